@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.formula.rows import CompleteRows
+from ebfed.regression import CrossedEB, LinearEB
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     Raises
     ------
     TypeError
-        If the estimator is no `LinearEB`, `GeneralizedEB` or `CrossedEB`.
+        If the estimator is no `LinearEB`, `LogisticEB`, `GeneralizedEB` or `CrossedEB`.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     if not hasattr(self.estimator_, "diagnostics"):
         raise TypeError(
             f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
-            "GeneralizedEB and CrossedEB have."
+            "LogisticEB, GeneralizedEB and CrossedEB have."
         )
     rows = self._rows
     if data is not None:
@@ -89,7 +90,7 @@ def residuals_of_formula(
 
 def more_columns(fit: FormulaFit) -> dict[str, NDArray]:
     """Columns of `augment` of the rows of the fit: of linear models ``.hat`` and ``.cooksd``."""
-    if not hasattr(fit.estimator_, "diagnostics"):
+    if not isinstance(fit.estimator_, LinearEB | CrossedEB):
         return {}
     found = fit.diagnostics()
     if found.leverage is None or not np.all(found.law.spread(found.fitted) > 0):

@@ -15,7 +15,7 @@ from ebfed.regression.dispersion import noise_of_rows
 from ebfed.regression.families import ResponseFamily
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
-from ebfed.regression.reading import known_weight
+from ebfed.regression.reading import known_weight, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_labels
@@ -28,6 +28,7 @@ __all__ = [
     "diagnostics_of_crossed",
     "diagnostics_of_generalized",
     "diagnostics_of_linear",
+    "diagnostics_of_logistic",
     "residuals_of_rows",
 ]
 
@@ -273,16 +274,55 @@ def diagnostics_of_generalized(
     """
     options = RowOptions(sample_weight, offset, trials)
     clients, labels = read_rows(self, X, y, groups, False, options, keep=True)
-    population, family = self._population(), self._family
-    shapes = self._result["shapes"]
-    response, weight, moved = np.asarray(clients.y, float).T
+    weighed = "sample_weight" in options.known(self, X, False)
+    weight = np.asarray(clients.y, float)[:, 1]
+    plain = not weighed or bool((weight == 1).all())
+    return _under_population(self, clients, labels, weight, plain)
+
+
+def diagnostics_of_logistic(
+    self: Any, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+) -> Diagnostics:
+    """Return rows with what the fit says of them: residuals, and checks.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight : as in `fit`
+
+    Returns
+    -------
+    Diagnostics
+        Responses are 1 for the second class, and 0 for the first.
+
+    Raises
+    ------
+    ValueError
+        If the method of the fit is ``"polya-gamma"``, whose posteriors are draws.
+    """
+    if self.method_ == "polya-gamma":
+        raise ValueError("residuals need normal posteriors; fit with method='aghq' or 'ep'.")
+    clients, labels, weight = weighed_clients(
+        self, X, y, groups, False, sample_weight=sample_weight
+    )
+    weight = np.ones(len(clients.X)) if weight is None else weight
+    return _under_population(self, clients, labels, weight, bool((weight == 1).all()))
+
+
+def _under_population(
+    fit: Any, clients: Clients, labels: NDArray | None, weight: NDArray, plain: bool
+) -> Diagnostics:
+    """Return rows of clients with what a population of coefficients says of them."""
+    population = fit._population()
+    family, shapes = population.family, population.shapes
+    rows = population.responses(clients)
+    response, moved = rows.y, rows.offset
     places = np.repeat(np.arange(len(clients)), clients.n)  # in the order of clients
     back = np.arange(len(places))
     if labels is not None:
         back[np.argsort(number_labels(labels)[1], kind="stable")] = np.arange(len(places))
     ids = clients.ids if labels is not None else np.zeros(1, np.int64)
     codes = places if labels is not None else np.zeros(len(places), np.int64)
-    posterior = population.posterior_given_spread(self._rows_of(ids, known=labels is not None))
+    posterior = population.posterior_given_spread(fit._rows_of(ids, known=labels is not None))
     mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
     variance = posterior.variance_along(clients.X, codes)
     levels = [each @ each.T for each in (*population.roots_above, population.root)]
@@ -293,17 +333,12 @@ def diagnostics_of_generalized(
     total = sum(levels)
     spread = np.einsum("np,pq,nq->n", clients.X, total, clients.X)
     centre = clients.X @ population.mean + moved
-    weighed = "sample_weight" in options.known(self, X, False)
-    plain = not weighed or bool((weight == 1).all())
 
     def drawn(rng: np.random.Generator) -> NDArray:
         return (np.einsum("np,np->n", clients.X, posterior.sample(1, rng)[0][codes]) + moved)[back]
 
     def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
-        observed = np.empty(len(values))
-        observed[:] = values[np.argsort(back)]
-        rows = np.column_stack([observed, weight, moved])
-        block = Clients(clients.ids, clients.indptr, clients.X, rows)
+        block = population.observing(clients, values[np.argsort(back)])
         found = replace(population, fitted=block).posterior_given_spread(block)
         middle = np.einsum("np,np->n", clients.X, found.mean[places]) + moved
         return middle[back], found.variance_along(clients.X, places)[back]

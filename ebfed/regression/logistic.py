@@ -13,10 +13,12 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
+from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
 from ebfed.regression.families import Binomial
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
+from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
@@ -287,6 +289,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         """
         return np.exp(self.predict_log_proba(X, groups=groups))
 
+    diagnostics = diagnostics_of_logistic
+    residuals = residuals_of_rows
+    influence = influence_of_generalized
     inference = inference_of_generalized
     tests = coefficient_tests
     confint = confint_of_generalized

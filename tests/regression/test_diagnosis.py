@@ -263,3 +263,38 @@ def test_rows_of_weight_zero_and_of_new_levels_have_residuals():
         away = np.array([alone.renewed(rng) - alone.predictor for _ in range(200)])
         # 80,000 draws
         np.testing.assert_allclose(away.var(), alone.unknown[1][0], rtol=0.05)
+
+
+def test_logistic_rows_are_binomial_ones():
+    rng = np.random.default_rng(1)
+    groups = rng.integers(0, 12, 150)
+    x = rng.normal(size=(150, 1))
+    y = np.where(rng.random(150) < stats.logistic.cdf(x[:, 0] + groups / 6 - 1), "yes", "no")
+    ones = (y == "yes").astype(float)
+    logistic = eb.LogisticEB(varying=["intercept"]).fit(x, y, groups=groups)
+    binomial = eb.GeneralizedEB("binomial", varying=["intercept"]).fit(x, ones, groups=groups)
+    found = logistic.diagnostics(x, y, groups=groups)
+    np.testing.assert_allclose(found.fitted, logistic.predict_proba(x, groups=groups)[:, 1])
+    for kind in ("response", "pearson", "deviance", "quantile"):
+        for conditional in (True, False):
+            one = logistic.residuals(x, y, groups=groups, kind=kind, conditional=conditional)
+            other = binomial.residuals(x, ones, groups=groups, kind=kind, conditional=conditional)
+            np.testing.assert_allclose(one, other, atol=1e-3)  # two searches for one maximum
+    mean, _ = found.smoothed(ones)
+    np.testing.assert_allclose(mean, found.predictor, atol=1e-6)
+    weighed = logistic.residuals(x, y, groups=groups, sample_weight=np.full(150, 2), kind="pearson")
+    one = logistic.residuals(x, y, groups=groups, kind="pearson")
+    np.testing.assert_allclose(weighed, np.sqrt(2) * one)
+    frame = pd.DataFrame({"g": groups, "x": x[:, 0], "y": ones})
+    fit = eb.from_formula("y ~ x + (1 | g)", frame, family="binomial")
+    np.testing.assert_allclose(fit.residuals(kind="pearson"), one, atol=1e-6)
+    one, other = logistic.influence(), binomial.influence()
+    np.testing.assert_allclose(one["cooksd"], other["cooksd"], atol=1e-3)
+
+
+def test_draws_have_no_residuals():
+    x, groups = np.arange(8.0)[:, None], np.repeat([0, 1], 4)
+    est = eb.LogisticEB(method="polya-gamma", n_draws=20, random_state=0)
+    est.fit(x, [0, 1] * 4, groups=groups)
+    with pytest.raises(ValueError, match="residuals need normal posteriors"):
+        est.residuals(x, [0, 1] * 4, groups=groups)

@@ -18,7 +18,14 @@ from ebfed.kernels.factors import (
     triangular_factors,
     whiten,
 )
-from ebfed.kernels.groups import add_entries, add_rows, number_below, number_more, summarise_rows
+from ebfed.kernels.groups import (
+    add_entries,
+    add_rows,
+    number_below,
+    number_more,
+    order_distinct,
+    summarise_rows,
+)
 from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.joint_modes import joint_modes
 from ebfed.kernels.logistic import (
@@ -89,6 +96,7 @@ __all__ = [
     "normal_slab",
     "number_below",
     "number_more",
+    "order_distinct",
     "quadrature_derivatives",
     "quadrature_moments",
     "rate_derivatives",

@@ -184,6 +184,72 @@ def number_more(slots, distinct, keys):
 
 
 @jit
+def order_distinct(keys, others, low, shift, n_buckets, most):
+    """Order distinct rows of non-negative integers, by buckets of similar keys.
+
+    Parameters
+    ----------
+    keys : int64 ndarray of shape (n,)
+    others : int64 ndarray of shape (n, k)
+        By which rows of equal keys are ordered.
+    low, shift, n_buckets : int
+        Bucket ``(key - low) >> shift`` of each key, of those from 0 to ``n_buckets - 1``.
+    most : int
+        Rows that a bucket may have.
+
+    Returns
+    -------
+    first : int64 ndarray of shape (n_distinct,)
+        Where each distinct row first appears; empty if a bucket has more than `most`.
+    counts : int64 ndarray of shape (n_distinct,)
+        How often.
+    """
+    n = len(keys)
+    ends = np.zeros(n_buckets + 1, np.int64)
+    for row in range(n):
+        ends[((keys[row] - low) >> shift) + 1] += 1
+    order, counts = np.empty(n, np.int64), np.empty(n, np.int64)
+    for bucket in range(n_buckets):
+        if ends[bucket + 1] > most:
+            return order[:0].copy(), counts[:0].copy()
+        ends[bucket + 1] += ends[bucket]
+    places = ends[:-1].copy()
+    for row in range(n):
+        bucket = (keys[row] - low) >> shift
+        order[places[bucket]] = row
+        places[bucket] += 1
+    distinct = 0  # never more than the rows that were read
+    for bucket in range(n_buckets):
+        start, end = ends[bucket], ends[bucket + 1]
+        for place in range(start + 1, end):
+            row, at = order[place], place
+            while at > start and _compare(keys, others, row, order[at - 1]) < 0:
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = row
+        begun = distinct
+        for place in range(start, end):
+            row = order[place]
+            if distinct > begun and _compare(keys, others, row, order[distinct - 1]) == 0:
+                counts[distinct - 1] += 1
+            else:
+                order[distinct], counts[distinct] = row, 1
+                distinct += 1
+    return order[:distinct].copy(), counts[:distinct].copy()
+
+
+@jit
+def _compare(keys, others, one, two):
+    """Return less than 0 if a row comes before another, and 0 if they are equal."""
+    if keys[one] != keys[two]:
+        return -1 if keys[one] < keys[two] else 1
+    for j in range(others.shape[1]):
+        if others[one, j] != others[two, j]:
+            return -1 if others[one, j] < others[two, j] else 1
+    return 0
+
+
+@jit
 def _number_until_full(slots, distinct, keys, hashes, codes, first, row, new):
     """Number keys from `row` on until the table is half full."""
     shift = _shift(slots)

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_below
+from ebfed.kernels import number_below, order_distinct
 from ebfed.tables.labels import number_integers
 
-__all__ = ["number_rows", "order_of", "two_of_each_cell", "words"]
+__all__ = ["distinct_in_order", "number_rows", "repeats", "two_of_each_cell", "words"]
 
 # Products of more possible values may not fit into 64 bits.
 MOST = 2**62
+# Rows of a bucket that are ordered one by one.
+FULL = 64
+# Numbers that are looked at to find out whether any are equal.
+SOME = 2000
 
 
 def number_rows(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray, NDArray]:
@@ -60,21 +64,53 @@ def number_rows(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray, NDArray]:
     return codes, first, np.bincount(codes, minlength=len(first))
 
 
-def order_of(columns: Sequence[NDArray]) -> NDArray[np.int64]:
-    """Order rows of a table by the first column, and by the next where that is equal.
+def distinct_in_order(columns: Sequence[NDArray]) -> tuple[NDArray[np.int64], NDArray]:
+    """Find the distinct rows of a table, ordered by the first column, then by the next.
 
-    Of equal rows, any may be first.
+    Parameters
+    ----------
+    columns : sequence of ndarrays of shape (n,)
+        At least one; integers or floats. Non-negative numbers of which hardly two are equal are
+        ordered by buckets of similar ones; others are numbered first, and then sorted.
+
+    Returns
+    -------
+    first : int64 ndarray of shape (k,)
+        Where each distinct row first appears, in the order of these rows.
+    counts : float ndarray of shape (k,)
+        How often.
 
     Examples
     --------
-    >>> order_of([np.array([0.5, 0.1, 0.5]), np.array([3, 1, 2])])
-    array([1, 2, 0])
+    >>> distinct_in_order([np.array([0.5, 0.1, 0.5, 0.5]), np.array([3, 1, 2, 3])])
+    (array([1, 2, 0]), array([1., 1., 2.]))
     """
-    order = np.argsort(columns[0])  # much faster than several columns together
-    sorted_ = columns[0][order]
-    if np.any(sorted_[1:] == sorted_[:-1]):
-        return np.lexsort(tuple(columns[::-1]))
-    return order
+    if not repeats(columns[0]):
+        keys, *others = (words(column) for column in columns)
+        low, span = _range(keys)
+        if low >= 0 and all(_range(column)[0] >= 0 for column in others):
+            shift = max(span.bit_length() - len(keys).bit_length() - 1, 0)
+            table = np.array(others, np.int64).reshape(len(others), len(keys)).T
+            first, counts = order_distinct(
+                keys, np.ascontiguousarray(table), low, shift, ((span - 1) >> shift) + 1, FULL
+            )
+            if len(first):
+                return first, counts.astype(float)
+    _, first, counts = number_rows(columns)
+    order = np.lexsort([column[first] for column in columns[::-1]])
+    return first[order], counts[order].astype(float)
+
+
+def repeats(values: NDArray) -> bool:
+    """Return whether many of some numbers are equal, as far as the first of them show.
+
+    Examples
+    --------
+    >>> repeats(np.array([0.5, 0.5, 0.5])), repeats(np.array([0.5, 0.1, 0.3]))
+    (True, False)
+    """
+    some = values[:SOME]
+    return 2 * len(np.unique(some)) <= len(some)
 
 
 def two_of_each_cell(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import number_rows, order_of
+from ebfed.likelihoods.distinct import distinct_in_order
 from ebfed.likelihoods.reported import ReportLaw
 from ebfed.likelihoods.reported_numbers import ReportedNumbers
 
@@ -141,10 +141,8 @@ class LogVariance(Likelihood):
     def compress(self) -> tuple[LogVariance, NDArray]:
         """Table of the distinct (squares, degrees)."""
         rows = self if np.all(self.degrees > 0) else self.take(self.degrees > 0)
-        _, first, times = number_rows([rows.degrees, *rows.squares.T])
-        rows, times = rows.take(first), times.astype(float)
-        order = order_of([*rows.squares.T, rows.degrees])  # whatever the order of clients
-        return rows.take(order), times[order]
+        first, times = distinct_in_order([*rows.squares.T, rows.degrees])
+        return rows.take(first), times  # whatever the order of clients
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density where theta is normal with these moments, shape (n,), by quadrature."""

@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import number_rows, order_of
+from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 
 # Clients whose reports are computed side by side; each costs the tables of all others in its block.
 BLOCK = 16
-# Exposures that are looked at to find out whether any are equal.
-SOME = 2000
 
 
 @dataclass(frozen=True)
@@ -120,19 +118,16 @@ class Poisson(Likelihood):
 
     def compress(self) -> tuple[Poisson, NDArray]:
         """Table of the distinct (counts, exposure)."""
-        _, first, times = number_rows([self.exposure, *self.counts.T])
-        rows, times = self.take(first), times.astype(float)
-        order = order_of([rows.exposure, *rows.counts.T])  # whatever the order of clients
-        order = order[rows.exposure[order] > 0]
-        return rows.take(order), times[order]
+        first, times = distinct_in_order([self.exposure, *self.counts.T])
+        start = int(np.searchsorted(self.exposure[first], 0.0, side="right"))
+        return self.take(first[start:]), times[start:]  # whatever the order of clients
 
     def numbered(self) -> tuple[Self, NDArray] | None:
         """Return the distinct (counts, exposure), and which of them each client has.
 
         None if exposures are numbers, of which hardly two are equal.
         """
-        some = self.exposure[:SOME]
-        if 2 * len(np.unique(some)) > len(some):
+        if not repeats(self.exposure):
             return None
         codes, first, _ = number_rows([self.exposure, *self.counts.T])
         return self.take(first), codes

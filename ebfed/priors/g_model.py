@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,20 +109,58 @@ class GModel:
     basis: NDArray
     c0: float
 
+    def rebased(self, basis: NDArray) -> GModel:
+        """Return the log-likelihood in coefficients of another basis, from the same likelihoods.
+
+        The search for its maximum begins near that in the basis of before.
+        """
+        other = replace(self, basis=basis)
+        shared: dict[str, Any] = {"_part": None}
+        if self._part is not None:
+            shared["_part"] = self._part.rebased(basis)
+        else:
+            shared["_near"] = self.basis @ self._peak.coefficients
+            shared["_log_density_of_em"] = self._log_density_of_em
+        if len(self.rows) * len(self.nodes) <= MOST_ENTRIES:
+            shared["_all"] = self._all
+        other.__dict__.update(shared)
+        return other
+
+    @cached_property
+    def _part(self) -> GModel | None:
+        """Log-likelihood of a part of many messages, evenly spread; None if they are few."""
+        if len(self.rows) <= MANY:
+            return None
+        step = 2 * len(self.rows) // MANY
+        some = np.argsort(self.rows.local[:, 0], kind="stable")[step // 2 :: step]
+        share = self.counts.sum() / self.counts[some].sum()
+        return replace(self, rows=self.rows.take(some), counts=share * self.counts[some])
+
     def maximise(self) -> Maximum:
         """Find the highest point above several starts."""
-        if len(self.rows) > MANY:
-            step = 2 * len(self.rows) // MANY
-            some = np.argsort(self.rows.local[:, 0], kind="stable")[step // 2 :: step]
-            share = self.counts.sum() / self.counts[some].sum()
-            fewer = replace(self, rows=self.rows.take(some), counts=share * self.counts[some])
-            starts = [fewer.maximise().coefficients]
+        return self._peak
+
+    @cached_property
+    def _peak(self) -> Maximum:
+        if self._part is not None:
+            starts = [self._part._peak.coefficients]
+        elif self._near is not None:
+            projected = [self._projected(self._near), self._projected(self._log_density_of_em)]
+            starts = [max(projected, key=lambda a: self._penalised(a, self.figures(a)))]
         else:
             starts = self._starts()
         zero = np.zeros(self.basis.shape[1])
         best = Maximum(zero, self.figures(zero).value, 0.0)
         climbs = [self._climb(start) for start in starts if start.any()]
         return max([best, *climbs], key=lambda climb: climb.value)
+
+    def criterion(self) -> float:
+        """Log-likelihood at the maximum, less ``log(m) / 2`` for each of p coefficients.
+
+        That is Schwarz's criterion (BIC) of m clients, over -2.
+        """
+        a = self._peak.coefficients
+        return self.figures(a).value - len(a) / 2 * float(np.log(self.counts.sum()))
 
     def _starts(self) -> list[NDArray]:
         """Best point along the score at 0, and the splines next to a few steps of EM."""
@@ -132,6 +170,17 @@ class GModel:
         if steepest > 0:
             line = [size * slope / steepest for size in np.geomspace(0.05, 10, 12)]
             starts.append(max(line, key=lambda a: self._penalised(a, self.figures(a))))
+        starts.append(self._projected(self._log_density_of_em))
+        return starts
+
+    @cached_property
+    def _near(self) -> NDArray | None:
+        """Log-density at the nodes of the maximum in another basis, where that is known."""
+        return None
+
+    @cached_property
+    def _log_density_of_em(self) -> NDArray:
+        """Log-density at the nodes after a few steps of EM, of no shape."""
         g = self.widths / self.widths.sum()
         for _ in range(20):
             masses = np.zeros(len(g))
@@ -139,10 +188,12 @@ class GModel:
                 masses += (counts / np.maximum(likelihoods @ g, 1e-300)) @ likelihoods
             g = g * masses / self.counts.sum()
         logs = np.log(np.maximum(g, 1e-300) / np.maximum(self.widths, 1e-300))
-        logs = np.maximum(logs - logs.max(), -20.0)  # less is none
+        return np.maximum(logs - logs.max(), -20.0)  # less is none
+
+    def _projected(self, logs: NDArray) -> NDArray:
+        """Coefficients of the splines next to a log-density at the nodes."""
         share = self.widths / self.widths.sum()
-        starts.append((self.basis.T * share) @ (logs - share @ logs))
-        return starts
+        return (self.basis.T * share) @ (logs - share @ logs)
 
     def figures(self, a: NDArray) -> _Figures:
         """Log-likelihood of all clients at coefficients a, with derivatives."""

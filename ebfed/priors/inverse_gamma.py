@@ -53,7 +53,8 @@ class InverseGamma(WithCovariates, Prior):
     df, variance : float, optional
         Known parameters :math:`d_0` and :math:`s_0^2`, both or neither; estimated if None.
     method : {"ml", "moments"}
-        Moments are those of the R package limma (``squeezeVar``).
+        Moments are those of the R package limma (``squeezeVar``), and refused where a channel hides
+        sample variances.
 
     Attributes
     ----------
@@ -96,6 +97,19 @@ class InverseGamma(WithCovariates, Prior):
     def estimates_spread(self) -> bool:
         """Whether the parameters are not given."""
         return self.df is None
+
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Return whether theta is on the line; moments are of sample variances as they are."""
+        of_any = self.method != "moments" or self.df is not None
+        return super().accepts(likelihood) and (of_any or isinstance(likelihood, LogVariance))
+
+    def _refusal(self, likelihood: Likelihood) -> str:
+        if super().accepts(likelihood):
+            return (
+                "InverseGamma(method='moments') is for sample variances as they are; got "
+                f"{type(likelihood).__name__} messages. Choose method='ml'."
+            )
+        return super()._refusal(likelihood)
 
     # The law ----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ebfed.kernels import add_entries, number_below, number_more, summarise_rows
+from ebfed.kernels import add_entries, number_below, number_more, order_distinct, summarise_rows
 
 # Welford's update and NumPy's two passes differ by a few roundings a row, of the mean relative to
 # the largest value, of the scatter relative to the sum of squares of what it centres.
@@ -262,3 +262,24 @@ def test_small_numbers_are_looked_up(keys):
     np.testing.assert_array_equal(codes, expected[0])
     np.testing.assert_array_equal(first, expected[1])
     np.testing.assert_array_equal(counts, np.bincount(codes, minlength=len(first)))
+
+
+# --- order_distinct ------------------------------------------------------------------------------
+
+
+def test_distinct_rows_are_ordered_by_buckets():
+    rng = np.random.default_rng(0)
+    keys, others = rng.integers(1000, 1400, 2000), rng.integers(0, 3, (2000, 2))
+    rows = np.column_stack([keys, others])
+    expected, where, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    for shift in (0, 3, 20):
+        n_buckets = (400 >> shift) + 1
+        first, found = order_distinct(keys, others, 1000, shift, n_buckets, 2000)
+        np.testing.assert_array_equal(rows[first], expected)
+        np.testing.assert_array_equal(first, where)
+        np.testing.assert_array_equal(found, counts)
+
+
+def test_a_full_bucket_is_left_to_others():
+    first, counts = order_distinct(np.zeros(9, np.int64), np.empty((9, 0), np.int64), 0, 0, 1, 8)
+    assert len(first) == len(counts) == 0

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebfed.likelihoods import Binomial, Poisson
-from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods import Binomial, Poisson, distinct
+from ebfed.likelihoods.distinct import distinct_in_order, number_rows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NUMBERS = st.one_of(st.integers(-3, 3), INT64, st.sampled_from([2**61, 2**62, -(2**62)]))
@@ -42,6 +42,30 @@ def test_rows_of_floats():
 def test_no_rows():
     for column in (np.empty(0), np.empty(0, np.int64)):
         assert [len(each) for each in number_rows([column])] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("low", [0.0, 1e-300, 1.0])
+@pytest.mark.parametrize("full", [0, distinct.FULL])
+def test_distinct_rows_are_in_order(monkeypatch, low, full):
+    monkeypatch.setattr(distinct, "FULL", full)  # at 0, all rows are numbered and sorted
+    rng = np.random.default_rng(0)
+    values = low + rng.exponential(size=3000) ** 3
+    values[rng.integers(0, 3000, 900)] = values[:900]
+    columns = [values, rng.integers(0, 3, 3000), rng.integers(0, 2, 3000) / 2]
+    rows = np.column_stack(columns)
+    expected, counts = np.unique(rows, axis=0, return_counts=True)
+    first, found = distinct_in_order(columns)
+    np.testing.assert_array_equal(rows[first], expected)
+    np.testing.assert_array_equal(found, counts)
+    assert len(distinct_in_order([column[:0] for column in columns])[0]) == 0
+
+
+def test_negative_numbers_are_in_order():
+    values = np.random.default_rng(0).normal(size=500)
+    np.testing.assert_array_equal(distinct_in_order([values])[0], np.argsort(values))
+    values = np.exp(values)
+    first, _ = distinct_in_order([values, -values])
+    np.testing.assert_array_equal(first, np.argsort(values))
 
 
 def test_columns_are_read_only_or_strided():

@@ -105,6 +105,17 @@ def test_many_messages_are_taken_in_blocks(monkeypatch):
     assert found.value == pytest.approx(expected.value, abs=1e-8)
 
 
+@pytest.mark.parametrize("many", [5000, 100])
+def test_another_basis_has_the_maximum_of_its_own(monkeypatch, many):
+    monkeypatch.setattr(g_model, "MANY", many)
+    basis = natural_basis(np.linspace(0, 1, 9), (model().nodes + 4) / 7)
+    found, expected = model().rebased(basis).maximise(), model(basis=basis).maximise()
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-4)
+    criterion = model(basis=basis).figures(expected.coefficients).value
+    criterion -= 4 * np.log(model().counts.sum())
+    assert model().rebased(basis).criterion() == pytest.approx(criterion, abs=1e-4)
+
+
 def test_surgery_as_by_deconvolve():
     """Rates of malignant nodes of 844 patients, on the grid and the basis of deconvolveR."""
     rows, counts = Binomial(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ebfed.likelihoods import LogVariance
+import ebfed as eb
+from ebfed.likelihoods import Gaussian, LogVariance
 from ebfed.priors import InverseGamma
 
 
@@ -81,3 +82,17 @@ def test_slopes():
     assert 0.01 < error < 0.1
     assert abs(prior.slopes_[0, 0] - 0.8) < 5 * error
     assert abs(np.log(prior.df_[0] / 8.0)) < 1.0
+
+
+def test_moments_are_of_sample_variances_as_they_are():
+    rng = np.random.default_rng(0)
+    rows, groups = rng.normal(size=200), np.repeat(np.arange(40), 5)
+    prior = InverseGamma(method="moments")
+    private = {"channel": eb.channels.TwoBit(4.0), "guess": eb.Guess(mean=(-1, 1), spread=1)}
+    estimator = eb.VarianceEB(prior=prior, random_state=0, **private)
+    with pytest.raises(TypeError, match=r"method='moments'. is for sample variances as they are"):
+        estimator.fit(rows, groups=groups)
+    with pytest.raises(TypeError, match=r"got Gaussian messages\. Choose method='ml'"):
+        prior.fit(Gaussian(rows[:, None], np.ones((200, 1))))
+    known = InverseGamma(df=6.0, variance=2.0, method="moments")
+    known.fit(Gaussian(rows[:, None], np.ones((200, 1))))

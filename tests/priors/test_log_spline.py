@@ -39,7 +39,7 @@ def bimodal(m, seed):
 def test_the_rates_of_surgery_are_those_of_deconvolve():
     """The basis has other columns than deconvolveR's, so the penalty is a little another."""
     grid = pd.read_csv(FOLDER / "deconvolve.csv")
-    prior = LogSpline(c0=99**0.5, range=(0.005, 0.995)).fit(NODES)
+    prior = LogSpline(5, c0=99**0.5, range=(0.005, 0.995)).fit(NODES)
     at = grid[["theta"]].to_numpy()
     density, errors = np.exp(prior.logpdf(at)) * 0.01, prior.density_errors(at) * 0.01
     assert (np.abs(density - grid["g"]) < 0.6 * grid["se"]).all()
@@ -82,6 +82,47 @@ def test_reports_of_rates_are_deconvolved():
     best = np.mean((exact.predict() - rates) ** 2)
     assert np.mean((est.predict() - rates) ** 2) < 1.05 * best  # a beta population: 2.26 times
     np.testing.assert_allclose(est.prior_.mean_, exact.prior_.mean_, atol=0.03)
+
+
+# --- degrees of freedom and knots ----------------------------------------------------------------
+
+
+def test_degrees_of_freedom_are_those_of_least_bic():
+    """Two narrow humps need more than five; a normal population does not."""
+    rng = np.random.default_rng(0)
+    humps = rng.choice([-3.0, 3.0], 800) + rng.normal(0, 0.3, 800)
+    for theta, most in ((humps, 24), (rng.normal(size=800), 5)):
+        messages = Gaussian(rng.normal(theta, 0.5)[:, None], np.full((800, 1), 0.25))
+        prior = LogSpline().fit(messages)
+        assert prior.df_ <= most
+        assert prior.parameters() == {"df": prior.df_}
+        assert prior.n_parameters_ == prior.df_ == len(prior.coefficients_)
+        figures = {}
+        for df in (5, 8, 12, 16, 24):
+            fixed = LogSpline(df).fit(messages)
+            # constants of likelihoods are equal
+            figures[df] = fixed.log_marginal(messages).sum() - df * np.log(800) / 2
+        assert prior.df_ == max(figures, key=figures.get)
+        same = LogSpline(prior.df_).fit(messages)
+        np.testing.assert_allclose(prior.coefficients_, same.coefficients_, atol=1e-3)
+
+
+def test_knots_of_rates_are_even_in_roots():
+    rates = Poisson(np.random.default_rng(0).negative_binomial(2, 0.4, (80, 1)), np.full(80, 1.5))
+    steps = np.diff(np.sqrt(LogSpline(7).fit(rates).knots_))
+    np.testing.assert_allclose(steps, steps[0])
+    steps = np.diff(LogSpline(7).fit(NODES).knots_)
+    np.testing.assert_allclose(steps, steps[0])
+
+
+def test_one_group_that_is_far_from_others_does_not_take_the_knots():
+    """Half of the knots are where normal populations are, however long the interval."""
+    x = np.append(np.random.default_rng(0).normal(0, 1.5, 2000), 60.0)[:, None]
+    messages = Gaussian(x, np.full((2001, 1), 0.25))
+    with_one, without = LogSpline().fit(messages), LogSpline().fit(messages.take(slice(0, 2000)))
+    assert (np.abs(with_one.knots_) < 8).sum() >= 4
+    differ = with_one.posterior(messages).mean[:-1] - without.posterior(messages).mean[:-1]
+    assert np.sqrt(np.mean(differ**2)) < 0.1 * 0.5  # of the standard error
 
 
 # --- standard errors -----------------------------------------------------------------------------
@@ -129,7 +170,7 @@ def test_standard_errors_are_by_the_delta_method(messages):
         ]
     )
     # differences, and another grid for a posterior than for the moments
-    np.testing.assert_allclose(ours, expected, rtol=1e-3)
+    np.testing.assert_allclose(ours, expected, rtol=3e-3)
 
 
 def test_other_coefficients_leave_the_fit_as_it_was():
@@ -266,8 +307,8 @@ def test_an_imprecise_estimate_does_not_widen_the_interval():
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        (LogSpline(0), "df must be a positive whole number; got 0"),
-        (LogSpline(2.5), "df must be a positive whole number; got 2.5"),
+        (LogSpline(0), "df must be a positive whole number, or 'auto'; got 0"),
+        (LogSpline(2.5), "df must be a positive whole number, or 'auto'; got 2.5"),
         (LogSpline(c0=0), "c0 must be a positive number; got 0"),
         (LogSpline(c0=np.inf), "c0 must be a positive number; got inf"),
         (LogSpline(range=(2, 1)), r"range must be two increasing numbers .*; got \(2, 1\)"),
@@ -342,4 +383,4 @@ def test_a_population_narrower_than_the_grid_is_nearly_a_point(factor):
     if factor > 100:
         point = MESSAGES.logpdf(narrow.mean_[None])[:, 0]
         # the spread of two neighbouring nodes changes far messages by some thousandths
-        np.testing.assert_allclose(found, point, rtol=3e-3)
+        np.testing.assert_allclose(found, point, rtol=5e-3)

@@ -34,7 +34,7 @@ X = TRUTH[GROUPS] + RNG.normal(size=300)
         ("point_laplace", ["pi0", "scale"]),
         ("laplace", ["scale"]),
         ("scale_mixture", ["pi0"]),
-        ("log_spline", []),
+        ("log_spline", ["df"]),
         ("npmle", []),
     ],
 )

@@ -164,6 +164,18 @@ def test_a_factor_without_effect_has_the_variance_zero():
     np.testing.assert_array_equal(fit.ranef("b")["estimate"], 0)
 
 
+@pytest.mark.parametrize("sizes", [(12, 5), (9, 5, 4)])
+def test_moments_of_balanced_tables_are_their_restricted_maximum(sizes):
+    """The search starts at moments, which are REML there: nothing is left to fall."""
+    rng = np.random.default_rng(1)
+    codes = [each.ravel() for each in np.meshgrid(*map(np.arange, sizes), indexing="ij")]
+    y = rng.normal(size=len(codes[0]))
+    for code, size in zip(codes, sizes, strict=True):
+        y += rng.normal(0, 2, size)[code]
+    fit = eb.CrossedEB().fit(np.zeros((len(y), 0)), y, groups=codes)
+    assert fit.history_["expected"].iloc[0] < 1e-8
+
+
 def test_a_pickle_is_the_same_fit():
     rows = crossed(5)
     fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)

@@ -30,7 +30,7 @@ MOST_LEVELS = 6_000
 # one of its levels, would fall below this.
 SMALLEST = 1e-7
 # Expected fall of the deviance, of the last step or of one more, at which the search ends.
-TOLERANCE, LEFT = 1e-6, 1e-7
+TOLERANCE, LEFT = 1e-6, 2e-6
 MOST_STEPS = 100
 
 
@@ -240,8 +240,11 @@ class CrossedSystem(CrossedEquations):
     def solution(self) -> tuple[NDArray, NDArray, NDArray]:
         """Spherical effects of the first factor, of the others, and the coefficients of X."""
         sums, q = self.sums, self.sums.q
-        L = self.triangle
-        found = solve_triangular(L[:-1, :-1], L[-1, :-1], lower=True, trans="T", check_finite=False)
+        # the last row of the triangle is the right side: the last unknown is -1, without a copy
+        right = np.zeros(len(self.triangle))
+        right[-1] = -self.triangle[-1, -1]
+        found = solve_triangular(self.triangle, right, lower=True, trans="T", check_finite=False)
+        found = found[:-1]
         left = sums.outer[:, -1] - sums.outer[:, :-1] @ found[q:]
         left -= sums.table @ (self.scale[:q] * found[:q])
         return self.theta[0] * left / self.pivots, found[:q], found[q:]
@@ -268,7 +271,8 @@ class CrossedSystem(CrossedEquations):
         share = (self.gamma[0] / self.pivots)[:, None] * top
         reduced = bottom - np.vstack([sums.table.T @ share, sums.outer[:, :-1].T @ share])
         reduced *= self.scale[:-1, None]
-        half = solve_triangular(self.triangle[:-1, :-1], reduced, lower=True, check_finite=False)
+        reduced = np.vstack([reduced, np.zeros(K)])
+        half = solve_triangular(self.triangle, reduced, lower=True, check_finite=False)[:-1]
         square -= top.T @ share + half.T @ half
         information = (square + square.T) / 2 / self.noise
         information -= np.outer(explained, explained) / self.degrees
@@ -317,15 +321,43 @@ def _row(system: CrossedSystem, expected: float) -> dict[str, Any]:
 
 
 def _start(sums: CrossedSums) -> NDArray:
-    """Variances of one-way analyses of the response, over the noise."""
-    n, total = sums.n_rows, sums.inner[-1, -1]
-    found = []
-    for k in range(sums.n_factors):
-        weight, response = sums.weights_of(k), sums.totals_of(k)
-        between = float((response**2 / weight).sum())
-        within = max((total - between) / max(n - len(weight), 1), 1e-3 * total / n)
-        found.append(one_way(weight, response, within))
-    return np.array(found)
+    """Variances of factors, over the noise, by moments (Henderson 1953, his first method).
+
+    Squares within the levels of a factor, and those of all rows, have expectations that are sums of
+    the variances. Where these equations give none, each variance is that of a one-way analysis.
+    """
+    n, total, K = sums.n_rows, float(sums.inner[-1, -1]), sums.n_factors
+    weights = [sums.weights_of(k) for k in range(K)]
+    between = [float((sums.totals_of(k) ** 2 / weights[k]).sum()) for k in range(K)]
+    m, all_weights = np.array([len(each) for each in weights]), weights[0].sum()
+    expected = np.full((K + 1, K + 1), all_weights)
+    expected[:K, :K] -= _shared(sums, weights)
+    expected[:K, K], expected[K, K] = n - m, n - 1
+    expected[K, :K] -= [each @ each / all_weights for each in weights]
+    squares = total - np.array([*between, 0.0])
+    found = np.linalg.lstsq(expected, squares, rcond=None)[0]
+    alone = np.empty(K)
+    for k in range(K):
+        within = max(squares[k] / max(n - m[k], 1), 1e-3 * total / n)
+        alone[k] = one_way(weights[k], sums.totals_of(k), within)
+    usable = found[K] > 1e-3 * total / n
+    return np.where(found[:K] > 0, found[:K] / found[K], alone) if usable else alone
+
+
+def _shared(sums: CrossedSums, weights: list[NDArray]) -> NDArray:
+    """Sum, over pairs of levels of factors k and l, the squared shared weight over that of k's."""
+    K, q = sums.n_factors, sums.q
+    pairs = sums.table.multiply(sums.table)
+    inverse = 1 / np.concatenate([weights[k] for k in range(1, K)])
+    shared = np.zeros((K, K))
+    shared[0] = np.bincount(sums.owner, pairs.T @ (1 / weights[0]), K)
+    shared[:, 0] = np.bincount(sums.owner, np.ravel(pairs.sum(axis=0)) * inverse, K)
+    if K > 2:
+        among = sums.inner[:q, :q] ** 2 * inverse[:, None]
+        ends = np.concatenate([[0], np.cumsum(sums.sizes[1:-1])])
+        shared[1:, 1:] = np.add.reduceat(np.add.reduceat(among, ends, axis=0), ends, axis=1)
+    shared[np.arange(K), np.arange(K)] = [each.sum() for each in weights]
+    return shared
 
 
 def one_way(weight: NDArray, response: NDArray, within: float) -> float:

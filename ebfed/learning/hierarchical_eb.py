@@ -103,6 +103,8 @@ class HierarchicalEB(FedAvg):
     until it knows its rows by heart. Rows of `folds` do not show that: w knows them, and would make
     predictions surer still. Temperatures are right for responses that have as many errors as those
     that were held back; where only the training has errors, predictions are not sure enough.
+    From fewer than about a hundred such rows, of all clients together, temperatures are too noisy
+    to be of use.
 
     References
     ----------

@@ -90,8 +90,11 @@ class FedAvg(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
         theta, descend = shared["w"], task.descent(self.peak_rate)
+        spare = None  # parameters of the step before, whose memory the next gradient takes
         for batch in task:
-            theta = descend(theta, task.gradient(theta, batch))
+            before, theta = theta, descend(theta, task.gradient(theta, batch, spare))
+            fits = before is not shared["w"] and before.dtype == batch.X.dtype
+            spare = before if fits else None
         theta -= shared["w"]  # of the last step, which nothing else refers to
         return {"w": theta}, own
 

@@ -19,6 +19,7 @@ from ebfed.engines.protocol import (
 from ebfed.learning.checks import check_between
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.strengths import StrengthTraining, moved, responsibilities, unit_of
+from ebfed.learning.temperatures import GRID, N_POPULATIONS
 from ebfed.privacy.calibration import as_float, check_count
 
 __all__ = ["HierarchicalEB"]
@@ -49,6 +50,12 @@ class HierarchicalEB(FedAvg):
     invited. So clients with few or wrong responses keep near w, others leave it, and nothing has to
     be tuned.
 
+    With `validation_fraction`, clients hold rows back, on which w is not trained, and learn from
+    them how sure predictions are. Outputs of client i are divided by a temperature T_i, with
+    :math:`\log T_i \sim N(\mu, \tau^2)`. A client sends the logarithm of its marginal likelihood
+    for a grid of (mu, tau), the server averages these, and the pair of the largest mean is taken.
+    In the end steps are made on all rows.
+
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, weights, sample_rate and others
@@ -71,7 +78,8 @@ class HierarchicalEB(FedAvg):
     Attributes
     ----------
     shared_ : dict of ndarrays
-        ``"w"``, and ``"strengths"``: the weights of the strengths.
+        ``"w"``, and ``"strengths"``: the weights of the strengths. With rows that are held back,
+        ``"temperatures"``: the mean evidence for each pair of mu and tau.
 
     Notes
     -----
@@ -89,6 +97,14 @@ class HierarchicalEB(FedAvg):
 
     *Privacy.* In the last rounds messages are made as long as `privacy` allows, so that they have
     the noise multiplier of all rounds. Noise in what is not learned in a round is not used.
+    Evidence of temperatures is cut to a norm of 1, and is a part of the same message.
+
+    *Calibration.* Without rows that are held back, predictions are too sure where w is trained
+    until it knows its rows by heart. Rows of `folds` do not show that: w knows them, and would make
+    predictions surer still. Temperatures are right for responses that have as many errors as those
+    that were held back; where only the training has errors, predictions are not sure enough.
+    From fewer than about a hundred such rows, of all clients together, temperatures are too noisy
+    to be of use.
 
     References
     ----------
@@ -146,26 +162,32 @@ class HierarchicalEB(FedAvg):
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return w, and equal weights of strengths."""
         even = np.full(len(self.strengths), 1 / len(self.strengths))
-        return super().shared_parameters(facts, rng) | {"strengths": even}
+        shared = super().shared_parameters(facts, rng) | {"strengths": even}
+        if self.validation_fraction and not self._numeric:
+            shared["temperatures"] = np.zeros(N_POPULATIONS)
+        return shared
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
     ) -> Named:
         """Return log-likelihoods, and for the w of which round they are: of none."""
-        return {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
+        own = {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
+        if "temperatures" in shared:
+            own |= {"held": np.zeros(len(GRID)), "temperature": np.ones(1)}
+        return own
 
     def local_training(self) -> StrengthTraining:
         """Return what trains w, and then weighs strengths."""
         return StrengthTraining(self)
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
-        """Move w, or the weights of strengths."""
-        name = "w" if round_ < self.shared_rounds else "strengths"
-        return shared | {name: shared[name] + average[name]}
+        """Move w, or the weights of strengths and what is known of temperatures."""
+        moving = {"w"} if round_ < self.shared_rounds else shared.keys() - {"w"}
+        return shared | {name: shared[name] + average[name] for name in moving}
 
     def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
         """Move the shared parameters; w becomes its average before strengths are weighed."""
-        before, unit = state["shared"]["strengths"], unit_of(self.broadcast(state))
+        before, unit = state["shared"], unit_of(self.broadcast(state))
         round_, last = state["round"], self.shared_rounds - 1
         state = super().update(state, messages)
         shared = state["shared"]
@@ -178,9 +200,24 @@ class HierarchicalEB(FedAvg):
             state = state | {"mean": {"w": mean}}
             shared = shared | ({"w": mean} if round_ == last else {})
         elif round_ > last:
-            change = (shared["strengths"] - before) / unit
-            shared = shared | {"strengths": moved(before, change, round_ - last)}
+            change = {name: (shared[name] - before[name]) / unit for name in shared}
+            count = round_ - last
+            after = moved(before["strengths"], change["strengths"], count)
+            shared = shared | {"strengths": after}
+            if "temperatures" in shared:  # the mean of rounds
+                mean = before["temperatures"]
+                shared["temperatures"] = mean + (change["temperatures"] - mean) / count
         return state | {"shared": shared}
+
+    @property
+    def temperatures_(self) -> NDArray[np.float64] | None:
+        """Temperatures T_i of each group, shape (n_groups,); None without rows that are held back.
+
+        A published copy of the server has none.
+        """
+        check_is_fitted(self, "clients_")
+        own = {} if self._memory is None else self._memory["own"]
+        return own["temperature"][:, 0] if "temperature" in own else None
 
     @property
     def responsibilities_(self) -> NDArray[np.float64]:

@@ -36,12 +36,15 @@ class Predictions:
         Predicts for groups that were not in the fit.
     unseen : ndarray of shape (p,)
         Its parameters.
+    temperatures : ndarray of shape (m,), optional
+        What outputs of each group are divided by.
     """
 
     net: Predictor
     parameters: NDArray[np.float64]
     unseen_net: Predictor
     unseen: NDArray[np.float64]
+    temperatures: NDArray[np.float64] | None = None
 
     def of_rows(self, rows: NDArray, place: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return probabilities or numbers for each row, shape (n_rows, k).
@@ -67,7 +70,10 @@ class Predictions:
             for who, each in deal(block, everyone, None, n_parameters=self.net.size):
                 batch = each.all()
                 real = batch.weight > 0
-                guess = self.net.predict(self.parameters[block.ids[who]], batch.X)
+                outputs = self.net.outputs(self.parameters[block.ids[who]], batch.X)
+                if self.temperatures is not None:
+                    outputs = outputs / self.temperatures[block.ids[who], None, None]
+                guess = self.net.loss.mean(outputs)
                 out[batch.y[real].astype(np.int64)] = guess[real]
         return out
 
@@ -79,7 +85,9 @@ def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
         labels = None
     place = _places(learner.clients_.ids, labels, len(rows))
     place[(place >= 0) & learner._without_own[place]] = -1
-    return Predictions(learner._net, learner.parameters_, *learner._unseen).of_rows(rows, place)
+    temperatures = getattr(learner, "temperatures_", None)
+    known, unseen = (learner._net, learner.parameters_), learner._unseen
+    return Predictions(*known, unseen[0], unseen[1], temperatures).of_rows(rows, place)
 
 
 def export(learner: Learner, group: Any = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.learning.temperatures import evidence, held_likelihoods, own_temperatures
 from ebfed.learning.training import LocalTraining, Task
 from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
@@ -70,9 +71,10 @@ def moved(weights: NDArray, change: NDArray, count: int) -> NDArray[np.float64]:
 def unit_of(sent: LearningSent) -> float:
     """Return what changes of weights are multiplied by, so that none is clipped.
 
-    They have norms of at most the root of 2.
+    They have norms of at most the root of 2, and evidence of temperatures beside them of at most 1.
     """
-    return sent["clip"] / np.sqrt(2) if "clip" in sent else 1.0
+    longest = np.sqrt(3 if "temperatures" in sent.get("shared", {}) else 2)
+    return sent["clip"] / longest if "clip" in sent else 1.0
 
 
 class StrengthTraining(LocalTraining):
@@ -105,7 +107,14 @@ class StrengthTraining(LocalTraining):
         change = responsibilities(memory["own"]["scores"][members], weights) - weights
         change[clients.n[members] == 0] = 0.0
         none = np.zeros((len(members), len(sent["shared"]["w"])))
-        return {"w": none, "strengths": unit_of(sent) * change}
+        changes = {"w": none, "strengths": unit_of(sent) * change}
+        if "temperatures" in sent["shared"]:
+            found = evidence(memory["own"]["held"][members].astype(float))
+            if "clip" in sent:
+                found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1.0)
+            found[clients.n[members] == 0] = 0.0
+            changes["temperatures"] = unit_of(sent) * found
+        return changes
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
@@ -115,14 +124,44 @@ class StrengthTraining(LocalTraining):
         self._score(sent, memory, clients, everyone, None)
         # those that no round invited have their own predictors, too
         memory["trained"][clients.n > 0] = True
-        r = responsibilities(memory["own"]["scores"], sent["shared"]["strengths"])
+        heats = "temperatures" in sent["shared"]
+        if heats:
+            held = self._held(sent, memory, clients, everyone)
+            found = own_temperatures(held, sent["shared"]["temperatures"])
+            memory["own"]["temperature"][:, 0] = found
+        return self._average(sent, memory, clients, everyone, whole=heats)
+
+    def _average(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        whole: bool = False,
+    ) -> NDArray[np.float64]:
+        """Return the weighted average over strengths of members' parameters, shape (c, p)."""
+        scores = memory["own"]["scores"][members]
+        r = responsibilities(scores, sent["shared"]["strengths"])
         w = self.shared(sent)["w"]
-        theta = np.zeros((len(clients), w.shape[1]), w.dtype)
-        for who, task in self.tasks(sent, memory, clients, everyone, None):
+        theta = np.zeros((len(members), w.shape[1]), w.dtype)
+        for who, task in self.tasks(sent, memory, clients, members, None, whole):
             for near, weight in zip(self._paths(w, task), r[who].T, strict=True):
                 part = weight[:, None].astype(w.dtype)
                 theta[who] += np.where(part > 0, part * near, 0.0)
         return theta
+
+    def _held(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return log-likelihoods of rows that members hold back, for each temperature."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            theta = self._average(sent, memory, clients, members)
+            net = self._options.predictor(sent)
+            return held_likelihoods(self._options, net, sent, theta, clients, members)
 
     def _score(
         self,
@@ -138,6 +177,8 @@ class StrengthTraining(LocalTraining):
         w = self.shared(sent)["w"]
         for places, task in self.tasks(sent, memory, clients, missing, rng):
             own["scores"][missing[places]] = self._likelihoods(w, task)
+        if "temperatures" in sent["shared"] and sent["round"] < self._options.n_rounds:
+            own["held"][missing] = self._held(sent, memory, clients, missing)
         own["scored"][missing] = round_
 
     def _record(

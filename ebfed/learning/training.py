@@ -98,19 +98,23 @@ class Task:
         """
         self._rows.note(loss, score)
 
-    def gradient(self, theta: NDArray, batch: Batch) -> NDArray[np.float64]:
+    def gradient(
+        self, theta: NDArray, batch: Batch, out: NDArray | None = None
+    ) -> NDArray[np.float64]:
         """Return the gradient of the loss of a batch, with weight decay; its loss is noted.
 
         Parameters
         ----------
         theta : ndarray of shape (c, p), or (1, p) for the same parameters of all clients
         batch : Batch
+        out : ndarray of shape (c, p), optional
+            Array for the gradient, whose values are lost.
 
         Returns
         -------
         ndarray of shape (c, p)
         """
-        slope = self.net.gradient(theta, batch)
+        slope = self.net.gradient(theta, batch, out)
         self.note(slope.loss, slope.score)
         return self.decayed(slope.gradient, theta)
 

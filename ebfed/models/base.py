@@ -181,7 +181,7 @@ class Predictor:
 
     def pull(
         self, theta: NDArray, X: NDArray
-    ) -> tuple[NDArray, Callable[[NDArray], NDArray[np.float64]]]:
+    ) -> tuple[NDArray, Callable[..., NDArray[np.float64]]]:
         """Return outputs, and a function from gradients in them to gradients in the parameters.
 
         Parameters
@@ -193,19 +193,19 @@ class Predictor:
         -------
         outputs : ndarray of shape (c, n, k)
         back : callable
-            Function from (c, n, k) to (c, p).
+            Function from (c, n, k) to (c, p), which may be given the array for its result.
         """
         parameters = self.named(theta)
         outputs, tape = self.model.forward(parameters, X)
 
-        def back(slope: NDArray) -> NDArray[np.float64]:
-            gradient = np.empty((len(X), self.size), X.dtype)
+        def back(slope: NDArray, out: NDArray | None = None) -> NDArray[np.float64]:
+            gradient = np.empty((len(X), self.size), X.dtype) if out is None else out
             self.model.backward(parameters, X, tape, slope, self.named(gradient))
             return gradient
 
         return outputs, back
 
-    def gradient(self, theta: NDArray, batch: Batch) -> Slope:
+    def gradient(self, theta: NDArray, batch: Batch, out: NDArray | None = None) -> Slope:
         r"""Return the loss of each client's rows and its gradient.
 
         .. math:: f_i(\theta) = \sum_j w_{ij}\, \ell(\theta; x_{ij}, y_{ij})
@@ -214,6 +214,8 @@ class Predictor:
         ----------
         theta : ndarray of shape (c, p) or (1, p)
         batch : Batch
+        out : ndarray of shape (c, p), optional
+            Array for the gradient, of the type of the rows; a new one if None.
 
         Returns
         -------
@@ -228,7 +230,7 @@ class Predictor:
         """
         outputs, back = self.pull(theta, batch.X)
         loss, slope = self.loss.of(outputs, batch.y, batch.weight)
-        return Slope(back(slope), loss, self.loss.score(outputs, batch.y, batch.weight))
+        return Slope(back(slope, out), loss, self.loss.score(outputs, batch.y, batch.weight))
 
     def predict(self, theta: NDArray, X: NDArray) -> NDArray:
         """Return class probabilities, or the expected response, shape (c, n, k)."""

@@ -73,6 +73,16 @@ def test_gradient_is_the_slope_of_the_loss(name):
 
 
 @in_numpy
+def test_gradient_is_written_where_it_is_asked_for(name):
+    predictor, batch = bound(MODELS[name]), rows_of(MODELS[name])
+    theta = parameters_of(predictor)
+    out = np.full((len(batch.X), predictor.size), np.nan)
+    found = predictor.gradient(theta, batch, out).gradient
+    assert found is out
+    np.testing.assert_array_equal(out, predictor.gradient(theta, batch).gradient)
+
+
+@in_numpy
 def test_pull_goes_back_twice_and_is_linear(name):
     predictor, batch = bound(MODELS[name]), rows_of(MODELS[name])
     outputs, back = predictor.pull(parameters_of(predictor), batch.X)

@@ -1,0 +1,112 @@
+"""How sure clients' predictions are: temperatures, learned from rows that clients hold back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+
+from ebfed.engines.protocol import LearningSent
+from ebfed.learning.minibatches import deal, encoder
+from ebfed.learning.validation import Portion
+from ebfed.models import Predictor
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["GRID", "N_POPULATIONS", "evidence", "held_likelihoods", "own_temperatures"]
+
+# Temperatures that are compared.
+GRID = np.exp(np.linspace(-0.75, 1.5, 16))
+# Spreads of log-temperatures between clients; their means are those of the grid.
+SPREADS = (0.05, 0.2, 0.5)
+N_POPULATIONS = len(GRID) * len(SPREADS)
+_LOGS = np.log(GRID)
+_LAWS = np.concatenate([-((_LOGS - _LOGS[:, None]) ** 2) / (2 * tau**2) for tau in SPREADS])
+_LAWS -= logsumexp(_LAWS, axis=1, keepdims=True)
+
+
+def evidence(scores: NDArray) -> NDArray[np.float64]:
+    r"""Return how well each population explains clients, less its mean over populations.
+
+    .. math:: \ell_i(\mu, \tau) = \log \sum_T N(\log T; \mu, \tau^2)\, e^{L_i(T)}
+
+    Parameters
+    ----------
+    scores : ndarray of shape (c, len(GRID))
+        Log-likelihoods L_i(T) of rows that were held back.
+
+    Returns
+    -------
+    ndarray of shape (c, N_POPULATIONS)
+
+    Examples
+    --------
+    >>> evidence(np.zeros((1, len(GRID)))).round(6).any()
+    np.False_
+    """
+    found = logsumexp(scores[:, None, :] + _LAWS, axis=2)
+    return found - found.mean(axis=1, keepdims=True)
+
+
+def own_temperatures(scores: NDArray, population: NDArray) -> NDArray[np.float64]:
+    r"""Return :math:`\exp E(\log T_i)` of each client, under the population of most evidence.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (c, len(GRID))
+    population : ndarray of shape (N_POPULATIONS,)
+        Mean evidence.
+
+    Returns
+    -------
+    ndarray of shape (c,)
+
+    Examples
+    --------
+    A client that holds nothing back has the temperature of the population:
+
+    >>> scores = np.array([np.zeros(16), -8 * (np.log(GRID) - 0.6) ** 2])
+    >>> own_temperatures(scores, evidence(scores[1:])[0]).round(1)
+    array([1.8, 1.8])
+    """
+    nearest_to_one = -1e-12 * np.tile(np.abs(_LOGS), len(SPREADS))  # where nothing is known
+    law = _LAWS[int(np.argmax(population + nearest_to_one))]
+    return np.exp(softmax(scores + law, axis=1) @ _LOGS)
+
+
+def held_likelihoods(
+    learner: Learner,
+    net: Predictor,
+    sent: LearningSent,
+    theta: NDArray,
+    clients: Clients,
+    members: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return log-likelihoods of the rows that members hold back, shape (len(members), len(GRID)).
+
+    Parameters
+    ----------
+    learner : Learner
+    net : Predictor
+    sent : dict
+        A broadcast.
+    theta : ndarray of shape (len(members), p)
+        Parameters that were trained on the other rows.
+    clients : Clients
+    members : ndarray of positions of clients
+    """
+    scores = np.zeros((len(members), len(GRID)))
+    held = Portion.held_back(clients, learner.validation_fraction)
+    encode = encoder(learner, sent)
+    every = deal(held, members, None, encode=encode, n_parameters=net.size, total=True)
+    for some, rows in every:
+        batch = rows.all()
+        outputs = net.outputs(theta[some], batch.X)
+        for k, temperature in enumerate(GRID):
+            loss = net.loss.of(outputs / temperature, batch.y, batch.weight)[0]
+            scores[some, k] = np.where(rows.n > 0, -loss, 0.0)
+    return np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)

@@ -1,0 +1,98 @@
+"""Temperatures of predictions, from rows that clients hold back."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import ebfed as eb
+from ebfed.learning.temperatures import GRID, N_POPULATIONS, evidence, own_temperatures
+
+M, N = 20, 40
+GROUPS = np.repeat(np.arange(M), N)
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(M * N, 3))
+Y = RNG.integers(2, size=M * N)  # coins, of which rows say nothing
+FAST = {"learning_rate": 1.0, "n_rounds": 20, "fine_tune": 10, "random_state": 0}
+
+
+def fit(y=Y, **others):
+    return eb.HierarchicalEB(**(FAST | {"validation_fraction": 0.25} | others)).fit(
+        X, y, groups=GROUPS
+    )
+
+
+def quadratic(centre):
+    return -20 * (np.log(GRID) - centre)[None] ** 2
+
+
+def test_evidence_is_a_marginal_likelihood():
+    """Of temperatures on a grid, against an integral: normal laws of spread .2 around two means."""
+
+    def marginal(mean):
+        inside = lambda a: np.exp(-20 * (a - 0.3) ** 2) * stats.norm.pdf(a, mean, 0.2)  # noqa: E731
+        return np.log(integrate.quad(inside, -2, 3)[0])
+
+    k = np.searchsorted(np.log(GRID), 0.4)
+    found = evidence(quadratic(0.3))[0]
+    assert found.shape == (N_POPULATIONS,)
+    middle = len(GRID) + np.array([k, k - 2])
+    expected = marginal(np.log(GRID[k])) - marginal(np.log(GRID[k - 2]))
+    assert np.diff(found[middle[::-1]])[0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_temperature_lies_between_the_population_and_the_rows():
+    population = evidence(np.repeat(quadratic(0.75), 30, axis=0)).mean(axis=0)
+    found = own_temperatures(np.vstack([quadratic(0.0), quadratic(0.75)]), population)
+    assert 1.0 < found[0] <= found[1] == pytest.approx(np.exp(0.75), rel=0.02)
+
+
+def test_nothing_known_is_a_temperature_of_one():
+    nothing = own_temperatures(np.zeros((1, len(GRID))), np.zeros(N_POPULATIONS))
+    assert nothing[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_coins_are_predicted_less_surely():
+    """Predictors of coins are too sure; the loss of rows that were never seen becomes less."""
+    est = fit(fine_tune=50, strengths=[np.inf])
+    assert est.temperatures_.min() > 1.0
+    new = np.random.default_rng(5).integers(2, size=M * N)
+    p = est.predict_proba(X, groups=GROUPS)
+    sharp = p ** est.temperatures_[GROUPS][:, None]
+    sharp /= sharp.sum(axis=1, keepdims=True)
+    loss, before = (-np.log(q[np.arange(len(X)), new]).mean() for q in (p, sharp))
+    assert loss < before
+    np.testing.assert_array_equal(p.argmax(axis=1), sharp.argmax(axis=1))
+
+
+def test_without_rows_that_are_held_back_there_are_none():
+    est = fit(validation_fraction=0.0)
+    assert est.temperatures_ is None
+    assert set(est.shared_) == {"w", "strengths"}
+
+
+def test_numbers_have_no_temperature():
+    assert fit(X[:, 0] + 0.1 * Y, model=eb.models.Linear(), learning_rate=0.1).temperatures_ is None
+
+
+def test_the_ledger_counts_what_is_sent_of_them():
+    est = fit(privacy=eb.ClientPrivacy(epsilon=4.0))
+    row = est.privacy_.iloc[0]
+    assert row["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    assert row["bits"] == 64 * (len(est.shared_["w"]) + 6 + N_POPULATIONS) * M * 20
+
+
+def test_evidence_is_cut_with_privacy():
+    """The mean of parts of norm 1 at most, whatever the clip."""
+    est = fit(privacy=eb.ClientPrivacy(noise_multiplier=0.0, clip=0.3))
+    longest = np.linalg.norm(est.shared_["temperatures"])
+    assert 0 < longest <= 1.0 + 1e-12
+
+
+def test_a_file_has_them(tmp_path):
+    est = fit()
+    est.save(tmp_path / "fit.json")
+    read = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(read.temperatures_, est.temperatures_)
+    np.testing.assert_array_equal(
+        read.predict_proba(X, groups=GROUPS), est.predict_proba(X, groups=GROUPS)
+    )

@@ -28,6 +28,7 @@ from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, read_levels, split_levels
 from ebfed.tables.numbers import check_numeric, check_single, numbers, unmasked, validated
@@ -345,7 +346,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if table.labels is None:
             ids = np.arange(len(values))
             return Clients(ids, np.arange(len(values) + 1), design, response), None
-        return Clients.from_rows(design, table.labels, response), table.labels
+        ids, codes = table.numbers or number_labels(table.labels)
+        return Clients.from_codes(design, ids, codes, response), table.labels
 
     def _read_clients(
         self, X: Clients, groups: Any, reset: bool, covariates: Any

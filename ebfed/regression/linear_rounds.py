@@ -234,8 +234,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 identified=not _open_questions(n, varying),
             )
 
-        ids = np.arange(len(n))
-        fit, learned = self._minimised(state, messages, ids, fitted)
+        fit, learned = self._minimised(state, messages, fitted)
         notes = _open_questions(n, varying)
         return _with_result(self._end(state | {"round": 1}, fit, [varying], notes), learned)
 
@@ -243,7 +242,6 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         self,
         state: LinearState,
         messages: LinearMessage,
-        ids: NDArray,
         fitted: Callable[[NDArray], Fit],
     ) -> tuple[Fit, dict[str, Any]]:
         """Fit the model, with the noise of levels if rows have some; returns what these add."""
@@ -256,6 +254,10 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 f"dispersion has the level {names[int(np.argmin(total))]!r}, which has no rows "
                 "with a weight."
             )
+        ids: NDArray = np.arange(len(messages["n"]))
+        if "parents" in state:
+            labels = np.column_stack([state["parents"], ids]).tolist()
+            ids = np.fromiter(map(tuple, labels), object, len(labels))
         block = Dispersed(ids, tuple(names), messages["counts"], messages["factor"])
 
         def coefficients(rows: Factors, fit: Fit) -> Coefficients:
@@ -287,9 +289,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 intercept=self.fit_intercept,
             )
 
-        labels = [tuple(each) for each in np.column_stack([state["parents"], np.arange(len(n))])]
-        ids = np.fromiter(labels, object, len(labels))
-        fit, learned = self._minimised(state, messages, ids, fitted)
+        fit, learned = self._minimised(state, messages, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}
         notes = list(dict.fromkeys(note for note in open_ if note))
         last = self._end(cast(LinearState, ended | {"round": 1}), fit, known, notes)

@@ -65,8 +65,14 @@ class Clients:
         Series and frames of pandas pair by label, as `ebfed.tables.alignment` says.
         """
         X, groups, y = aligned({"X": X, "groups": groups, "y": y}).values()
+        return cls.from_codes(X, *number_labels(groups), y)
+
+    @classmethod
+    def from_codes(
+        cls, X: ArrayLike, ids: NDArray, codes: NDArray[np.int64], y: ArrayLike | None = None
+    ) -> Self:
+        """Sort rows by group; `codes` are places in the sorted labels `ids`."""
         X = _columns(X)
-        ids, codes = number_labels(groups)
         _same_length(X, groups=codes)
         indptr = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(ids)))))
         if y is not None:

@@ -145,6 +145,8 @@ class Table:
         Class that each row's client chose.
     y : ndarray of shape (n_rows,) or None
         Response.
+    numbers : tuple of ndarray or None
+        The distinct labels, sorted, and the place of each row's among them, where they are known.
     """
 
     X: Any
@@ -152,6 +154,7 @@ class Table:
     style: Style = field(default_factory=Style)
     consent: Any = None
     y: Any = None
+    numbers: tuple[NDArray, NDArray[np.int64]] | None = None
 
 
 def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:

@@ -100,7 +100,7 @@ def number_tuples(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """
     codes, *others = columns
     for own in others:  # numbered anew after each, so that they stay small
-        codes = np.unique(codes * (own.max(initial=0) + 1) + own, return_inverse=True)[1].ravel()
+        codes = number_labels(codes * (own.max(initial=0) + 1) + own)[1]
     return codes
 
 

@@ -229,9 +229,10 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
         return number_labels(columns[0])
     numbers = [number_labels(_as_python(column)) for column in columns]
     codes = number_tuples([own for _, own in numbers])
-    _, first = np.unique(codes, return_index=True)
-    parts = [labels[own[first]].tolist() for labels, own in numbers]
-    return np.fromiter(zip(*parts, strict=True), object, len(first)), codes
+    row = np.empty(codes.max(initial=-1) + 1, np.int64)
+    row[codes] = np.arange(len(codes))  # one of each group; its rows have the same labels
+    parts = [labels[own[row]].tolist() for labels, own in numbers]
+    return np.fromiter(zip(*parts, strict=True), object, len(row)), codes
 
 
 def _as_python(labels: NDArray) -> NDArray:
@@ -259,7 +260,8 @@ def read_levels(X: Any, levels: Sequence[Any], y: Any = None) -> Table:
     table = read(X, groups, y=y)
     assert table.labels is not None
     ids, codes = number_levels([*labels, table.labels])
-    return replace(table, labels=ids[codes], style=replace(table.style, above=styles))
+    style = replace(table.style, above=styles)
+    return replace(table, labels=ids[codes], numbers=(ids, codes), style=style)
 
 
 def parents_of(ids: NDArray) -> tuple[NDArray, NDArray[np.int64]]:

@@ -83,8 +83,6 @@ class NestedProblem(Problem):
     ):
         n_top = int(parents[0].max()) + 1
         self.owners = [np.zeros(n_top, np.int64), *parents]  # at the top, the population
-        self.orders = [np.argsort(owner, kind="stable") for owner in self.owners]
-        self.ends = [np.append(0, np.cumsum(np.bincount(owner))) for owner in self.owners]
         sizes = [len(each) for each in varying]
         columns = np.concatenate(varying).astype(np.int64)
         super().__init__(rows, n_rows, columns, covariance, method, intercept, sizes)
@@ -95,9 +93,30 @@ class NestedProblem(Problem):
 
     def begin(self) -> NDArray:
         """Keep what all whitenings share; returns products of the columns."""
-        self.bottom, self.Z = self.rows, self.Z[self.blocks[-1]]
-        flat = self.rows.reshape(self.p + 1, -1)
-        return flat @ flat.T
+        from ebfed.kernels import triangular_factors
+
+        block, owner, width = self.blocks[-1], self.owners[-1], self.p + 1
+        flat = self.rows.reshape(width, -1)
+        products = flat @ flat.T
+        # rows of a triangle that the effects reach; whitening leaves the others as they are
+        touched = int(min(self.varying[block].max(initial=-1) + 1, self.rows.shape[1]))
+        self.bottom = np.ascontiguousarray(self.rows[:, :touched])
+        self.Z = np.ascontiguousarray(self.Z[block, :touched])
+        # these are compressed once for each parent
+        rows = self.rows[:, touched:, : len(owner)].transpose(2, 1, 0)
+        order, ends = _by_owner(np.repeat(owner, rows.shape[1]), owner.max() + 1)
+        rest = triangular_factors(
+            rows.reshape(-1, width)[order], ends, min(width, int(np.diff(ends).max()))
+        )
+        self.apart = rest.reshape(-1, width)
+        self.orders: list[tuple[NDArray, NDArray, int]] = []  # from the second level
+        height, apart = touched, np.repeat(np.arange(len(rest)), rest.shape[1])
+        for owner in reversed(self.owners[1:]):
+            of_rows = np.append(np.repeat(owner, height), apart)
+            order, ends = _by_owner(of_rows, owner.max() + 1)
+            height, apart = min(width, int(np.diff(ends).max())), apart[:0]
+            self.orders.insert(0, (order, ends, height))
+        return products
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
@@ -124,10 +143,11 @@ class NestedProblem(Problem):
         from ebfed.kernels import triangular_factors
 
         white, n = self.whites[0], len(self.owners[level])
-        rows = white[:, :, :n].transpose(2, 1, 0)[self.orders[level]]
-        width, ends = self.p + 1, self.ends[level] * white.shape[1]
-        size = min(width, int(np.diff(ends).max()))
-        return self.laid_out(triangular_factors(rows.reshape(-1, width), ends, size))
+        rows = white[:, :, :n].transpose(2, 1, 0).reshape(-1, self.p + 1)
+        if level == len(self.blocks) - 1:
+            rows = np.concatenate([rows, self.apart])
+        order, ends, height = self.orders[level - 1]
+        return self.laid_out(triangular_factors(rows[order], ends, height))
 
     def effects_of(self, level: int, rows: NDArray) -> NDArray:
         """Z of a level, from rows that may be whitened."""
@@ -224,3 +244,9 @@ class NestedProblem(Problem):
         for block, inner, owner in zip(self.blocks, self.inner(), self.owners, strict=True):
             average[block, block] = inner / len(owner)
         return average
+
+
+def _by_owner(owner: NDArray[np.int64], n_owners: int) -> tuple[NDArray, NDArray]:
+    """Order of rows by what they belong to, and where each owner's begin and end."""
+    counts = np.bincount(owner, minlength=n_owners)
+    return np.argsort(owner, kind="stable"), np.append(0, np.cumsum(counts))

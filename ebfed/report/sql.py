@@ -197,6 +197,8 @@ class Query:
         if not isinstance(self.known, bool):
             return query.join(_table(self.known, KNOWN), on=same, join_type="left")
         _check_names([group, *values])
+        if labels.dtype.kind == "M" and np.datetime_data(labels.dtype)[0] == "ns":
+            labels = labels.astype("M8[us]")  # NumPy lists nanoseconds as numbers
         rows = zip(labels.tolist(), *(x.tolist() for x in values.values()), strict=True)
         tuples = [exp.Tuple(expressions=[_label(row[0]), *map(_number, row[1:])]) for row in rows]
         names = [_name(name) for name in (group, *values)]

@@ -252,6 +252,7 @@ LABELS = {
     "floats": [0.1, -2.5, 1e300, 3.0, 1e-9, 7.25],
     "dates": [dt.date(2020, 1, k) for k in range(1, 7)],
     "times": [dt.datetime(2020, 1, 1, k, 30, 5) for k in range(6)],
+    "nanoseconds": np.datetime64("2020-01-01T00:30", "ns") + np.arange(6) * np.timedelta64(1, "h"),
     "booleans": [True, False] * 3,
 }
 

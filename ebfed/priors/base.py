@@ -160,15 +160,6 @@ class Prior(BaseEstimator, ABC):
         few = likelihood.n_features <= self.max_features
         return inside and few and not likelihood.adds_up
 
-    def _refusal(self, likelihood: Likelihood) -> str:
-        """Say why this prior does not accept a likelihood."""
-        return (
-            f"{self!r} is a population on {self.support} in at most {self.max_features} "
-            f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
-            f"{likelihood.support} in {likelihood.n_features}. Choose a prior that fits, or "
-            "fit fewer columns."
-        )
-
     def fit(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
         """Estimate the population by maximum marginal likelihood.
 
@@ -188,7 +179,12 @@ class Prior(BaseEstimator, ABC):
             If covariates are constant or collinear, or too many for so few clients.
         """
         if not self.accepts(likelihood):
-            raise TypeError(self._refusal(likelihood))
+            raise TypeError(
+                f"{self!r} is a population on {self.support} in at most {self.max_features} "
+                f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
+                f"{likelihood.support} in {likelihood.n_features}. Choose a prior that fits, or "
+                "fit fewer columns."
+            )
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
         self.moments_ = None

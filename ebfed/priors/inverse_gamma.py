@@ -103,13 +103,14 @@ class InverseGamma(WithCovariates, Prior):
         of_any = self.method != "moments" or self.df is not None
         return super().accepts(likelihood) and (of_any or isinstance(likelihood, LogVariance))
 
-    def _refusal(self, likelihood: Likelihood) -> str:
-        if super().accepts(likelihood):
-            return (
+    def fit(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
+        """Estimate the population by `method`; see `Prior.fit`."""
+        if super().accepts(likelihood) and not self.accepts(likelihood):
+            raise TypeError(
                 "InverseGamma(method='moments') is for sample variances as they are; got "
                 f"{type(likelihood).__name__} messages. Choose method='ml'."
             )
-        return super()._refusal(likelihood)
+        return super().fit(likelihood, covariates)
 
     # The law ----------------------------------------------------------------------------------
 

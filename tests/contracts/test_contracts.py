@@ -580,7 +580,11 @@ def test_beta_prior_on_reports(prior, channel):
 @pytest.mark.parametrize(
     "channel", [channels.Laplace(12.0, (0, 2)), channels.Quantizer(4, (0, 2))], ids=repr
 )
-@pytest.mark.parametrize("family", [POISSON, ENDED], ids=["events", "durations"])
+@pytest.mark.parametrize(
+    "family",
+    [POISSON, pytest.param(ENDED, marks=pytest.mark.slow)],  # cells of a grid of all reports
+    ids=["events", "durations"],
+)
 def test_gamma_prior_on_reports(prior, channel, family):
     check_prior(prior, reported(channel, family))
 

@@ -24,9 +24,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.sparse import block_diag, bsr_matrix, csr_matrix
+from scipy.linalg.lapack import dpotri
+from scipy.sparse import block_diag, bsr_matrix, csr_matrix, hstack
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.kernels import row_products
 from ebfed.regression.numerics.quasi_newton import descend
 
 __all__ = ["SlopedFitted", "SlopedSums", "SlopedSystem", "maximise_slopes", "placed"]
@@ -38,8 +40,6 @@ TOLERANCE = 1e-8
 STEP = 1e-4
 # Entries of roots below this are tried as zeros.
 SMALL = 1e-3
-# Levels, or rows, of which dense products are made at a time.
-CHUNK = 1_000
 
 
 def placed(codes: NDArray, values: NDArray, size: int, start: int = 0) -> csr_matrix:
@@ -241,44 +241,26 @@ class SlopedSystem:
     def inverse(self, n_columns: int) -> NDArray:
         """Inverse of the equations of the other factors and so many columns."""
         size = self.sums.q + n_columns
-        root = solve_triangular(
-            self.triangle[:size, :size], np.eye(size), lower=True, check_finite=False
-        )
-        return root.T @ root
-
-    def forms(self, rows: csr_matrix, columns: NDArray, inverse: NDArray, width: int) -> NDArray:
-        """Quadratic forms ``N_i inverse N_i'`` of blocks of `width` rows.
-
-        Parameters
-        ----------
-        rows : sparse matrix of shape (n * width, q)
-        columns : ndarray of shape (n * width, p)
-        inverse : ndarray of shape (q + p, q + p)
-        width : int
-
-        Returns
-        -------
-        ndarray of shape (n, width, width)
-        """
-        n = len(columns) // width
-        found = np.empty((n, width, width))
-        for start in range(0, n, CHUNK):
-            end = min(start + CHUNK, n)
-            here = slice(start * width, end * width)
-            own = np.hstack([rows[here].toarray(), columns[here]])
-            along = (own @ inverse).reshape(end - start, width, -1)
-            found[start:end] = along @ own.reshape(end - start, width, -1).swapaxes(1, 2)
-        return found
+        upper, failed = dpotri(self.triangle[:size, :size].T, lower=False)
+        if failed:
+            raise LinAlgError("the equations of the effects are singular")
+        inverse = np.tril(upper.T)
+        return inverse + np.tril(inverse, -1).T
 
     def _first_forms(self, inverse: NDArray) -> NDArray:
-        """Forms of the first factor's rows of the table."""
+        """Forms ``N_i inverse N_i'`` of the first factor's rows of the table, by level."""
         p = len(inverse) - self.sums.q
-        return self.forms(
-            csr_matrix(self.sums.table @ self.scale),
-            self.sums.outer[:, :p],
-            inverse,
-            int(self.sums.widths[0]),
-        )
+        scaled = csr_matrix(self.sums.table @ self.scale)
+        rows = csr_matrix(hstack([scaled, csr_matrix(self.sums.outer[:, :p])]))
+        width = int(self.sums.widths[0])
+        parts = [rows[a::width] for a in range(width)]
+        found = np.empty((len(self.pivots), width, width))
+        for a in range(width):
+            found[:, a, a] = _forms(parts[a], inverse)
+            for b in range(a):
+                both = _forms(parts[a] + parts[b], inverse) - found[:, a, a] - found[:, b, b]
+                found[:, a, b] = found[:, b, a] = both / 2
+        return found
 
     def _diagonal_blocks(self, left: NDArray, right: NDArray) -> list[NDArray]:
         """Blocks, by level of the other factors, of ``left right'``."""
@@ -320,8 +302,9 @@ class SlopedSystem:
         """Covariances of the spherical effects of the levels of a factor, over the noise."""
         inverse = self.inverse(n_columns)
         if factor:
-            q = self.sums.q
-            return self._diagonal_blocks(inverse[:q, :q], np.eye(q))[factor - 1]
+            start, end = self.sums.ends[factor - 1 : factor + 1]
+            places = np.arange(start, end).reshape(-1, int(self.sums.widths[factor]))
+            return inverse[places[:, :, None], places[:, None, :]]
         half = self.roots[0] @ self.block_inverse
         return self.block_inverse + half.swapaxes(1, 2) @ self._first_forms(inverse) @ half
 
@@ -346,9 +329,9 @@ class SlopedSystem:
         """
         first, others = self.sums.indicators(codes, bases)
         along = csr_matrix(first @ self.share)
-        rows = csr_matrix(others @ self.scale - along @ (self.sums.table @ self.scale))
+        rows = others @ self.scale - along @ (self.sums.table @ self.scale)
         dense = columns - along @ self.sums.outer[:, : self.p]
-        found = self.forms(rows, dense, self.inverse(self.p), 1).ravel()
+        found = _forms(csr_matrix(hstack([rows, csr_matrix(dense)])), self.inverse(self.p))
         found += np.asarray(first.multiply(along).sum(axis=1)).ravel()
         for own, basis, root in zip(codes, bases, self.roots, strict=True):
             found += np.where(own < 0, np.sum((basis @ root) ** 2, axis=1), 0.0)
@@ -363,6 +346,15 @@ class SlopedSystem:
         own = rng.standard_normal((*effects[0].shape, 1))
         effects[0] = effects[0] + np.linalg.solve(self.pivots.swapaxes(1, 2), own)[:, :, 0]
         return effects, columns
+
+
+def _forms(rows: csr_matrix, matrix: NDArray) -> NDArray:
+    """Quadratic forms of sparse rows in a symmetric matrix."""
+    rows = csr_matrix(rows)
+    rows.sort_indices()
+    products = row_products(rows.indptr, rows.indices, rows.data, matrix)
+    along = csr_matrix((products * rows.data, rows.indices, rows.indptr), rows.shape)
+    return np.asarray(along.sum(axis=1)).ravel()
 
 
 def _diagonal(blocks: NDArray) -> csr_matrix:
@@ -425,16 +417,17 @@ def maximise_slopes(sums: SlopedSums, restricted: bool, correlated: Sequence[boo
     pairs = zip(sums.widths, free, strict=True)
     start = np.concatenate([np.eye(int(p))[places] for p, places in pairs]) / 2
 
+    value, slope = criterion(start)
+    if not np.isfinite(value):
+        raise LinAlgError("the equations of the effects are singular")
+
     def metric() -> NDArray:
-        bends = np.empty((len(start), len(start)))
-        for j, step in enumerate(STEP * np.eye(len(start))):
-            bends[j] = (criterion(start + step)[1] - criterion(start - step)[1]) / (2 * STEP)
+        steps = STEP * np.eye(len(start))
+        bends = np.array([criterion(start + step)[1] - slope for step in steps]) / STEP
         values, vectors = np.linalg.eigh((bends + bends.T) / 2)
         values = np.maximum(np.abs(values), 1e-3 * np.abs(values).max())
         return vectors / values @ vectors.T
 
-    if not np.isfinite(criterion(start)[0]):
-        raise LinAlgError("the equations of the effects are singular")
     with warnings.catch_warnings():  # the fit has a note
         warnings.simplefilter("ignore", ConvergenceWarning)
         x, path, converged = descend(criterion, start, metric, FARTHEST, TOLERANCE)

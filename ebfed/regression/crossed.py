@@ -23,6 +23,7 @@ from ebfed.regression.crossed_slopes import (
     JointNormals,
     SlopedFit,
     check_coefficients,
+    coef_of_levels,
     correlated_of,
     singular,
     varying_of,
@@ -415,6 +416,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         columns["estimate"] = np.concatenate([each.mean.ravel() for each in parts])
         columns["std.error"] = np.concatenate([each.sd.ravel() for each in parts])
         return frame(columns, self._style_.unlabelled())
+
+    coef = coef_of_levels
 
     # Predictions ------------------------------------------------------------------------------
 

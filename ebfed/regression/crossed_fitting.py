@@ -158,16 +158,35 @@ class CrossedFit:
 
     def covariances(self, factor: int, given_mean: bool) -> NDArray:
         """Posterior variances of these effects, shape (n_levels, 1, 1)."""
+        columns = None if given_mean else np.zeros(len(self.mean))
+        return self._variances(factor, columns)[:, None, None]
+
+    def errors_with(self, factor: int, design: NDArray) -> NDArray:
+        """Posterior standard deviations of these effects plus a combination of the coefficients.
+
+        Parameters
+        ----------
+        factor : int
+        design : ndarray of shape (1, p)
+            The combination.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, 1)
+        """
+        return np.sqrt(self._variances(factor, scaled(design, self.triangle)[0]))[:, None]
+
+    def _variances(self, factor: int, columns: NDArray | None) -> NDArray:
+        """Variances of effects, with so much of the columns of the equations; None: these given."""
         n = int(self.equations.sums.sizes[factor])
         rows, others = np.full(n, -1), np.full((n, 1), -1)
         if factor == 0:
             rows = np.arange(n)
         else:
             others = np.flatnonzero(self.equations.sums.owner == factor)[:, None]
-        inverse = self.equations.inverse(0) if given_mean else self.inverse
-        columns = None if given_mean else np.zeros((n, len(self.mean)))
-        variance = self.equations.variances(rows, others, np.zeros(n), columns, inverse)
-        return self.noise * variance[:, None, None]
+        inverse = self.equations.inverse(0) if columns is None else self.inverse
+        along = None if columns is None else np.tile(columns, (n, 1))
+        return self.noise * self.equations.variances(rows, others, np.zeros(n), along, inverse)
 
     def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
         """Linear predictors of rows, whose levels are -1 where the fit had none."""

@@ -17,11 +17,13 @@ from ebfed.regression.crossed_fitting import scaled, triangle_of
 from ebfed.regression.families import Responses
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
+from ebfed.tables.frames import frame
 
 __all__ = [
     "JointNormals",
     "SlopedFit",
     "check_coefficients",
+    "coef_of_levels",
     "correlated_of",
     "singular",
     "varying_of",
@@ -29,6 +31,32 @@ __all__ = [
 
 # Share of the squares of a column that others must leave, for it to be one of its own.
 LEAST = 1e-10
+
+
+def coef_of_levels(self: Any, level: str) -> Any:
+    """Return the coefficients of the levels of a factor: those of all rows, and how each differs.
+
+    Parameters
+    ----------
+    level : str
+        Name of the factor.
+
+    Returns
+    -------
+    DataFrame
+        A row for each level and each term that differs: the label, ``term``, ``estimate`` and
+        ``std.error``, which has what is not known of both.
+    """
+    found = self.posterior(level)
+    place = self._order.index(self._names.index(level))
+    design = np.array([[float(term == each) for each in self.terms_] for term in found.terms])
+    style, k = self._styles[self._names.index(level)], len(design)
+    columns = {
+        "term": np.tile(np.array(found.terms, object), len(found)),
+        "estimate": (found.mean + design @ self.mean_).ravel(),
+        "std.error": self._fit.errors_with(place, design).ravel(),
+    }
+    return frame({style.group: np.repeat(found.ids, k)} | columns, style)
 
 
 class SlopedPopulation(TypedDict):
@@ -264,6 +292,29 @@ class SlopedFit:
         root = self.maps[factor] @ self.system.roots[factor]
         inner = self.system.covariances(factor, 0 if given_mean else len(self.mean))
         return self.noise * root @ inner @ root.T
+
+    def errors_with(self, factor: int, design: NDArray) -> NDArray:
+        """Posterior standard deviations of these, each plus a combination of the coefficients.
+
+        Parameters
+        ----------
+        factor : int
+        design : ndarray of shape (p_k, p)
+            The combinations.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, p_k)
+        """
+        n, k = int(self.system.sums.sizes[factor]), len(design)
+        none = np.full(n * k, -1)
+        codes = [none] * len(self.maps)
+        codes[factor] = np.repeat(np.arange(n), k)
+        bases = [np.zeros((n * k, len(each))) for each in self.maps]
+        bases[factor] = np.tile(self.maps[factor], (n, 1))
+        columns = np.tile(scaled(design, self.triangle), (n, 1))
+        variance = self.noise * self.system.variances(codes, bases, columns)
+        return np.sqrt(variance).reshape(n, k)
 
     def _along(
         self, design: NDArray, codes: NDArray, effects: Sequence[NDArray], mean: NDArray

@@ -117,6 +117,14 @@ def test_all_figures_are_those_of_dense_matrices():
     np.testing.assert_allclose(fit.predict(rows), X @ beta + Z @ effects)
     along = X - Z @ gain @ X
     variance = np.sum((Z @ given) * Z, axis=1) + np.sum((along @ covariance) * along, axis=1)
+    for name, start, levels in (("a", 0, 20), ("b", 40, 8)):
+        C, D = np.tile(np.eye(2, 3), (levels, 1)), np.eye(len(effects))[start:][: 2 * levels]
+        ahead = C - D @ gain @ X
+        expected = np.sqrt(np.diag(D @ given @ D.T + ahead @ covariance @ ahead.T))
+        coef = fit.coef(name)
+        np.testing.assert_allclose(coef["std.error"], expected)
+        np.testing.assert_allclose(coef["estimate"], C @ beta + D @ effects)
+        assert coef["term"].tolist() == ["intercept", "x"] * levels
     wide, placed = fit.estimator_, rows[["x", "z"]]
     np.testing.assert_allclose(
         wide.std_errors(placed, groups=[rows["a"], rows["b"]]), np.sqrt(variance)
@@ -168,6 +176,11 @@ def test_slopes_lower_the_criterion_of_intercepts_alone():
     est = eb.CrossedEB(varying={"a": ["intercept"]})
     est.fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])
     assert est.criterion_ == one.criterion_
+    # a coefficient is at most as uncertain as its two parts, fully correlated
+    coef, posterior = one.coef("a"), one.estimator_.posterior("a")
+    np.testing.assert_allclose(coef["estimate"], posterior.mean[:, 0] + one.mean_[0])
+    most = posterior.sd[:, 0] + one.tidy("fixed")["std.error"][0]
+    assert np.all(coef["std.error"] < most)
     with_slopes = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
     assert with_slopes.criterion_ < one.criterion_
 

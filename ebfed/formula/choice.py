@@ -119,7 +119,7 @@ def following(
             "factors, (1 | a) + (1 | b), and these alone."
         )
     if model.factors:
-        estimator.set_params(fit_intercept=design.constant)
+        estimator.set_params(fit_intercept=design.constant, varying=None)
         if varying is None:
             return estimator
         names = [":".join(factor) for factor in model.factors]

@@ -150,7 +150,7 @@ def parse(formula: str) -> FormulaTerms:
     factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
     if len(groups) + len(bars) != 1 and not levels and not factors:
         owners = {_split_bars(bar)[-1] for bar in bars}
-        if len(bars) > 1 and len(owners) == 1:
+        if len(owners) < len(bars):
             raise ValueError(
                 f"the groups are given twice in {text!r}; (1 + x || county) has terms that are not "
                 "correlated."

@@ -181,6 +181,8 @@ def test_slopes_lower_the_criterion_of_intercepts_alone():
     np.testing.assert_allclose(coef["estimate"], posterior.mean[:, 0] + one.mean_[0])
     most = posterior.sd[:, 0] + one.tidy("fixed")["std.error"][0]
     assert np.all(coef["std.error"] < most)
+    given = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.CrossedEB(varying={"a": ["x"]}))
+    assert given.criterion_ == one.criterion_
     with_slopes = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
     assert with_slopes.criterion_ < one.criterion_
 
@@ -263,6 +265,7 @@ def test_tests_are_by_z_alone():
         ("y ~ x + (1 + x | a) + (1 | b)", {"y": 1e308}, "too large"),
         ("y ~ x + (1 + x | a) + (1 | b)", {"x": np.nan}, "missing"),
         ("y ~ x + (1 + x | many) + (1 | b)", {"many": "pairs"}, "coefficients of 150 levels"),
+        ("y ~ x + (1 | a) + (0 + x | a) + (1 | b)", {}, "given twice"),
         ("y ~ x + (1 + nothing | a) + (1 | b)", {}, "nothing"),
     ],
 )

@@ -64,6 +64,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     eliminated, and the levels of all others are one dense system of equations, of up to 6,000
     levels. Its cost does not depend on the number of rows after these are added up once.
 
+    Slopes may differ between levels too, of Gaussian rows: with `varying` a level of factor k has
+    the coefficients ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the
+    above holds of coefficients instead of levels; tests of beta are then by z.
+
     Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
     as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
     over the variances and beta; its value and its slope are computed without further

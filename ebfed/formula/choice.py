@@ -27,6 +27,7 @@ __all__ = [
     "choose",
     "following",
     "other_population",
+    "terms_of_factors",
 ]
 
 # Estimators of a parameter for every group, and of coefficients, by family.
@@ -118,7 +119,16 @@ def following(
             "factors, (1 | a) + (1 | b), and these alone."
         )
     if model.factors:
-        return estimator.set_params(fit_intercept=design.constant)
+        estimator.set_params(fit_intercept=design.constant, varying=None)
+        if varying is None:
+            return estimator
+        names = [":".join(factor) for factor in model.factors]
+        kinds = {
+            name: "full" if correlated else "diag"
+            for name, (_, correlated) in zip(names, model.slopes, strict=True)
+        }
+        terms = [[INTERCEPT if x == CONSTANT else x for x in each] for each in varying]
+        return estimator.set_params(varying=dict(zip(names, terms, strict=True)), covariance=kinds)
     if model.offset and not isinstance(estimator, GeneralizedEB):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
@@ -162,6 +172,24 @@ def following(
     elif model.correlated is False and "covariance" in known:
         settings["covariance"] = "diag"
     return estimator.set_params(**settings)
+
+
+def terms_of_factors(model: FormulaTerms, design: Design, data: Any) -> list[list[str]]:
+    """Terms that differ between the levels of each crossed factor.
+
+    Raises
+    ------
+    ValueError
+        If a slope is not among the terms of all rows.
+    """
+    found = []
+    for (text, _), columns in zip(model.slopes, model.factors, strict=True):
+        some, _ = Design.learn(text, data, design.context)
+        for name in some.names:
+            if name not in design.names:
+                raise design.lacking(name, f"({text} | {':'.join(columns)})")
+        found.append([CONSTANT] * some.constant + some.names)
+    return found
 
 
 def check_location(

@@ -22,6 +22,7 @@ from ebfed.formula.choice import (
     choose,
     following,
     other_population,
+    terms_of_factors,
 )
 from ebfed.formula.design import (
     SHARED,
@@ -103,7 +104,8 @@ def from_formula(
     - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
       same with coefficients, see `LinearEB`.
     - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
-      factors; ``(1 | dept:service)`` is of pairs.
+      factors; ``(1 | dept:service)`` is of pairs, and ``(1 + x | student)`` has
+      slopes, of Gaussian rows.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -214,6 +216,8 @@ def from_formula(
     if model.varying is not None:
         bars = zip(model.terms_of_levels, model.levels, strict=True)
         varying = [design.names_in(text, rows.data, f"({text} | {name})") for text, name in bars]
+    if model.slopes:
+        varying = terms_of_factors(model, design, rows.data)
     of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
     if of_rows and not design.names and design.constant:
         design, columns = design.of_constant(), np.ones((len(columns), 1))

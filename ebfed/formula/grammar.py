@@ -7,6 +7,7 @@
     y ~ 1 + (1 | state/county)             counties of states: labels need only differ within states
     y ~ x + (1 + x | state) + (1 | state:county)    the same, x differs between states alone
     y ~ x + (1 | student) + (1 | lecturer)    an effect of every level of crossed factors
+    y ~ x + (1 | student) + (1 + x | lecturer)    the same, x differs between lecturers
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 The formula is parsed here; formulaic reads its terms.
@@ -53,6 +54,9 @@ class FormulaTerms:
     factors : tuple of tuple of str
         Columns of the labels of each factor, where factors are crossed; `above` and `group` are
         then the distinct columns.
+    slopes : tuple of (str, bool)
+        Terms that differ between the levels of each factor, and whether they may be correlated;
+        empty where these are the intercepts alone.
     """
 
     text: str
@@ -67,6 +71,7 @@ class FormulaTerms:
     above: tuple[str, ...] = ()
     varying_above: tuple[str, ...] = ()
     factors: tuple[tuple[str, ...], ...] = ()
+    slopes: tuple[tuple[str, bool], ...] = ()
 
     @property
     def levels(self) -> list[str]:
@@ -145,7 +150,7 @@ def parse(formula: str) -> FormulaTerms:
     factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
     if len(groups) + len(bars) != 1 and not levels and not factors:
         owners = {_split_bars(bar)[-1] for bar in bars}
-        if len(bars) > 1 and len(owners) == 1:
+        if len(owners) < len(bars):
             raise ValueError(
                 f"the groups are given twice in {text!r}; (1 + x || county) has terms that are not "
                 "correlated."
@@ -163,7 +168,12 @@ def parse(formula: str) -> FormulaTerms:
         return _model(text, left, fixed, groups[0], offset=offset, correlated=correlated)
     if factors:
         path = "/".join(dict.fromkeys(column for factor in factors for column in factor))
-        return _model(text, left, fixed, path, offset=offset, factors=tuple(factors))
+        rest: dict[str, Any] = {
+            "offset": offset,
+            "factors": tuple(factors),
+            "slopes": _slopes(bars),
+        }
+        return _model(text, left, fixed, path, **rest)
     if levels:
         path, terms, correlated = "/".join(levels), [], _correlated(bars)
         terms = [_split_bars(bar)[0] for bar in _from_outermost(bars)]
@@ -220,12 +230,22 @@ def _factors(bars: list[str]) -> list[tuple[str, ...]]:
             factors.append(tuple(_column(each) for part in path[:depth] for each in part))
     if len({frozenset(each) for each in factors}) < len(factors):
         return []
-    for bar in bars:
-        if _split_bars(bar)[0] != "1":
-            raise ValueError(
-                f"crossed factors have random intercepts alone, as (1 | a) + (1 | b); got ({bar})."
-            )
     return factors
+
+
+def _slopes(bars: list[str]) -> tuple[tuple[str, bool], ...]:
+    """Terms of each crossed factor, and whether they may be correlated; empty for intercepts.
+
+    Examples
+    --------
+    >>> _slopes(["1 | s", "x || a / b"]), _slopes(["1 | a", "1 | b"])
+    ((('1', True), ('x', False), ('x', False)), ())
+    """
+    found = []
+    for bar in bars:
+        terms, owner = _split_bars(bar)
+        found += [(terms, "||" not in bar)] * len(_split(owner, "/"))
+    return () if all(terms == "1" for terms, _ in found) else tuple(found)
 
 
 def _correlated(bars: list[str]) -> bool:

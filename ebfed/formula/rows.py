@@ -151,6 +151,7 @@ class CompleteRows:
         texts = [
             model.fixed,
             *(model.terms_of_levels or ["1"]),
+            *(terms for terms, _ in model.slopes),
             *responses(model, column_names(data)),
         ]
         used = required(texts, column_names(data))

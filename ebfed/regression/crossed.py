@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
@@ -17,10 +19,20 @@ from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import CrossedSatterthwaite, crossed_kenward_roger
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
+from ebfed.regression.crossed_slopes import (
+    JointNormals,
+    SlopedFit,
+    check_coefficients,
+    coef_of_levels,
+    correlated_of,
+    singular,
+    varying_of,
+)
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.inferring import coefficient_tests
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.population import residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.reading import check_interval
 from ebfed.report.effects import GroupEffects
@@ -52,6 +64,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     eliminated, and the levels of all others are one dense system of equations, of up to 6,000
     levels. Its cost does not depend on the number of rows after these are added up once.
 
+    Slopes may differ between levels too, of Gaussian rows: with `varying` a level of factor k has
+    the coefficients ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the
+    above holds of coefficients instead of levels; tests of beta are then by z.
+
     Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
     as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
     over the variances and beta; its value and its slope are computed without further
@@ -69,6 +85,12 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         Family of the rows; the link is the identity, logit or log.
     fit_intercept : bool
         Whether to put a column of ones first.
+    varying : dict of list of str, optional
+        Terms of X that differ between the levels of a factor, by its name: ``{"lecturer":
+        ["intercept", "x"]}`` is lme4's ``(1 + x | lecturer)``. Other factors have an intercept.
+        Slopes are of Gaussian rows.
+    covariance : {"full", "diag"}, or dict of these by factor
+        Whether the coefficients of a level may be correlated, or are not, as of lme4's ``||``.
 
     Attributes
     ----------
@@ -78,7 +100,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         Their sampling covariance.
     terms_ : list of p str
     variances_ : dict of float
-        Variance of the effects of each factor, by its name.
+        Variance of the effects of each factor, by its name; of a factor with slopes, an ndarray of
+        those of its coefficients.
+    covariances_ : dict of ndarray of shape (k, k)
+        Covariance of the k coefficients of a level, of each factor.
     noise_variance_ : float
         Variance of Gaussian rows; 1 for other families, which have none.
     levels_ : dict of ndarray
@@ -126,10 +151,14 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         *,
         family: Literal["gaussian", "binomial", "poisson"] = "gaussian",
         fit_intercept: bool = True,
+        varying: Mapping[str, Sequence[str]] | None = None,
+        covariance: Literal["full", "diag"] | Mapping[str, str] = "full",
     ):
         self.method = method
         self.family = family
         self.fit_intercept = fit_intercept
+        self.varying = varying
+        self.covariance = covariance
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -183,18 +212,44 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         design, found, numbered = design[keep], found.take(keep), rows.numbered(keep)
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
         sizes = [len(each) for each in ids]
+        check_size(design)
         names = [style.group for style in rows.styles]
         check_factors(names, sizes, len(design), family is not None and family.alone(found))
-        order = np.argsort([-size for size in sizes], kind="stable")
-        levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
-        if family is None:
+        varying = varying_of(self.varying, names, self.terms_)
+        correlated = correlated_of(self.covariance, names)
+        order = np.argsort(
+            [-size * len(own) for size, own in zip(sizes, varying, strict=True)], kind="stable"
+        )
+        fit: CrossedFit | SlopedFit
+        if any(own != [INTERCEPT] for own in varying):
+            if family is not None:
+                raise ValueError(
+                    f"slopes of crossed factors are of family='gaussian'; got {self.family!r}. "
+                    "GeneralizedEB has slopes of one factor."
+                )
+            check_coefficients(names, sizes, list(map(len, varying)), len(design))
+            fit = SlopedFit.gaussian(
+                [codes[k] for k in order],
+                {names[k]: ids[k] for k in order},
+                [varying[k] for k in order],
+                [correlated[k] for k in order],
+                design,
+                self.terms_,
+                found,
+                self.method == "reml",
+            )
+        elif family is None:
+            levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
             restricted = self.method == "reml"
             fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
         else:
+            levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
             fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
         kept = {
             "order": [int(k) for k in order],
             "names": names,
+            "varying": varying,
+            "correlated": correlated,
             "named": rows.names,
             "has_offset": "offset" in rows.of_rows,
         }
@@ -203,7 +258,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     def _learn(
         self,
-        fit: CrossedFit,
+        fit: CrossedFit | SlopedFit,
         kept: dict[str, Any],
         styles: list[Style],
         ids: list[NDArray],
@@ -215,14 +270,24 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self.mean_, self.mean_covariance_ = fit.mean, fit.mean_covariance
         self.criterion_, self.log_likelihood_ = fit.criterion, -fit.criterion / 2
         self.noise_variance_, self.converged_ = fit.noise, fit.converged
-        gamma = fit.equations.gamma[np.argsort(self._order)] * fit.noise
-        self.variances_ = dict(zip(self._names, gamma.tolist(), strict=True))
+        own = [fit.population(place) for place in np.argsort(self._order).tolist()]
+        self.covariances_ = dict(zip(self._names, own, strict=True))
+        self.variances_: dict[str, Any] = {
+            name: float(each[0, 0]) if terms == [INTERCEPT] else np.diag(each)
+            for (name, each), terms in zip(self.covariances_.items(), kept["varying"], strict=True)
+        }
         self.levels_ = dict(zip(self._names, ids, strict=True))
         self.notes_ = [LAPLACE] * (self.family != "gaussian") + [UNFINISHED] * (not fit.converged)
         self.notes_ += [
             f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
             for name, variance in self.variances_.items()
-            if variance == 0
+            if np.all(variance == 0)
+        ]
+        self.notes_ += [
+            f"The covariance of {name!r} is singular: a combination of its coefficients does not "
+            "differ between levels beyond the noise."
+            for name, each in self.covariances_.items()
+            if len(each) > 1 and each.any() and singular(each)
         ]
         return self
 
@@ -279,8 +344,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _effects(self, level: str, given_mean: bool = False) -> tuple[NDArray, NDArray, NDArray]:
-        """Effects of the levels of a factor, their standard deviations, and numbers of rows."""
+    def _effects(self, level: str, given_mean: bool = False) -> Posterior:
+        """Posterior of the effects of the levels of a factor."""
         check_is_fitted(self, "mean_")
         if level not in self._names:
             raise ValueError(
@@ -288,8 +353,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             )
         number = self._names.index(level)
         place = self._order.index(number)
-        errors = self._fit.errors(place, given_mean)
-        return self._fit.effects(place), errors, self._n[number]
+        covariance = self._fit.covariances(place, given_mean)
+        mean, terms = self._fit.effects(place).reshape(len(covariance), -1), self._kept["varying"]
+        posterior: Posterior
+        if mean.shape[1] == 1:
+            posterior = IndependentNormals(mean, np.sqrt(covariance[:, :, 0]))
+        else:
+            posterior = JointNormals(mean, covariance)
+        counts, style = {"n": self._n[number]}, self._styles[number]
+        return posterior.labelled(self.levels_[level], counts, style, tuple(terms[number]))
 
     def posterior(self, level: str) -> Posterior:
         """Posterior of the effects of the levels of a factor.
@@ -305,10 +377,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             One entry per level, in the order of the sorted labels; given the variances, and with
             what is not known of the coefficients of X.
         """
-        mean, sd, n = self._effects(level)
-        style = self._styles[self._names.index(level)]
-        posterior = IndependentNormals(mean[:, None], sd[:, None])
-        return posterior.labelled(self.levels_[level], {"n": n}, style)
+        return self._effects(level)
 
     def ranef(self, level: str | None = None) -> Any:
         """Return the effects of levels, with standard deviations given the coefficients of X.
@@ -324,24 +393,35 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         -------
         DataFrame
             Of one factor: its labels, ``estimate`` and ``std.error``; of all: ``group``, the name
-            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``.
+            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``. Of factors
+            with slopes a row for each coefficient, which ``term`` names.
         """
         check_is_fitted(self, "mean_")
         if level is not None:
-            mean, sd, _ = self._effects(level, given_mean=True)
-            style = self._styles[self._names.index(level)]
-            columns = {"estimate": mean, "std.error": sd}
-            return frame({style.group: self.levels_[level]} | columns, style)
+            found = self._effects(level, given_mean=True)
+            style, labels = self._styles[self._names.index(level)], self.levels_[level]
+            k = found.mean.shape[1]
+            columns = {"term": np.tile(np.array(found.terms, object), len(labels))} if k > 1 else {}
+            columns |= {"estimate": found.mean.ravel(), "std.error": found.sd.ravel()}
+            return frame({style.group: np.repeat(labels, k)} | columns, style)
         parts = [self._effects(name, given_mean=True) for name in self._names]
-        sizes = [len(each) for each in self._ids]
-        labels = [str(label) for ids in self._ids for label in ids.tolist()]
+        sizes = [each.mean.size for each in parts]
+        names = [
+            np.repeat(np.array([str(label) for label in ids.tolist()], object), each.mean.shape[1])
+            for ids, each in zip(self._ids, parts, strict=True)
+        ]
         columns = {
             "group": np.repeat(np.array(self._names, object), sizes),
-            "level": np.array(labels, object),
-            "estimate": np.concatenate([each[0] for each in parts]),
-            "std.error": np.concatenate([each[1] for each in parts]),
+            "level": np.concatenate(names),
         }
+        if any(terms != [INTERCEPT] for terms in self._kept["varying"]):
+            terms = [np.tile(np.array(each.terms, object), len(each)) for each in parts]
+            columns["term"] = np.concatenate(terms)
+        columns["estimate"] = np.concatenate([each.mean.ravel() for each in parts])
+        columns["std.error"] = np.concatenate([each.sd.ravel() for each in parts])
         return frame(columns, self._style_.unlabelled())
+
+    coef = coef_of_levels
 
     # Predictions ------------------------------------------------------------------------------
 
@@ -501,10 +581,17 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
             errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
             levels in all. Infinite ones are for tests by z, the only ones of rows that are not
-            Gaussian.
+            Gaussian, and of models with slopes.
         """
         check_is_fitted(self, "mean_")
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
+        if isinstance(self._fit, SlopedFit):
+            if ddf not in (None, "asymptotic"):
+                raise ValueError(
+                    f"ddf={ddf!r} is of crossed factors with random intercepts alone; with slopes "
+                    "tests are by z, ddf='asymptotic'."
+                )
+            return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
         known = known if self.family == "gaussian" else known[-1:]
         ddf = known[0] if ddf is None else ddf
         if ddf not in known:
@@ -540,21 +627,13 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             for term, value, error in zip(self.terms_, self.mean_, errors, strict=True)
         ]
         gaussian = self.family == "gaussian"
-        spreads = [*self.variances_.items()]
-        spreads += [("Residual", self.noise_variance_)] * gaussian
-        found += [
-            (
-                "ran_pars",
-                name,
-                f"sd__{INTERCEPT if name != 'Residual' else 'Observation'}",
-                v,
-                np.nan,
-            )
-            for name, v in ((name, float(np.sqrt(variance))) for name, variance in spreads)
-        ]
-        mean, sd, n = self._effects(first, given_mean=True)
-        given = IndependentNormals(mean[:, None], sd[:, None])
-        given = given.labelled(self.levels_[first], {"n": n}, self._style_)
+        kept = self._kept["varying"], self._kept["correlated"]
+        for (name, each), own, full in zip(self.covariances_.items(), *kept, strict=True):
+            every = np.arange(len(each))
+            found += spread_parameters(name, own, each, every, correlated=full)
+        if gaussian:
+            found.append(residual_parameter(self.noise_variance_))
+        given, terms = self._effects(first, given_mean=True), kept[0][0]
         figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
         if gaussian and self.method == "reml":
             figures["REMLcrit"] = self.criterion_
@@ -566,13 +645,13 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             columns=[term for term in self.terms_ if term != INTERCEPT],
             ledger=[],
             notes=self.notes_,
-            terms=[INTERCEPT],
-            varies=np.ones(1, bool),
+            terms=terms,
+            varies=np.ones(len(terms), bool),
             method=NAMES[self.method] if gaussian else f"{self.family}, Laplace",
-            n_parameters=len(self.mean_) + len(spreads),
+            n_parameters=len(found),
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,
-            expected=lambda: np.zeros((len(mean), 1)),
+            expected=lambda: np.zeros(given.mean.shape),
             log_likelihood=lambda: self.log_likelihood_,
             likelihood_kind=self.method.upper() if gaussian else "ML",
             population=f"normal effects of the levels of {counts}",

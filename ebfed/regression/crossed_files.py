@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 
 from ebfed.engines.publishing import name_columns
 from ebfed.regression.crossed_fitting import CrossedFit
+from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 from ebfed.tables.frames import Style
@@ -60,6 +61,12 @@ class CrossedFile:
 
     def population(self, fit: Any) -> dict[str, Any]:
         """Return the sums over rows, the variances, and what was learned with them."""
+        names = {
+            "n_features": fit.n_features_in_,
+            "columns": "\n".join(getattr(fit, "feature_names_in_", ())),
+        }
+        if isinstance(fit._fit, SlopedFit):
+            return fit._fit.as_data() | names
         found: CrossedFit = fit._fit
         sums, q = found.equations.sums, found.equations.sums.q
         among = csr_matrix(sums.inner[:q, :q])
@@ -73,8 +80,7 @@ class CrossedFile:
             "among": _of_sparse(among),
             "columns_with_levels": sums.inner[q:, :],
             "n_rows": sums.n_rows,
-            "n_features": fit.n_features_in_,
-            "columns": "\n".join(getattr(fit, "feature_names_in_", ())),
+            **names,  # type: ignore[typeddict-item]
         }
         return {name: getattr(found, name) for name in OF_FIT} | state
 
@@ -89,21 +95,24 @@ class CrossedFile:
     def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
         """Set the learned attributes of an estimator."""
         state, kept = population, dict(columns)
-        table, among = _sparse(state["table"]), _sparse(state["among"]).toarray()
-        below, q = state["columns_with_levels"], len(state["owner"])
-        inner = np.block([[among, below[:, :q].T], [below]])
-        sums = CrossedSums(
-            state["first_weights"], table, state["outer"], inner, state["owner"], state["n_rows"]
-        )
-        gamma, restricted = state["gamma"], fit.method == "reml"
-        linear = state["linear"]
-        equations = (
-            CrossedSystem(sums, gamma, restricted) if linear else CrossedEquations(sums, gamma)
-        )
-        found = CrossedFit(equations, *(state[name] for name in OF_FIT))
-        name_columns(fit, state)
         styles = [Style.of_data(each) for each in kept.pop("styles")]
+        found = SlopedFit.of_data(state) if "slopes" in state else _intercepts(fit, state)
+        name_columns(fit, state)
         fit._learn(found, kept, styles, groups["labels"], groups["n"])
+
+
+def _intercepts(fit: Any, state: Any) -> CrossedFit:
+    """Make the fit of intercepts alone."""
+    table, among = _sparse(state["table"]), _sparse(state["among"]).toarray()
+    below, q = state["columns_with_levels"], len(state["owner"])
+    inner = np.block([[among, below[:, :q].T], [below]])
+    sums = CrossedSums(
+        state["first_weights"], table, state["outer"], inner, state["owner"], state["n_rows"]
+    )
+    gamma, restricted = state["gamma"], fit.method == "reml"
+    linear = state["linear"]
+    equations = CrossedSystem(sums, gamma, restricted) if linear else CrossedEquations(sums, gamma)
+    return CrossedFit(equations, *(state[name] for name in OF_FIT))
 
 
 def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +16,7 @@ from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 
-__all__ = ["CrossedFit"]
+__all__ = ["CrossedFit", "scaled", "triangle_of"]
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class CrossedFit:
         """
         response, weight = rows.y - rows.offset, rows.weight
         root = np.sqrt(weight)
-        Q, triangle = _triangle(design * root[:, None], terms)
+        Q, triangle = triangle_of(design * root[:, None], terms)
         least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
         left = response - design @ least
-        sums = levels.sums(weight, np.column_stack([_scaled(design, triangle), left]))
+        sums = levels.sums(weight, np.column_stack([scaled(design, triangle), left]))
         if not sums.inner[-1, -1] > 1e-20 * float(weight @ response**2):
             raise ValueError("y must vary beyond what the columns of X explain.")
         try:
@@ -108,9 +109,9 @@ class CrossedFit:
         total, most = float(rows.weight @ rows.y), float(rows.weight.sum())
         if total == 0 or (family.name == "binomial" and total == most):
             raise ValueError(f"y must vary; it is {float(rows.y[0]):g} in every row.")
-        triangle = _triangle(design * np.sqrt(rows.weight / most)[:, None], terms)[1]
+        triangle = triangle_of(design * np.sqrt(rows.weight / most)[:, None], terms)[1]
         model = CrossedLaplace(
-            levels, _scaled(design, triangle), family.kind, rows.y, rows.weight, rows.offset
+            levels, scaled(design, triangle), family.kind, rows.y, rows.weight, rows.offset
         )
         found = model.fit()
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
@@ -144,6 +145,10 @@ class CrossedFit:
         """Place of the first level of each factor but the first, among all of these."""
         return np.concatenate(([0], np.cumsum(self.equations.sums.sizes[1:-1])))
 
+    def population(self, factor: int) -> NDArray:
+        """Covariance of the effect of a level of a factor, shape (1, 1)."""
+        return np.array([[self.equations.gamma[factor] * self.noise]])
+
     def effects(self, factor: int) -> NDArray:
         """Effects of the levels of a factor."""
         theta = self.equations.theta[factor]
@@ -151,18 +156,37 @@ class CrossedFit:
             self.first if factor == 0 else self.others[self.equations.sums.owner == factor]
         )
 
-    def errors(self, factor: int, given_mean: bool) -> NDArray:
-        """Posterior standard deviations of these effects."""
+    def covariances(self, factor: int, given_mean: bool) -> NDArray:
+        """Posterior variances of these effects, shape (n_levels, 1, 1)."""
+        columns = None if given_mean else np.zeros(len(self.mean))
+        return self._variances(factor, columns)[:, None, None]
+
+    def errors_with(self, factor: int, design: NDArray) -> NDArray:
+        """Posterior standard deviations of these effects plus a combination of the coefficients.
+
+        Parameters
+        ----------
+        factor : int
+        design : ndarray of shape (1, p)
+            The combination.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, 1)
+        """
+        return np.sqrt(self._variances(factor, scaled(design, self.triangle)[0]))[:, None]
+
+    def _variances(self, factor: int, columns: NDArray | None) -> NDArray:
+        """Variances of effects, with so much of the columns of the equations; None: these given."""
         n = int(self.equations.sums.sizes[factor])
         rows, others = np.full(n, -1), np.full((n, 1), -1)
         if factor == 0:
             rows = np.arange(n)
         else:
             others = np.flatnonzero(self.equations.sums.owner == factor)[:, None]
-        inverse = self.equations.inverse(0) if given_mean else self.inverse
-        columns = None if given_mean else np.zeros((n, len(self.mean)))
-        variance = self.equations.variances(rows, others, np.zeros(n), columns, inverse)
-        return np.sqrt(self.noise * variance)
+        inverse = self.equations.inverse(0) if columns is None else self.inverse
+        along = None if columns is None else np.tile(columns, (n, 1))
+        return self.noise * self.equations.variances(rows, others, np.zeros(n), along, inverse)
 
     def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
         """Linear predictors of rows, whose levels are -1 where the fit had none."""
@@ -185,6 +209,22 @@ class CrossedFit:
         new = np.sqrt(self.noise * ((codes < 0) @ self.equations.gamma))
         return z + new * rng.standard_normal(len(z))
 
+    def spread(self, design: NDArray) -> NDArray:
+        """Variances of the effects of rows of new levels."""
+        return np.full(len(design), (self.noise * self.equations.gamma).sum())
+
+    def renewed(
+        self,
+        design: NDArray,
+        levels: Sequence[tuple[NDArray, NDArray]],
+        rng: np.random.Generator,
+    ) -> NDArray:
+        """Draw the effects of rows whose levels are new."""
+        total = np.zeros(len(design))
+        for (ids, own), gamma in zip(levels, self.equations.gamma, strict=True):
+            total += np.sqrt(self.noise * gamma) * rng.standard_normal(len(ids))[own]
+        return total
+
     def with_rows(
         self,
         levels: CrossedLevels,
@@ -193,7 +233,7 @@ class CrossedFit:
         family: ResponseFamily,
     ) -> Self:
         """Find the effects of levels from other responses, the variances and coefficients kept."""
-        columns = _scaled(design, self.triangle)
+        columns = scaled(design, self.triangle)
         model = CrossedLaplace(levels, columns, family.kind, rows.y, rows.weight, rows.offset)
         mode = model.mode(np.concatenate([self.equations.theta, self.triangle @ self.mean]))
         return replace(
@@ -204,17 +244,18 @@ class CrossedFit:
         """Variances of these linear predictors."""
         others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + self.starts, -1)
         new = (codes < 0) @ self.equations.gamma
-        columns = _scaled(design, self.triangle)
+        columns = scaled(design, self.triangle)
         return self.noise * self.equations.variances(
             codes[:, 0], others, new, columns, self.inverse
         )
 
 
-def _scaled(design: NDArray, triangle: NDArray) -> NDArray:
+def scaled(design: NDArray, triangle: NDArray) -> NDArray:
+    """Columns of X, times the inverse of a triangular factor."""
     return solve_triangular(triangle, design.T, trans="T", lower=False).T
 
 
-def _triangle(design: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
+def triangle_of(design: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
     """Return the orthogonal and the triangular factor of columns."""
     if len(design) <= design.shape[1]:
         raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")

@@ -391,19 +391,15 @@ def diagnostics_of_crossed(
     observed, n = rows.responses(family), len(design)
     found = rows.numbered(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
     levels = [found[k] for k in self._order]
-    variances = fit.noise * fit.equations.gamma
     base = design @ self.mean_ + moved
     predictor = fit.predictor(design, codes) + moved
-    unknown = base, np.full(n, variances.sum())
+    unknown = base, fit.spread(design)
 
     def leverage() -> NDArray:
         return observed.weight * fit.variance(design, codes) / fit.noise
 
     def renewed(rng: np.random.Generator) -> NDArray:
-        z = base
-        for (ids, own), variance in zip(levels, variances, strict=True):
-            z = z + np.sqrt(variance) * rng.standard_normal(len(ids))[own]
-        return z
+        return base + fit.renewed(design, levels, rng)
 
     def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
         assert family is not None

@@ -19,7 +19,7 @@ students <- levels(InstEval$s)
 students <- students[seq(1, length(students), by = 6)]
 inst <- droplevels(InstEval[InstEval$s %in% students, ])
 inst <- data.frame(s = inst$s, d = inst$d, dept = inst$dept,
-                   service = as.integer(as.character(inst$service)), high = as.integer(inst$y >= 4))
+                   service = as.integer(as.character(inst$service)), high = as.integer(inst$y >= 4), y = inst$y)
 write.csv(inst, gzfile("insteval_sixth.csv.gz"), row.names = FALSE, quote = FALSE)
 cells <- aggregate(list(won = inst$high, n = rep(1, nrow(inst))),
                    inst[c("dept", "service", "d")], sum)

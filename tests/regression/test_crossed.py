@@ -216,8 +216,9 @@ def test_formulas_of_other_families_and_slopes_are_refused():
     rows = crossed(7)
     with pytest.raises(ValueError, match="crossed factors are of family='gaussian'"):
         eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="gamma")
-    with pytest.raises(ValueError, match="random intercepts alone"):
-        eb.from_formula("y ~ x + (x | a) + (1 | b)", rows)
+    counts = rows.assign(y=rows.index % 3)
+    with pytest.raises(ValueError, match="slopes of crossed factors are of family='gaussian'"):
+        eb.from_formula("y ~ x + (x | a) + (1 | b)", counts, family="poisson")
     with pytest.raises(ValueError, match="CrossedEB"):
         eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.LinearEB())
 

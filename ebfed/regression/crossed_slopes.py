@@ -1,0 +1,460 @@
+"""Fits of models of crossed factors with slopes, in the units of the columns of X."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, solve_triangular
+from scipy.sparse import csr_matrix
+
+from ebfed.priors.posterior import NormalMarginals
+from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_fitting import scaled, triangle_of
+from ebfed.regression.families import Responses
+from ebfed.regression.numerics.crossed_model import MOST_LEVELS
+from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
+from ebfed.tables.frames import frame
+
+__all__ = [
+    "JointNormals",
+    "SlopedFit",
+    "check_coefficients",
+    "coef_of_levels",
+    "correlated_of",
+    "singular",
+    "varying_of",
+]
+
+# Share of the squares of a column that others must leave, for it to be one of its own.
+LEAST = 1e-10
+
+
+def coef_of_levels(self: Any, level: str) -> Any:
+    """Return the coefficients of the levels of a factor: those of all rows, and how each differs.
+
+    Parameters
+    ----------
+    level : str
+        Name of the factor.
+
+    Returns
+    -------
+    DataFrame
+        A row for each level and each term that differs: the label, ``term``, ``estimate`` and
+        ``std.error``, which has what is not known of both.
+    """
+    found = self.posterior(level)
+    place = self._order.index(self._names.index(level))
+    design = np.array([[float(term == each) for each in self.terms_] for term in found.terms])
+    style, k = self._styles[self._names.index(level)], len(design)
+    columns = {
+        "term": np.tile(np.array(found.terms, object), len(found)),
+        "estimate": (found.mean + design @ self.mean_).ravel(),
+        "std.error": self._fit.errors_with(place, design).ravel(),
+    }
+    return frame({style.group: np.repeat(found.ids, k)} | columns, style)
+
+
+class SlopedPopulation(TypedDict):
+    """What a file has of a fit with slopes, besides what `SlopedFit` has by the same names.
+
+    Attributes
+    ----------
+    slopes : dict
+        Roots, maps and sums over rows: what `SlopedSystem` and `SlopedSums` have by these names.
+    """
+
+    slopes: dict[str, Any]
+
+
+class JointNormals(NormalMarginals):
+    """Posterior whose coordinates are normal together.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n, d)
+    covariance : ndarray of shape (n, d, d)
+    """
+
+    def __init__(self, mean: NDArray, covariance: NDArray):
+        self.mean, self.covariance = mean, covariance
+        self.sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each coordinate, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+        return self.mean + np.einsum(
+            "nij,snj->sni", root, rng.standard_normal((size, *self.mean.shape))
+        )
+
+
+def varying_of(varying: Any, names: Sequence[str], terms: Sequence[str]) -> list[list[str]]:
+    """Return the terms that differ between the levels of each factor.
+
+    Parameters
+    ----------
+    varying : mapping of str to sequence of str, or None
+        The argument of the estimator; a factor that is not in it has an intercept.
+    names : list of str
+        Names of the factors.
+    terms : list of str
+        Names of the coefficients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it names no factor, or no terms.
+    """
+    if varying is None:
+        return [[INTERCEPT]] * len(names)
+    if not isinstance(varying, Mapping):
+        raise TypeError(
+            f"varying must be a mapping of factors to lists of terms; got {type(varying).__name__}."
+        )
+    if unknown := [each for each in varying if each not in names]:
+        raise ValueError(
+            f"varying must have factors of {', '.join(map(repr, names))}; got {unknown[0]!r}."
+        )
+    known, found = [INTERCEPT, *(each for each in terms if each != INTERCEPT)], []
+    for name in names:
+        own = varying.get(name, [INTERCEPT])
+        if isinstance(own, str) or not len(own) or len(set(own)) < len(own):
+            raise ValueError(
+                f"varying[{name!r}] must be a list of different terms, at least one; got {own!r}."
+            )
+        if wrong := [term for term in own if term not in known]:
+            raise ValueError(
+                f"varying[{name!r}] must be of {', '.join(map(repr, known))}; got {wrong[0]!r}."
+            )
+        found.append(list(own))
+    return found
+
+
+def correlated_of(covariance: Any, names: Sequence[str]) -> list[bool]:
+    """Whether the coefficients of the levels of each factor are correlated.
+
+    Raises
+    ------
+    ValueError
+        If it is neither "full" nor "diag", nor a mapping of factors to these.
+    """
+    each = covariance if isinstance(covariance, Mapping) else dict.fromkeys(names, covariance)
+    if not set(each) <= set(names) or not set(each.values()) <= {"full", "diag"}:
+        raise ValueError(
+            "covariance must be 'full' or 'diag', or a mapping of factors to these; got "
+            f"{covariance!r}."
+        )
+    return [each.get(name, "full") == "full" for name in names]
+
+
+def check_coefficients(
+    names: Sequence[str], sizes: Sequence[int], widths: Sequence[int], n_rows: int
+) -> None:
+    """Refuse factors with more coefficients than rows can tell, or than there is room for.
+
+    Raises
+    ------
+    ValueError
+    """
+    counts = [size * width for size, width in zip(sizes, widths, strict=True)]
+    for name, size, count in zip(names, sizes, counts, strict=True):
+        if count >= n_rows:
+            raise ValueError(
+                f"factor {name!r} has {count:,} coefficients of {size:,} levels for {n_rows:,} "
+                "rows: they and the noise are the same."
+            )
+    others = sum(counts) - max(counts)
+    if others > MOST_LEVELS:
+        raise ValueError(
+            f"the factors but the largest have {others:,} coefficients together; CrossedEB is "
+            f"exact, and fits up to {MOST_LEVELS:,}."
+        )
+
+
+def singular(covariance: NDArray) -> bool:
+    """Whether a combination of coefficients has no variance, in units of their own."""
+    sd = np.sqrt(np.diag(covariance))
+    if (sd == 0).any():
+        return True
+    return bool(np.linalg.eigvalsh(covariance / np.outer(sd, sd))[0] < 1e-8)
+
+
+@dataclass(frozen=True)
+class SlopedFit:
+    """The maximum of the likelihood of Gaussian rows; see `CrossedFit`, which has intercepts alone.
+
+    Attributes
+    ----------
+    system : SlopedSystem
+        With columns that are those of X, times the inverse of `triangle`.
+    places : list of list of int
+        Columns of X that differ between the levels of each factor; -1 is the intercept.
+    maps : list of ndarray of shape (p_k, p_k)
+        Coefficients of these columns, by those of the equations.
+    triangle, mean, mean_covariance, noise, criterion, converged, history : as in `CrossedFit`
+    """
+
+    system: SlopedSystem
+    places: list[list[int]]
+    maps: list[NDArray]
+    triangle: NDArray
+    mean: NDArray
+    mean_covariance: NDArray
+    noise: float
+    criterion: float
+    converged: bool
+    history: list[dict[str, Any]]
+
+    @classmethod
+    def gaussian(
+        cls,
+        codes: Sequence[NDArray],
+        named: Mapping[str, NDArray],
+        varying: Sequence[Sequence[str]],
+        correlated: Sequence[bool],
+        design: NDArray,
+        terms: Sequence[str],
+        rows: Responses,
+        restricted: bool,
+    ) -> Self:
+        """Maximise the likelihood.
+
+        Parameters
+        ----------
+        codes : list of int64 ndarray of shape (n_rows,)
+            Level of each row of each factor.
+        named : mapping of str to ndarray
+            Labels of the levels of each factor.
+        varying, correlated : list
+            Terms of each factor, and whether they are correlated.
+        design : ndarray of shape (n_rows, p)
+        terms : list of str
+        rows : Responses
+        restricted : bool
+
+        Raises
+        ------
+        ValueError
+            If columns are collinear, or nothing varies; slopes follow from each other.
+        """
+        response, weight = rows.y - rows.offset, rows.weight
+        root = np.sqrt(weight)
+        Q, triangle = triangle_of(design * root[:, None], list(terms))
+        least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
+        left = response - design @ least
+        if not float(weight @ left**2) > 1e-20 * float(weight @ response**2):
+            raise ValueError("y must vary beyond what the columns of X explain.")
+        places = [[list(terms).index(t) if t in terms else -1 for t in own] for own in varying]
+        sizes, maps = [len(each) for each in named.values()], []
+        for name, own, code, place, full in zip(
+            named, varying, codes, places, correlated, strict=True
+        ):
+            basis = _columns(design, place)
+            _check_apart(name, own, basis, code, len(named[name]))
+            maps.append(_map(name, own, basis * root[:, None], full))
+        bases = [_columns(design, place) @ T for place, T in zip(places, maps, strict=True)]
+        columns = np.column_stack([scaled(design, triangle), left])
+        sums = SlopedSums.of(codes, sizes, bases, weight, columns)
+        try:
+            system, converged, history = maximise_slopes(sums, restricted, correlated)
+        except LinAlgError:
+            raise ValueError(
+                "the effects explain y without noise; this model has no likelihood then."
+            ) from None
+        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum()) * restricted
+        criterion = system.deviance + logs - float(np.log(weight).sum())
+        covariance = system.noise * back @ system.column_covariance() @ back.T
+        mean = least + back @ system.solution[1]
+        fitted = (triangle, mean, covariance, system.noise, criterion, converged, history)
+        return cls(system, places, maps, *fitted)
+
+    def population(self, factor: int) -> NDArray:
+        """Covariance of the coefficients of the levels of a factor."""
+        root = self.maps[factor] @ self.system.roots[factor]
+        return self.noise * root @ root.T
+
+    def effects(self, factor: int) -> NDArray:
+        """Coefficients of the levels of a factor, shape (n_levels, p_k)."""
+        return self._in_units(self.system.solution[0][factor], factor)
+
+    def _in_units(self, spherical: NDArray, factor: int) -> NDArray:
+        return spherical @ (self.maps[factor] @ self.system.roots[factor]).T
+
+    def covariances(self, factor: int, given_mean: bool) -> NDArray:
+        """Posterior covariances of these coefficients."""
+        root = self.maps[factor] @ self.system.roots[factor]
+        inner = self.system.covariances(factor, 0 if given_mean else len(self.mean))
+        return self.noise * root @ inner @ root.T
+
+    def errors_with(self, factor: int, design: NDArray) -> NDArray:
+        """Posterior standard deviations of these, each plus a combination of the coefficients.
+
+        Parameters
+        ----------
+        factor : int
+        design : ndarray of shape (p_k, p)
+            The combinations.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, p_k)
+        """
+        n, k = int(self.system.sums.sizes[factor]), len(design)
+        none = np.full(n * k, -1)
+        codes = [none] * len(self.maps)
+        codes[factor] = np.repeat(np.arange(n), k)
+        bases = [np.zeros((n * k, len(each))) for each in self.maps]
+        bases[factor] = np.tile(self.maps[factor], (n, 1))
+        columns = np.tile(scaled(design, self.triangle), (n, 1))
+        variance = self.noise * self.system.variances(codes, bases, columns)
+        return np.sqrt(variance).reshape(n, k)
+
+    def _along(
+        self, design: NDArray, codes: NDArray, effects: Sequence[NDArray], mean: NDArray
+    ) -> NDArray:
+        total = design @ mean
+        for own, place, values in zip(codes.T, self.places, effects, strict=True):
+            part = np.einsum("np,np->n", _columns(design, place), values[own])
+            total = total + np.where(own >= 0, part, 0.0)
+        return total
+
+    def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Linear predictors of rows, whose levels are -1 where the fit had none."""
+        effects = [self.effects(k) for k in range(len(self.places))]
+        return self._along(design, codes, effects, self.mean)
+
+    def variance(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Variances of these linear predictors."""
+        columns = scaled(design, self.triangle)
+        return self.noise * self.system.variances([*codes.T], self._bases(design), columns)
+
+    def _bases(self, design: NDArray) -> list[NDArray]:
+        pairs = zip(self.places, self.maps, strict=True)
+        return [_columns(design, place) @ T for place, T in pairs]
+
+    def spread(self, design: NDArray) -> NDArray:
+        """Variances of the effects of rows of new levels."""
+        total = np.zeros(len(design))
+        for k, place in enumerate(self.places):
+            basis = _columns(design, place)
+            total += np.einsum("np,pq,nq->n", basis, self.population(k), basis)
+        return total
+
+    def renewed(
+        self,
+        design: NDArray,
+        levels: Sequence[tuple[NDArray, NDArray]],
+        rng: np.random.Generator,
+    ) -> NDArray:
+        """Draw the effects of rows whose levels are new."""
+        total = np.zeros(len(design))
+        for k, (ids, own) in enumerate(levels):
+            drawn = rng.standard_normal((len(ids), len(self.maps[k])))
+            drawn = np.sqrt(self.noise) * self._in_units(drawn, k)
+            total += np.einsum("np,np->n", _columns(design, self.places[k]), drawn[own])
+        return total
+
+    def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw these linear predictors from their posterior, given the variances."""
+        moved, columns = self.system.sample(rng)
+        root = np.sqrt(self.noise)
+        effects = [self.effects(k) + root * self._in_units(b, k) for k, b in enumerate(moved)]
+        mean = self.mean + root * solve_triangular(self.triangle, columns, lower=False)
+        z = self._along(design, codes, effects, mean)
+        new = np.zeros(len(design))
+        for k, place in enumerate(self.places):
+            basis = _columns(design, place)
+            variance = np.einsum("np,pq,nq->n", basis, self.population(k), basis)
+            new += np.where(codes[:, k] < 0, variance, 0.0)
+        return z + np.sqrt(new) * rng.standard_normal(len(z))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the sums over rows, the roots and what was learned with them, as plain data."""
+        sums = self.system.sums
+        table = sums.table
+        return {
+            "slopes": {
+                "roots": self.system.roots,
+                "restricted": self.system.restricted,
+                "places": self.places,
+                "maps": self.maps,
+                "blocks": sums.blocks,
+                "table": [table.indptr, table.indices, table.data],
+                "outer": sums.outer,
+                "inner": sums.inner,
+                "sizes": sums.sizes,
+                "widths": sums.widths,
+                "n_rows": sums.n_rows,
+            },
+            **{name: getattr(self, name) for name in OF_FIT},
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Self:
+        """Make a fit of plain data."""
+        own = data["slopes"]
+        ends, columns, values = own["table"]
+        shape = len(own["outer"]), len(own["inner"]) - own["outer"].shape[1]
+        table = csr_matrix((values, columns, ends), shape)
+        table.check_format(full_check=True)
+        sums = SlopedSums(
+            own["blocks"],
+            table,
+            own["outer"],
+            own["inner"],
+            own["sizes"],
+            own["widths"],
+            own["n_rows"],
+        )
+        system = SlopedSystem(sums, own["roots"], own["restricted"])
+        return cls(system, own["places"], own["maps"], *(data[name] for name in OF_FIT))
+
+
+OF_FIT = (
+    *("triangle", "mean", "mean_covariance"),
+    *("noise", "criterion", "converged", "history"),
+)
+
+
+def _columns(design: NDArray, places: Sequence[int]) -> NDArray:
+    """Columns of X, of which -1 is that of ones."""
+    ones = np.ones((len(design), 1))
+    return np.hstack([ones if place < 0 else design[:, [place]] for place in places])
+
+
+def _map(name: str, terms: Sequence[str], basis: NDArray, correlated: bool) -> NDArray:
+    """Return the map to columns of squares of a mean of 1, orthogonal where they are correlated."""
+    n, length = len(basis), np.linalg.norm(basis, axis=0)
+    R = np.linalg.qr(basis, mode="r")
+    short = ~(np.abs(np.diag(R)) > LEAST * length) | ~np.isfinite(length)
+    if short.any():
+        term = terms[int(np.argmax(short))]
+        raise ValueError(
+            f"slopes must not be collinear; {term!r} of factor {name!r} follows from the others."
+        )
+    if not correlated:
+        return np.diag(np.sqrt(n) / length)
+    return np.sqrt(n) * solve_triangular(R, np.eye(len(R)), lower=False)
+
+
+def _check_apart(
+    name: str, terms: Sequence[str], basis: NDArray, codes: NDArray, size: int
+) -> None:
+    """Refuse a slope in a column that is constant within all levels, beside an intercept."""
+    if INTERCEPT not in terms:
+        return
+    first = np.zeros(size, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    for term, column in zip(terms, basis.T, strict=True):
+        if term != INTERCEPT and (column == column[first[codes]]).all():
+            raise ValueError(
+                f"{term!r} is constant within every level of {name!r}: its slope cannot be "
+                "separated from the intercept of a level."
+            )

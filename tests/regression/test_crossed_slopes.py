@@ -1,0 +1,310 @@
+"""Slopes of crossed factors: beside lme4, beside dense matrices, and what must hold of them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import block_diag
+
+import ebfed as eb
+from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+FIGURES = pd.read_csv(REFERENCE / "lme4_crossed_slopes.csv", keep_default_na=False)
+EFFECTS = pd.read_csv(REFERENCE / "lme4_crossed_slopes_effects.csv")
+FORMULAS = {
+    "inst": "y ~ service + (1 + service | d) + (1 | s)",
+    "inst_both": "y ~ service + (1 + service | d) + (1 + service | s)",
+    "inst_diagonal": "y ~ service + (1 + service || d) + (1 | s)",
+    "inst_slope": "y ~ service + (0 + service | d) + (1 | s)",
+    "penicillin": "diameter ~ t + (1 | plate) + (1 + t | sample)",
+    "penicillin_weights": "diameter ~ t + (1 | plate) + (1 + t | sample)",
+}
+CASES = [*FIGURES.groupby(["model", "method"]).groups]
+
+
+def fit_of(case, method):
+    """Fit the model of a case."""
+    if case.startswith("inst"):
+        rows = pd.read_csv(REFERENCE / "insteval_sixth.csv.gz")
+    else:
+        rows = pd.read_csv(REFERENCE / "penicillin.csv")
+        rows["t"] = np.arange(1, len(rows) + 1) * 37 % 24 / 6
+        slopes = {"A": -1, "B": 0.5, "C": 1, "D": 0, "E": -0.5, "F": 0.8}
+        rows["diameter"] += rows["t"] * rows["sample"].map(slopes)
+    weights = "weight" if case.endswith("weights") else None
+    return eb.from_formula(FORMULAS[case], rows, eb.CrossedEB(method), weights=weights)
+
+
+@pytest.mark.parametrize(("case", "method"), CASES)
+def test_figures_and_effects_are_those_of_lme4(case, method):
+    fit = fit_of(case, method)
+    told = FIGURES[(FIGURES["model"] == case) & (FIGURES["method"] == method)]
+    criterion = told.loc[told["kind"] == "criterion", "value"].item()
+    assert fit.converged_
+    assert fit.criterion_ == pytest.approx(criterion, rel=1e-9)
+    fixed, found = told[told["kind"] == "fixed"], fit.tidy("fixed")
+    errors = fixed["std.error"].astype(float).to_numpy()
+    assert np.all(np.abs(found["estimate"] - fixed["value"].to_numpy()) < 1e-4 * errors)
+    np.testing.assert_allclose(found["std.error"], errors, rtol=1e-3)
+    spreads = fit.tidy("ran_pars").set_index(["group", "term"])["estimate"]
+    rows = told[told["kind"] == "spread"]
+    assert len(rows) == len(spreads)
+    for _, row in rows.iterrows():
+        assert spreads[row["group"], row["term"]] == pytest.approx(row["value"], rel=1e-3)
+    chosen = EFFECTS[(EFFECTS["model"] == case) & (EFFECTS["method"] == method)]
+    every = fit.ranef().set_index(["group", "level", "term"])
+    keys = zip(chosen["factor"], chosen["level"].astype(str), chosen["term"], strict=True)
+    every = every.loc[[*keys]]
+    np.testing.assert_allclose(every["std.error"], chosen["sd"], rtol=1e-3)
+    away = every["estimate"].to_numpy() - chosen["value"].to_numpy()
+    assert np.all(np.abs(away) < 2e-3 * chosen["sd"].to_numpy())
+
+
+def crossed(seed=0, n=300, sizes=(20, 8)):
+    """Rows of two factors, with slopes in x of both and in z of none."""
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(rng.integers(0, sizes, (n, 2)), columns=["a", "b"])
+    rows["x"], rows["z"] = rng.normal(size=n), rng.normal(size=n)
+    rows["w"] = rng.uniform(0.5, 2, n)
+    rows["y"] = 1 + rows["x"] + rng.normal(size=n) / rows["w"] ** 0.5
+    for name, size in zip("ab", sizes, strict=True):
+        u = rng.normal(size=(size, 2)) @ [[0.9, 0.3], [0.0, 0.6]]
+        rows["y"] += u[rows[name], 0] + u[rows[name], 1] * rows["x"]
+    return rows
+
+
+MODEL = "y ~ x + z + (1 + x | a) + (x || b)"
+
+
+def dense(fit, rows):
+    """Columns, effects' columns and covariances, as whole matrices."""
+    X = np.column_stack([np.ones(len(rows)), rows["x"], rows["z"]])
+    Z, G = [], []
+    for name in "ab":
+        ids = fit.levels_[name]
+        own = (rows[name].to_numpy()[:, None] == ids).astype(float)
+        Z.append((own[:, :, None] * X[:, None, :2]).reshape(len(rows), -1))
+        G.append(np.kron(np.eye(len(ids)), fit.covariances_[name]))
+    return X, np.hstack(Z), block_diag(*G)
+
+
+def test_all_figures_are_those_of_dense_matrices():
+    rows = crossed()
+    fit = eb.from_formula(MODEL, rows, weights="w")
+    X, Z, G = dense(fit, rows)
+    V = Z @ G @ Z.T + np.diag(fit.noise_variance_ / rows["w"])
+    inverse = np.linalg.inv(V)
+    covariance = np.linalg.inv(X.T @ inverse @ X)
+    beta = covariance @ X.T @ inverse @ rows["y"]
+    np.testing.assert_allclose(fit.mean_, beta, rtol=1e-8)
+    np.testing.assert_allclose(fit.mean_covariance_, covariance, rtol=1e-8)
+    left = rows["y"] - X @ beta
+    criterion = np.linalg.slogdet(V)[1] - np.linalg.slogdet(covariance)[1]
+    criterion += left @ inverse @ left + (len(rows) - 3) * np.log(2 * np.pi)
+    assert fit.criterion_ == pytest.approx(criterion, rel=1e-10)
+    gain = G @ Z.T @ inverse
+    effects = gain @ left
+    given = G - gain @ Z @ G
+    whole = given + gain @ X @ covariance @ X.T @ gain.T
+    found = [fit.estimator_.posterior(name) for name in "ab"]
+    np.testing.assert_allclose(np.concatenate([each.mean.ravel() for each in found]), effects)
+    errors = np.concatenate([each.sd.ravel() for each in found])
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(whole)))
+    np.testing.assert_allclose(fit.ranef()["std.error"], np.sqrt(np.diag(given)))
+    np.testing.assert_allclose(fit.predict(rows), X @ beta + Z @ effects)
+    along = X - Z @ gain @ X
+    variance = np.sum((Z @ given) * Z, axis=1) + np.sum((along @ covariance) * along, axis=1)
+    for name, start, levels in (("a", 0, 20), ("b", 40, 8)):
+        C, D = np.tile(np.eye(2, 3), (levels, 1)), np.eye(len(effects))[start:][: 2 * levels]
+        ahead = C - D @ gain @ X
+        expected = np.sqrt(np.diag(D @ given @ D.T + ahead @ covariance @ ahead.T))
+        coef = fit.coef(name)
+        np.testing.assert_allclose(coef["std.error"], expected)
+        np.testing.assert_allclose(coef["estimate"], C @ beta + D @ effects)
+        assert coef["term"].tolist() == ["intercept", "x"] * levels
+    wide, placed = fit.estimator_, rows[["x", "z"]]
+    np.testing.assert_allclose(
+        wide.std_errors(placed, groups=[rows["a"], rows["b"]]), np.sqrt(variance)
+    )
+    leverage = fit.diagnostics().leverage()
+    np.testing.assert_allclose(leverage, rows["w"] * variance / fit.noise_variance_)
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+def test_the_slope_of_the_deviance_is_that_of_differences(restricted):
+    """At roots away from the maximum, one of them singular."""
+    rows, rng = crossed(11), np.random.default_rng(0)
+    X = np.column_stack([np.ones(len(rows)), rows["x"]])
+    codes = [rows["a"].to_numpy(), rows["b"].to_numpy(), rng.integers(0, 5, len(rows))]
+    columns = np.column_stack([X, rows["y"]])
+    bases = [X, X, X[:, :1]]
+    sums = SlopedSums.of(codes, (20, 8, 5), bases, rows["w"].to_numpy(), columns)
+    roots = [np.array([[0.7, 0], [0.2, 0.4]]), np.array([[0.3, 0], [-0.2, 0]]), np.array([[0.3]])]
+    found = SlopedSystem(sums, roots, restricted).slope()
+    for k, root in enumerate(roots):
+        for place in zip(*np.tril_indices(len(root)), strict=True):
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [each.copy() for each in roots]
+                moved[k][place] += step
+                ends.append(SlopedSystem(sums, moved, restricted).deviance)
+            assert found[k][place] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_unseen_levels_vary_as_their_population():
+    rows = crossed(1)
+    fit = eb.from_formula(MODEL, rows)
+    new = rows.head(4).assign(a=99, b=99)
+    X = np.column_stack([np.ones(4), new["x"], new["z"]])
+    np.testing.assert_allclose(fit.predict(new), X @ fit.mean_)
+    spread = sum(fit.covariances_.values())
+    variance = np.sum((X[:, :2] @ spread) * X[:, :2], axis=1)
+    variance += np.sum((X @ fit.mean_covariance_) * X, axis=1)
+    errors = fit.estimator_.std_errors(new[["x", "z"]], groups=[new["a"], new["b"]])
+    np.testing.assert_allclose(errors, np.sqrt(variance))
+    low, high = fit.predict_interval(new)
+    reach = 1.959964 * np.sqrt(variance + fit.noise_variance_)
+    np.testing.assert_allclose(high - low, 2 * reach, rtol=1e-6)
+
+
+def test_slopes_lower_the_criterion_of_intercepts_alone():
+    rows = crossed(2)
+    one = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
+    est = eb.CrossedEB(varying={"a": ["intercept"]})
+    est.fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])
+    assert est.criterion_ == one.criterion_
+    # a coefficient is at most as uncertain as its two parts, fully correlated
+    coef, posterior = one.coef("a"), one.estimator_.posterior("a")
+    np.testing.assert_allclose(coef["estimate"], posterior.mean[:, 0] + one.mean_[0])
+    most = posterior.sd[:, 0] + one.tidy("fixed")["std.error"][0]
+    assert np.all(coef["std.error"] < most)
+    given = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.CrossedEB(varying={"a": ["x"]}))
+    assert given.criterion_ == one.criterion_
+    with_slopes = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
+    assert with_slopes.criterion_ < one.criterion_
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_units_and_origin_of_a_column_do_not_matter(scale):
+    rows = crossed(3)
+    one = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
+    moved = eb.from_formula(
+        "y ~ x + (1 + x | a) + (1 | b)", rows.assign(x=scale * (rows["x"] + 100))
+    )
+    other = rows.assign(x=scale * (rows["x"] + 100))
+    np.testing.assert_allclose(moved.predict(other), one.predict(rows), rtol=1e-5)
+    sd = np.sqrt(moved.variances_["a"][1] / one.variances_["a"][1])
+    assert sd == pytest.approx(1 / scale, rel=1e-4)
+
+
+def test_a_slope_without_effect_has_the_variance_zero():
+    rows = crossed(4)
+    fit = eb.from_formula("y ~ x + z + (x + z || a) + (1 + x | b)", rows)
+    assert fit.variances_["a"].shape == (3,)
+    assert np.all(fit.variances_["a"] >= 0)
+    flat = rows.assign(y=np.random.default_rng(0).normal(size=len(rows)))
+    # within every level of b the response is about zero, and so are its slopes
+    flat["y"] -= flat.groupby("b")["y"].transform("mean")
+    fit = eb.from_formula("y ~ x + (1 | a) + (x || b)", flat)
+    assert fit.variances_["b"][0] == 0
+    assert any("'b' is" in note for note in fit.notes_)
+
+
+def test_draws_have_the_moments_of_the_posterior():
+    """Errors of 4,000 draws, at five standard errors: a false alarm in 1e5 or so."""
+    rows = crossed(5, n=120, sizes=(6, 4))
+    est = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows).estimator_
+    posterior = est.posterior("a")
+    draws = posterior.sample(4000, 0)
+    for j in range(6):
+        found = np.cov(draws[:, j].T)
+        sd = posterior.sd[j]
+        assert np.all(np.abs(found - posterior.covariance[j]) < 0.12 * np.outer(sd, sd))
+    design = np.column_stack([np.ones(5), rows["x"][:5]])
+    codes = rows[["a", "b"]].to_numpy()[:5].copy()
+    codes[4] = -1
+    rng = np.random.default_rng(1)
+    drawn = np.array([est._fit.drawn(design, codes, rng) for _ in range(4000)])
+    variance = est._fit.variance(design, codes)
+    away = drawn.mean(axis=0) - est._fit.predictor(design, codes)
+    assert np.all(np.abs(away) < 5 * np.sqrt(variance / 4000))
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.12)
+
+
+def test_a_pickle_and_a_file_are_the_same_fit(tmp_path):
+    rows = crossed(6)
+    fit = eb.from_formula(MODEL, rows)
+    fit.save(tmp_path / "fit.json")
+    for twin in (pickle.loads(pickle.dumps(fit)), eb.load_fit(tmp_path / "fit.json")):
+        np.testing.assert_array_equal(twin.predict(rows), fit.predict(rows))
+        pd.testing.assert_frame_equal(twin.ranef("a"), fit.ranef("a"), check_exact=True)
+        pd.testing.assert_frame_equal(twin.tidy(), fit.tidy(), check_exact=True)
+        assert str(twin.summary()) == str(fit.summary())
+        low, high = twin.predict_interval(rows.assign(b=99))
+        np.testing.assert_array_equal((low, high), fit.predict_interval(rows.assign(b=99)))
+    assert fit.glance()["npar"].item() == 3 + 3 + 2 + 1
+
+
+def test_tests_are_by_z_alone():
+    fit = eb.from_formula(MODEL, crossed(7))
+    assert np.isinf(fit.tests()["df"]).all()
+    with pytest.raises(ValueError, match="with slopes tests are by z"):
+        fit.estimator_.inference("satterthwaite")
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        ("y ~ x + (1 + x + z | a) + (1 | b)", {}, "'z' differs between groups"),
+        ("y ~ x + q + (1 + x + q | a) + (1 | b)", {"q": 2.0}, "collinear"),
+        ("y ~ x + k + (1 + k | a) + (1 | b)", {"k": "level"}, "constant within every level of 'a'"),
+        ("y ~ x + (1 + x | a) + (1 | b)", {"x": 1e308}, "too large"),
+        ("y ~ x + (1 + x | a) + (1 | b)", {"y": 1e308}, "too large"),
+        ("y ~ x + (1 + x | a) + (1 | b)", {"x": np.nan}, "missing"),
+        ("y ~ x + (1 + x | many) + (1 | b)", {"many": "pairs"}, "coefficients of 150 levels"),
+        ("y ~ x + (1 | a) + (0 + x | a) + (1 | b)", {}, "given twice"),
+        ("y ~ x + (1 + nothing | a) + (1 | b)", {}, "nothing"),
+    ],
+)
+def test_bad_models_are_refused(model, change, message):
+    rows = crossed(8)
+    for name, value in change.items():
+        if value == "level":
+            rows[name] = rows["a"] % 7 / 3
+        elif value == "pairs":
+            rows[name] = np.arange(300) // 2
+        elif name == "q":
+            rows[name] = 2 * rows["x"]
+        else:
+            rows.loc[5, name] = value
+    with pytest.raises((ValueError, TypeError), match=message):
+        eb.from_formula(model, rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"varying": {"c": ["x"]}}, "must have factors of 'a', 'b'; got 'c'"),
+        ({"varying": {"a": ["q"]}}, "must be of 'intercept', 'x'; got 'q'"),
+        ({"varying": {"a": []}}, "at least one"),
+        ({"varying": {"a": "x"}}, "list of different terms"),
+        ({"varying": ["x"]}, "mapping of factors"),
+        ({"varying": {"a": ["x"]}, "covariance": "none"}, "covariance must be"),
+        ({"varying": {"a": ["x"]}, "family": "poisson"}, "family='gaussian'; got 'poisson'"),
+    ],
+)
+def test_bad_arguments_are_refused(given, message):
+    rows = crossed(9)
+    y = np.arange(300) % 3 if "family" in given else rows["y"]
+    with pytest.raises((ValueError, TypeError), match=message):
+        eb.CrossedEB(**given).fit(rows[["x"]], y, groups=rows[["a", "b"]])
+
+
+def test_a_response_without_noise_is_refused():
+    rows = crossed(10)
+    exact = rows["x"] * (rows["a"] - 9.5) + rows["b"]
+    with pytest.raises(ValueError, match="without noise"):
+        eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows.assign(y=exact))

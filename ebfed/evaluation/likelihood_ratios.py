@@ -145,7 +145,8 @@ def _check_normal(name: str, view: FitView) -> None:
     """Raise a ValueError if the population of a fit is not normal."""
     if not isinstance(view, GroupView):
         raise ValueError(f"{name!r} has no likelihood; it is a {view.title}.")
-    if view.population not in NORMAL or view.components is not None:
+    normal = view.population in NORMAL or view.population.startswith("normal effects ")  # crossed
+    if not normal or view.components is not None:
         raise ValueError(
             f"likelihood ratios are of fits with normal populations; that of {name!r} is "
             f"{view.population}. Compare such fits by eb.compare."

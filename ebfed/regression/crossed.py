@@ -25,6 +25,7 @@ from ebfed.regression.crossed_slopes import (
     check_coefficients,
     coef_of_levels,
     correlated_of,
+    maximum_of,
     singular,
     varying_of,
 )
@@ -637,6 +638,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
         if gaussian and self.method == "reml":
             figures["REMLcrit"] = self.criterion_
+        ordered = [kept[1][k] for k in self._order]
         return RegressionView(
             title=type(self).__name__,
             style=self._style_,
@@ -654,6 +656,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             expected=lambda: np.zeros(given.mean.shape),
             log_likelihood=lambda: self.log_likelihood_,
             likelihood_kind=self.method.upper() if gaussian else "ML",
+            maximum=(lambda: maximum_of(self._fit, ordered)) if gaussian else None,
             population=f"normal effects of the levels of {counts}",
             has_density=gaussian,
             parameters=lambda: found,

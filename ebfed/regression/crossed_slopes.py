@@ -13,9 +13,9 @@ from scipy.sparse import csr_matrix
 
 from ebfed.priors.posterior import NormalMarginals
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_fitting import scaled, triangle_of
+from ebfed.regression.crossed_fitting import CrossedFit, scaled, triangle_of
 from ebfed.regression.families import Responses
-from ebfed.regression.numerics.crossed_model import MOST_LEVELS
+from ebfed.regression.numerics.crossed_model import MOST_LEVELS, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
 from ebfed.tables.frames import frame
 
@@ -25,6 +25,7 @@ __all__ = [
     "check_coefficients",
     "coef_of_levels",
     "correlated_of",
+    "maximum_of",
     "singular",
     "varying_of",
 ]
@@ -458,3 +459,23 @@ def _check_apart(
                 f"{term!r} is constant within every level of {name!r}: its slope cannot be "
                 "separated from the intercept of a level."
             )
+
+
+def maximum_of(fit: CrossedFit | SlopedFit, correlated: Sequence[bool]) -> float:
+    """Log-likelihood of the same linear model of the same rows, fitted by maximum likelihood.
+
+    Parameters
+    ----------
+    fit : CrossedFit or SlopedFit
+    correlated : list of bool
+        Whether the coefficients of each factor are, in the order of the fit.
+    """
+    before = fit.system
+    best: CrossedSystem | SlopedSystem
+    if isinstance(before, SlopedSystem):
+        best = maximise_slopes(before.sums, False, correlated)[0]
+    else:
+        best = maximise(before.sums, False)[0]
+    logs = 2 * float(np.log(np.abs(np.diag(fit.triangle))).sum()) * before.restricted
+    of_weights = fit.criterion - before.deviance - logs
+    return -(best.deviance + of_weights) / 2

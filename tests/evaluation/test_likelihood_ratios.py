@@ -123,3 +123,23 @@ def test_a_larger_model_with_a_smaller_likelihood_warns():
     with pytest.warns(UserWarning, match="they are not nested"):
         found = eb.anova(days, other)
     assert found["p.value"].iloc[1] == 1
+
+
+def test_crossed_factors_are_tested():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": rng.integers(0, 12, 300), "b": rng.integers(0, 7, 300)})
+    rows["x"], rows["w"] = rng.normal(size=300), rng.uniform(0.5, 2, 300)
+    rows["y"] = rng.normal(size=12)[rows["a"]] * (1 + rows["x"]) + rng.normal(size=7)[rows["b"]]
+    rows["y"] += rng.normal(size=300)
+    models = ["y ~ x + (1 | a)", "y ~ x + (1 | a) + (1 | b)", "y ~ x + (1 + x | a) + (1 | b)"]
+    models.append("y ~ x + (1 + x | a) + (0 + x | b)")
+
+    def fitted(method):
+        return [eb.from_formula(model, rows, weights="w", method=method) for model in models]
+
+    restricted, exact = eb.anova(*fitted("reml")[:3]), eb.anova(*fitted("ml")[:3])
+    np.testing.assert_allclose(restricted["logLik"], exact["logLik"], atol=1e-6)
+    assert restricted["reference"].tolist() == ["", "mixture", "mixture"]
+    assert restricted["df"].tolist()[1:] == [1, 2]
+    for one, other in zip(fitted("reml")[1:], fitted("ml")[1:], strict=True):
+        assert one.estimator_.view().maximum() == pytest.approx(other.estimator_.log_likelihood_)

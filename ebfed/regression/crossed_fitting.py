@@ -16,7 +16,7 @@ from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 
-__all__ = ["CrossedFit", "scaled", "triangle_of"]
+__all__ = ["CrossedFit", "log_det", "regressed", "scaled"]
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,8 @@ class CrossedFit:
         ValueError
             If columns are collinear, or nothing varies.
         """
-        response, weight = rows.y - rows.offset, rows.weight
-        root = np.sqrt(weight)
-        Q, triangle = triangle_of(design * root[:, None], terms)
-        least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
-        left = response - design @ least
-        sums = levels.sums(weight, np.column_stack([scaled(design, triangle), left]))
-        if not sums.inner[-1, -1] > 1e-20 * float(weight @ response**2):
-            raise ValueError("y must vary beyond what the columns of X explain.")
+        triangle, least, columns = regressed(design, terms, rows)
+        sums = levels.sums(rows.weight, columns)
         try:
             system, converged, history = maximise(sums, restricted)
         except LinAlgError:
@@ -83,8 +77,8 @@ class CrossedFit:
             ) from None
         first, others, beta = system.solution
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum()) * restricted
-        criterion = system.deviance + logs - float(np.log(weight).sum())
+        criterion = system.deviance + restricted * log_det(triangle)
+        criterion -= float(np.log(rows.weight).sum())
         covariance = system.noise * back @ system.covariance(system.p) @ back.T
         mean, noise = least + back @ beta, system.noise
         fitted = (triangle, mean, covariance, noise, criterion, converged, history)
@@ -255,7 +249,40 @@ def scaled(design: NDArray, triangle: NDArray) -> NDArray:
     return solve_triangular(triangle, design.T, trans="T", lower=False).T
 
 
-def triangle_of(design: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
+def regressed(
+    design: NDArray, terms: Sequence[str], rows: Responses
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Regress responses on columns of X alone.
+
+    Returns
+    -------
+    triangle : ndarray of shape (p, p)
+        Triangular factor of the columns, times the roots of the weights.
+    least : ndarray of shape (p,)
+        Coefficients of least squares.
+    columns : ndarray of shape (n, p + 1)
+        Columns of X, times the inverse of the triangle, and what they leave of the response.
+
+    Raises
+    ------
+    ValueError
+        If columns are collinear, or they explain the response.
+    """
+    response, root = rows.y - rows.offset, np.sqrt(rows.weight)
+    Q, triangle = triangle_of(design * root[:, None], terms)
+    least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
+    left = response - design @ least
+    if not float(rows.weight @ left**2) > 1e-20 * float(rows.weight @ response**2):
+        raise ValueError("y must vary beyond what the columns of X explain.")
+    return triangle, least, np.column_stack([scaled(design, triangle), left])
+
+
+def log_det(triangle: NDArray) -> float:
+    """Logarithm of the determinant of what a triangular factor is the root of."""
+    return 2 * float(np.log(np.abs(np.diag(triangle))).sum())
+
+
+def triangle_of(design: NDArray, terms: Sequence[str]) -> tuple[NDArray, NDArray]:
     """Return the orthogonal and the triangular factor of columns."""
     if len(design) <= design.shape[1]:
         raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 
 from ebfed.priors.posterior import NormalMarginals
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_fitting import CrossedFit, scaled, triangle_of
+from ebfed.regression.crossed_fitting import CrossedFit, log_det, regressed, scaled
 from ebfed.regression.families import Responses
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
@@ -244,13 +244,8 @@ class SlopedFit:
         ValueError
             If columns are collinear, or nothing varies; slopes follow from each other.
         """
-        response, weight = rows.y - rows.offset, rows.weight
-        root = np.sqrt(weight)
-        Q, triangle = triangle_of(design * root[:, None], list(terms))
-        least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
-        left = response - design @ least
-        if not float(weight @ left**2) > 1e-20 * float(weight @ response**2):
-            raise ValueError("y must vary beyond what the columns of X explain.")
+        triangle, least, columns = regressed(design, terms, rows)
+        root = np.sqrt(rows.weight)
         places = [[list(terms).index(t) if t in terms else -1 for t in own] for own in varying]
         sizes, maps = [len(each) for each in named.values()], []
         for name, own, code, place, full in zip(
@@ -260,8 +255,7 @@ class SlopedFit:
             _check_apart(name, own, basis, code, len(named[name]))
             maps.append(_map(name, own, basis * root[:, None], full))
         bases = [_columns(design, place) @ T for place, T in zip(places, maps, strict=True)]
-        columns = np.column_stack([scaled(design, triangle), left])
-        sums = SlopedSums.of(codes, sizes, bases, weight, columns)
+        sums = SlopedSums.of(codes, sizes, bases, rows.weight, columns)
         try:
             system, converged, history = maximise_slopes(sums, restricted, correlated)
         except LinAlgError:
@@ -269,8 +263,8 @@ class SlopedFit:
                 "the effects explain y without noise; this model has no likelihood then."
             ) from None
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum()) * restricted
-        criterion = system.deviance + logs - float(np.log(weight).sum())
+        criterion = system.deviance + restricted * log_det(triangle)
+        criterion -= float(np.log(rows.weight).sum())
         covariance = system.noise * back @ system.column_covariance() @ back.T
         mean = least + back @ system.solution[1]
         fitted = (triangle, mean, covariance, system.noise, criterion, converged, history)
@@ -476,6 +470,5 @@ def maximum_of(fit: CrossedFit | SlopedFit, correlated: Sequence[bool]) -> float
         best = maximise_slopes(before.sums, False, correlated)[0]
     else:
         best = maximise(before.sums, False)[0]
-    logs = 2 * float(np.log(np.abs(np.diag(fit.triangle))).sum()) * before.restricted
-    of_weights = fit.criterion - before.deviance - logs
+    of_weights = fit.criterion - before.deviance - before.restricted * log_det(fit.triangle)
     return -(best.deviance + of_weights) / 2

@@ -506,22 +506,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         """
         from sklearn.metrics import r2_score
 
-        given = RowOptions(sample_weight, offset, trials)
-        clients, labels = read_rows(self, X, y, groups, False, given)
-        ids, n = (
-            (np.zeros(1, np.int64), [len(clients.X)])
-            if labels is None
-            else (clients.ids, clients.n)
-        )
-        posterior = self._population().posterior_given_spread(
-            self._rows_of(ids, known=labels is not None)
-        )
-        codes = np.repeat(np.arange(len(ids)), n)
-        response, weight, moved = np.asarray(clients.y).T
-        mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
-        variance = posterior.variance_along(clients.X, codes)
-        predicted = self._family.mean(mean, variance, self._result["shapes"])
-        return float(r2_score(response, predicted, sample_weight=weight))
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        found = self.diagnostics(X, y, groups=groups, **options)
+        return float(r2_score(found.response, found.fitted, sample_weight=found.law.weight))
 
     diagnostics = diagnostics_of_generalized
     residuals = residuals_of_rows

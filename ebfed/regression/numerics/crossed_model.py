@@ -22,7 +22,15 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from ebfed.kernels import combination_variances, row_products, subtract_products
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 
-__all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem", "Fitted", "maximise", "one_way"]
+__all__ = [
+    "MOST_LEVELS",
+    "CrossedEquations",
+    "CrossedSystem",
+    "Fitted",
+    "ResponseSystem",
+    "maximise",
+    "one_way",
+]
 
 # Levels of all factors but the largest: their matrix is dense.
 MOST_LEVELS = 6_000
@@ -197,20 +205,12 @@ class CrossedEquations:
         return forms + known
 
 
-class CrossedSystem(CrossedEquations):
-    """The equations of a linear model, whose last column is the response.
+class ResponseSystem:
+    """Equations whose last column is the response: the noise is in the end of their triangle."""
 
-    Parameters
-    ----------
-    sums : CrossedSums
-    gamma : ndarray of shape (n_factors,)
-        Variances of the factors over that of the noise.
-    restricted : bool
-    """
-
-    def __init__(self, sums: CrossedSums, gamma: NDArray, restricted: bool):
-        super().__init__(sums, gamma)
-        self.restricted = restricted
+    sums: Any
+    triangle: NDArray
+    restricted: bool
 
     @property
     def p(self) -> int:
@@ -226,6 +226,22 @@ class CrossedSystem(CrossedEquations):
     def noise(self) -> float:
         """Variance of a row of weight 1."""
         return float(self.triangle[-1, -1] ** 2 / self.degrees)
+
+
+class CrossedSystem(ResponseSystem, CrossedEquations):
+    """The equations of a linear model, whose last column is the response.
+
+    Parameters
+    ----------
+    sums : CrossedSums
+    gamma : ndarray of shape (n_factors,)
+        Variances of the factors over that of the noise.
+    restricted : bool
+    """
+
+    def __init__(self, sums: CrossedSums, gamma: NDArray, restricted: bool):
+        super().__init__(sums, gamma)
+        self.restricted = restricted
 
     @property
     def deviance(self) -> float:

@@ -29,6 +29,7 @@ from scipy.sparse import block_diag, bsr_matrix, csr_matrix, hstack
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.kernels import row_products
+from ebfed.regression.numerics.crossed_model import ResponseSystem
 from ebfed.regression.numerics.quasi_newton import descend
 
 __all__ = ["SlopedFitted", "SlopedSums", "SlopedSystem", "maximise_slopes", "placed"]
@@ -148,7 +149,7 @@ class SlopedSums:
         return first, csr_matrix(others)
 
 
-class SlopedSystem:
+class SlopedSystem(ResponseSystem):
     """The equations at given roots.
 
     Parameters
@@ -190,21 +191,6 @@ class SlopedSystem:
         self.triangle = cholesky(matrix, lower=True, check_finite=False)
         if not np.isfinite(self.triangle[-1, -1]):
             raise LinAlgError("the equations of the effects are not finite")
-
-    @property
-    def p(self) -> int:
-        """Number of columns of X."""
-        return self.sums.outer.shape[1] - 1
-
-    @property
-    def degrees(self) -> int:
-        """Number of rows, less that of columns if restricted."""
-        return self.sums.n_rows - self.p * self.restricted
-
-    @property
-    def noise(self) -> float:
-        """Variance of a row of weight 1."""
-        return float(self.triangle[-1, -1] ** 2 / self.degrees)
 
     @property
     def deviance(self) -> float:

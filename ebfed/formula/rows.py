@@ -22,7 +22,6 @@ from ebfed.tables.frames import (
     read,
     read_labels,
 )
-from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import number_levels, split_levels
 from ebfed.tables.numbers import numbers
@@ -243,5 +242,4 @@ def style_of(labels: Any) -> Style:
 
 def number_groups(labels: Any) -> tuple[NDArray, NDArray[np.int64]]:
     """Number the groups of labels of one level or several, by their sorted order."""
-    columns = [read_labels(each) for each in split_levels(labels)]
-    return number_levels(columns) if len(columns) > 1 else number_labels(columns[0])
+    return number_levels([read_labels(each) for each in split_levels(labels)])

@@ -99,6 +99,10 @@ def _effects_of(fit: Any, level: str, terms: Sequence[str]) -> dict[str, NDArray
         raise ValueError(f"level must be None: {type(fit).__name__} has one level of groups.")
     table = fit.ranef(level=level)
     names = column_names(table)
-    if "std.error" in names:  # of a crossed factor
-        return {"intercept": np.asarray(column_of(table, "estimate"), float)}
+    if "std.error" in names:  # of a crossed factor, a row for each of its terms
+        effects = np.asarray(column_of(table, "estimate"), float)
+        if "term" not in names:
+            return {"intercept": effects}
+        own = np.asarray(column_of(table, "term"), object)
+        return {name: effects[own == name] for name in dict.fromkeys(own.tolist())}
     return {name: np.asarray(column_of(table, name), float) for name in names if name in terms}

@@ -1,6 +1,7 @@
 """Pictures of residuals and of influence: what is drawn, and of which fits."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ebfed as eb
@@ -9,8 +10,6 @@ from ebfed.report import new_axes, plot_diagnostics, plot_effect_quantiles, plot
 
 @pytest.fixture(scope="module")
 def fit():
-    import pandas as pd
-
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"g": np.repeat(list("abcdefgh"), 6), "x": rng.normal(size=48)})
     rows["y"] = rng.poisson(np.exp(1 + 0.3 * rows["x"] + (rows["g"] == "c")))
@@ -52,8 +51,6 @@ def test_effects_need_a_coefficient_that_differs(fit):
 @pytest.fixture(scope="module", params=["crossed", "crossed counts", "nested", "noise of levels"])
 def several(request):
     """Fits of several levels of groups, with the levels that they have."""
-    import pandas as pd
-
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.integers(0, (12, 5), (240, 2)), columns=["a", "b"])
     rows["x"], rows["kind"] = rng.normal(size=240), rng.integers(0, 2, 240)
@@ -96,3 +93,17 @@ def test_levels_that_are_not_there(fit, ax):
     rows = eb.LogisticEB().fit(np.arange(8.0)[:, None], [0, 1] * 4, groups=[0, 1, 1, 0] * 2)
     with pytest.raises(ValueError, match="level must be None: LogisticEB"):
         plot_effect_quantiles(rows, level="g", ax=ax)
+
+
+def test_effects_of_slopes_of_crossed_factors():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": np.arange(200) % 12, "b": np.arange(200) // 12 % 7})
+    rows["x"] = rng.normal(size=200)
+    rows["y"] = rng.normal(size=12)[rows["a"]] * (1 + rows["x"]) + rng.normal(size=7)[rows["b"]]
+    rows["y"] += 0.1 * rng.normal(size=200)
+    fit = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
+    for term in ("intercept", "x"):
+        ax = plot_effect_quantiles(fit, level="a", term=term, ax=new_axes()[0])
+        assert ax.get_title(loc="left") == "Quantiles of effects of 12 groups of a"
+    with pytest.raises(ValueError, match="one of 'intercept'; got 'x'"):
+        plot_effect_quantiles(fit, level="b", term="x", ax=new_axes()[0])

@@ -13,7 +13,10 @@ rounds, invitations, batches and network; `LocalOnly`, which sends nothing, work
 *Privacy.* With a finite epsilon all messages are clipped and have noise for that epsilon of the
 whole training; what clients do for themselves is free.
 
-*Errors of calibration* are those of the largest probability, in 15 bins.
+*Errors of calibration* are those of the largest probability, in 15 bins. Right probabilities also
+have some, since tests are few: the error expected of them is the *floor*. Where labels are wrong,
+errors are those in tests with right labels, and also in tests with labels as wrong as the client's:
+these are what a client can learn from.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ __all__ = ["Dealt", "PersonalStrengthsStudy", "deal", "run"]
 
 FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
 TESTS = 100  # images each client is tested on
+MEASURES = ["accuracy", "calibration", "recorded", "floor", "log_likelihood"]
 SHARED, TUNED, DITTO, ADAPED, ALONE, LEARNED = (
     "FedAvg",
     "FedAvg + fine-tuning",
@@ -137,11 +141,14 @@ class Dealt:
     X : ndarray of shape (m, TESTS, d)
     y : int ndarray of shape (m, TESTS)
         To be tested on.
+    recorded : int ndarray of shape (m, TESTS)
+        Labels of tests with as many errors as those of the client's images.
     """
 
     clients: Clients
     X: NDArray[np.float64]
     y: NDArray[np.int64]
+    recorded: NDArray[np.int64]
 
 
 def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) -> Dealt:
@@ -174,6 +181,7 @@ def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) ->
     meanings = [rng.permutation(10) for _ in range(setting.permutations)]
     parts: list[tuple[NDArray, NDArray]] = []
     tests: list[tuple[NDArray, NDArray]] = []
+    recorded: list[NDArray] = []
     for i in range(m):
         classes = rng.permutation(10)[: setting.classes]
         for data, labels, by, size, out in (
@@ -187,13 +195,21 @@ def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) ->
                 turned = np.rot90(X.reshape(-1, side, side), i % setting.rotations, (1, 2))
                 X = turned.reshape(X.shape)
             out.append((X, meanings[i % setting.permutations][y] if len(meanings) > 1 else y))
-        if i % 2 and setting.wrong:
-            X, y = parts[-1]
-            drawn = rng.random(len(y)) < setting.wrong
-            parts[-1] = X, np.where(drawn, rng.integers(10, size=len(y)), y)
+        share = setting.wrong * (i % 2)
+        X, y = parts[-1]
+        parts[-1] = X, _mislabelled(y, share, rng)
+        recorded.append(_mislabelled(tests[-1][1], share, rng))
     X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
     clients = Clients(np.arange(m), setting.n * np.arange(m + 1), X, y)
-    return Dealt(clients, *(np.stack(each) for each in zip(*tests, strict=True)))
+    tested = (np.stack(each) for each in zip(*tests, strict=True))
+    return Dealt(clients, *tested, np.stack(recorded))
+
+
+def _mislabelled(y: NDArray, share: float, rng: np.random.Generator) -> NDArray:
+    """Return labels of which a share is drawn at random."""
+    if not share:
+        return y
+    return np.where(rng.random(len(y)) < share, rng.integers(10, size=len(y)), y)
 
 
 @cache
@@ -241,19 +257,33 @@ def _fits(
 
 
 def _measure(learner: Learner, dealt: Dealt, *, shared: bool = False) -> dict[str, float]:
-    """Return accuracy, error of calibration, and mean log-likelihood, all in tests."""
+    """Return accuracy, errors of calibration, and mean log-likelihood, all in tests."""
     m = len(dealt.y)
     groups = np.repeat(np.arange(m), TESTS) + (m if shared else 0)
     p = learner.predict_proba(dealt.X.reshape(m * TESTS, -1), groups=groups)
-    y, sure, right = dealt.y.ravel(), p.max(axis=1), p.argmax(axis=1) == dealt.y.ravel()
-    bins = np.minimum((sure * 15).astype(int), 14)
-    gaps = np.bincount(bins, sure - right, minlength=15)
+    y, recorded = dealt.y.ravel(), dealt.recorded.ravel()
+    error, floor = _calibration(p, y)
     likelihood = np.log(np.maximum(p[np.arange(len(y)), y], 1e-300)).mean()
     return {
-        "accuracy": float(right.mean()),
-        "calibration": float(np.abs(gaps).sum() / len(y)),
+        "accuracy": float((p.argmax(axis=1) == y).mean()),
+        "calibration": error,
+        "recorded": _calibration(p, recorded)[0],
+        "floor": floor,
         "log_likelihood": float(likelihood),
     }
+
+
+def _calibration(p: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the error of calibration, and the one expected of right probabilities.
+
+    The number of successes of a bin is taken as normal, so that its mean absolute error is
+    sqrt(2 v / pi), v being its variance.
+    """
+    sure, right = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.minimum((sure * 15).astype(int), 14)
+    gaps = np.bincount(bins, sure - right, minlength=15)
+    chance = np.sqrt(2 / np.pi * np.bincount(bins, sure * (1 - sure), minlength=15))
+    return float(np.abs(gaps).sum() / len(y)), float(chance.sum() / len(y))
 
 
 @cache
@@ -295,9 +325,10 @@ class PersonalStrengthsStudy(SimulatedStudy):
     ----------
     table : DataFrame
         A row for each ``setting``, ``epsilon`` and ``method``: ``accuracy``, ``calibration``, the
-        expected error of calibration, and ``log_likelihood`` of tests, with standard errors; and
-        by how much the method is ``ahead`` of the best rival of the setting, with a 95 %
-        interval, ``ahead_lower`` to ``ahead_upper``.
+        expected error of calibration, ``recorded``, that error in tests with labels as wrong as the
+        clients', its ``floor``, and ``log_likelihood`` of tests, with standard errors; and by how
+        much the method is ``ahead`` of the best rival of the setting, with a 95 % interval,
+        ``ahead_lower`` to ``ahead_upper``.
     runs : DataFrame
     reps, seed : int
     """
@@ -319,10 +350,18 @@ class PersonalStrengthsStudy(SimulatedStudy):
         for title, value in (
             ("Accuracy, %", "accuracy"),
             ("Calibration, %", "calibration"),
+            ("as recorded, %", "recorded"),
         ):
+            settings = [
+                (name, rows)
+                for name, rows in self._settings()
+                if value != "recorded" or SETTINGS[name[0]].wrong
+            ]
+            if not settings:
+                continue
             yield print_row(title, heads, 17, 13)
             yield THIN
-            for (setting, epsilon), rows in self._settings():
+            for (setting, epsilon), rows in settings:
                 rows = rows.set_index("method").reindex(methods)
                 name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
                 best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
@@ -332,16 +371,20 @@ class PersonalStrengthsStudy(SimulatedStudy):
                     for method, row in rows.iterrows()
                 ]
                 yield print_row(name, cells, 17, 13).rstrip()
-            if value == "accuracy":
-                yield ""
+            yield ""
 
     def notes(self) -> Iterator[str]:
         """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
-            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. Calibration: expected "
-            "error of the largest probability. Rivals have the best of six configurations in other "
-            "clients; HierarchicalEB has one in all settings."
+            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. Rivals have the best of "
+            "six configurations in other clients; HierarchicalEB has one in all settings."
+        )
+        floor = 100 * self.table["floor"]
+        yield (
+            "Calibration: expected error of the largest probability. Right probabilities have an "
+            f"error of {floor.min():.1f} to {floor.max():.1f} with this many tests. As recorded: in "
+            "tests with labels as wrong as the client's."
         )
         names = self.table["setting"].unique()
         yield "; ".join(f"{name}: {SETTINGS[name].title}" for name in names) + "."
@@ -427,7 +470,7 @@ def _cells(
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     """Average over runs; add by how much a method is ahead of the best rival, run by run."""
     by = ["setting", "m", "hidden", "rounds", "epsilon", "method"]
-    table = average(runs, by, ["accuracy", "calibration", "log_likelihood"])
+    table = average(runs, by, MEASURES)
     leads = []
     for _, rows in runs.groupby(by[:-1], sort=False):
         accuracy = rows.pivot(index="run", columns="method", values="accuracy")

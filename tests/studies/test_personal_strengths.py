@@ -50,6 +50,9 @@ def test_labels_of_every_second_client_are_wrong(digits):
     assert strange[0] == 0.3
     assert strange[1] > 0.8
     assert all(len(np.unique(y)) <= 3 for y in wrong.y)  # tests are right
+    changed = (wrong.recorded != wrong.y).mean(axis=1)  # half of them drawn, a tenth as before
+    assert not changed[::2].any()
+    assert np.abs(changed[1::2] - 0.45).max() < 0.2  # four standard errors
 
 
 def test_labels_are_permuted_alike_in_both_parts(digits):
@@ -124,11 +127,27 @@ def test_errors_of_calibration_and_likelihoods():
 
     y = np.zeros((2, study.TESTS), int)
     y[0, : study.TESTS // 2] = 1
-    found = study._measure(Sure(), study.Dealt(None, np.zeros((2, study.TESTS, 1)), y))
+    recorded = 1 - y
+    found = study._measure(Sure(), study.Dealt(None, np.zeros((2, study.TESTS, 1)), y, recorded))
     assert found["accuracy"] == pytest.approx(0.75)
     assert found["calibration"] == pytest.approx((0.4 + 0.5) / 2)
+    assert found["recorded"] == pytest.approx((0.4 + 0.5) / 2)  # argmax of a tie is class 0
     expected = np.mean([np.log(0.1), np.log(0.9), np.log(0.5), np.log(0.5)])
     assert found["log_likelihood"] == pytest.approx(expected)
+
+
+def test_right_probabilities_have_the_error_of_the_floor():
+    """The mean of 200 tables of 400 tests: within four standard errors, a false alarm in 16,000."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), 400)
+    errors = [
+        study._calibration(p, (rng.random((400, 1)) > p.cumsum(axis=1)).sum(axis=1))
+        for _ in range(200)
+    ]
+    found, floor = np.transpose(errors)
+    # sums of few successes are normal up to a percent or two
+    assert found.mean() == pytest.approx(floor[0], abs=4 * found.std() / 200**0.5, rel=0.02)
+    assert np.ptp(floor) == 0
 
 
 def test_private_methods_have_their_epsilon():

@@ -8,7 +8,8 @@ personalisation is best.
 *Fair tuning.* Each rival has six configurations: three of its own, each without and with weight
 decay. The one is taken that is most accurate in a draw of other clients, tested on images that are
 left over for it. `HierarchicalEB` has one configuration in all settings. All methods have the same
-rounds, invitations, batches and network; `LocalOnly`, which sends nothing, works in every round.
+rounds, invitations, batches and network, in single precision; `LocalOnly`, which sends nothing,
+works in every round.
 
 *Privacy.* With a finite epsilon all messages are clipped and have noise for that epsilon of the
 whole training; what clients do for themselves is free.
@@ -66,7 +67,13 @@ HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB"}
 LOOKS = dict(
     zip((SHARED, *RIVALS, LEARNED), (GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE), strict=True)
 )
-COMMON = {"learning_rate": 0.3, "local_steps": 10, "batch_size": 20, "sample_rate": 0.2}
+COMMON = {
+    "learning_rate": 0.3,
+    "local_steps": 10,
+    "batch_size": 20,
+    "sample_rate": 0.2,
+    "dtype": "float32",
+}
 CLIP, DELTA = 0.3, 1e-5
 ADAPTED = 0.1  # learning rate of steps of a client's own
 OWN: dict[str, list[dict[str, Any]]] = {
@@ -383,7 +390,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
         floor = 100 * self.table["floor"]
         yield (
             "Calibration: expected error of the largest probability. Right probabilities have an "
-            f"error of {floor.min():.1f} to {floor.max():.1f} with this many tests. As recorded: in "
+            f"error of {floor.min():.1f} to {floor.max():.1f} in as many tests. As recorded: in "
             "tests with labels as wrong as the client's."
         )
         names = self.table["setting"].unique()

@@ -331,11 +331,11 @@ class PersonalStrengthsStudy(SimulatedStudy):
     Attributes
     ----------
     table : DataFrame
-        A row for each ``setting``, ``epsilon`` and ``method``: ``accuracy``, ``calibration``, the
-        expected error of calibration, ``recorded``, that error in tests with labels as wrong as the
-        clients', its ``floor``, and ``log_likelihood`` of tests, with standard errors; and by how
-        much the method is ``ahead`` of the best rival of the setting, with a 95 % interval,
-        ``ahead_lower`` to ``ahead_upper``.
+        A row for each ``setting``, ``epsilon`` and ``method``: the options ``chosen``;
+        ``accuracy``; ``calibration``, the expected error of calibration; ``recorded``, that error
+        in tests with labels as wrong as the clients'; its ``floor``; and ``log_likelihood`` of
+        tests, with standard errors. The method is ``ahead`` of the best rival of the setting, with
+        a 95 % interval from ``ahead_lower`` to ``ahead_upper``.
     runs : DataFrame
     reps, seed : int
     """
@@ -404,7 +404,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
         )
         yield "Chosen: " + "; ".join(
             f"{row.setting}: {row.method}, {row.chosen}"
-            for row in self.runs[self.runs["run"] == 0].itertuples()
+            for row in self.table.itertuples()
             if row.method in RIVALS
         )
         if np.isfinite(self.table["epsilon"]).any():
@@ -476,10 +476,10 @@ def _cells(
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     """Average over runs; add by how much a method is ahead of the best rival, run by run."""
-    by = ["setting", "m", "hidden", "rounds", "epsilon", "method"]
+    by = ["setting", "m", "hidden", "rounds", "epsilon", "method", "chosen"]
     table = average(runs, by, MEASURES)
     leads = []
-    for _, rows in runs.groupby(by[:-1], sort=False):
+    for _, rows in runs.groupby(by[:-2], sort=False):
         accuracy = rows.pivot(index="run", columns="method", values="accuracy")
         best = accuracy.drop(columns=LEARNED).mean().idxmax()
         lead = accuracy.sub(accuracy[best], axis=0)

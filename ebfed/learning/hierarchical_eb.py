@@ -53,8 +53,9 @@ class HierarchicalEB(FedAvg):
     With `validation_fraction`, clients hold rows back, on which w is not trained, and learn from
     them how sure predictions are. Outputs of client i are divided by a temperature T_i, with
     :math:`\log T_i \sim N(\mu, \tau^2)`. A client sends the logarithm of its marginal likelihood
-    for a grid of (mu, tau), the server averages these, and the pair of the largest mean is taken.
-    In the end steps are made on all rows.
+    for a grid of (mu, tau), and the server averages these. The logarithm of a temperature is its
+    posterior mean, also over (mu, tau); before rows are seen, mu is N(0, .3^2). In the end steps
+    are made on all rows.
 
     Parameters
     ----------
@@ -103,8 +104,7 @@ class HierarchicalEB(FedAvg):
     until it knows its rows by heart. Rows of `folds` do not show that: w knows them, and would make
     predictions surer still. Temperatures are right for responses that have as many errors as those
     that were held back; where only the training has errors, predictions are not sure enough.
-    From fewer than about a hundred such rows, of all clients together, temperatures are too noisy
-    to be of use.
+    With few such rows, of all clients together, temperatures stay near 1.
 
     References
     ----------

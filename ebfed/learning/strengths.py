@@ -127,7 +127,7 @@ class StrengthTraining(LocalTraining):
         heats = "temperatures" in sent["shared"]
         if heats:
             held = self._held(sent, memory, clients, everyone)
-            found = own_temperatures(held, sent["shared"]["temperatures"])
+            found = own_temperatures(held, sent["shared"]["temperatures"], sent["n_clients"])
             memory["own"]["temperature"][:, 0] = found
         return self._average(sent, memory, clients, everyone, whole=heats)
 

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["GRID", "N_POPULATIONS", "evidence", "held_likelihoods", "own_temperatures"]
 
 # Temperatures that are compared.
-GRID = np.exp(np.linspace(-0.75, 1.5, 16))
+GRID = np.exp(np.linspace(-1.5, 1.5, 21))
 # Spreads of log-temperatures between clients; their means are those of the grid.
 SPREADS = (0.05, 0.2, 0.5)
+# Means are normal around 0, with this spread: a few rows say too little to be followed.
+BELIEF = 0.3
 N_POPULATIONS = len(GRID) * len(SPREADS)
 _LOGS = np.log(GRID)
 _LAWS = np.concatenate([-((_LOGS - _LOGS[:, None]) ** 2) / (2 * tau**2) for tau in SPREADS])
 _LAWS -= logsumexp(_LAWS, axis=1, keepdims=True)
+_PRIOR = np.tile(-(_LOGS**2) / (2 * BELIEF**2), len(SPREADS))
 
 
 def evidence(scores: NDArray) -> NDArray[np.float64]:
@@ -52,14 +55,19 @@ def evidence(scores: NDArray) -> NDArray[np.float64]:
     return found - found.mean(axis=1, keepdims=True)
 
 
-def own_temperatures(scores: NDArray, population: NDArray) -> NDArray[np.float64]:
-    r"""Return :math:`\exp E(\log T_i)` of each client, under the population of most evidence.
+def own_temperatures(scores: NDArray, population: NDArray, n_clients: int) -> NDArray[np.float64]:
+    r"""Return :math:`\exp E(\log T_i)` of each client.
+
+    .. math:: E(\log T_i) = \sum_{\mu, \tau} p(\mu, \tau)\, E(\log T_i \mid \mu, \tau), \qquad
+        p(\mu, \tau) \propto N(\mu; 0, 0.3^2)\, e^{m \bar\ell(\mu, \tau)}
 
     Parameters
     ----------
     scores : ndarray of shape (c, len(GRID))
     population : ndarray of shape (N_POPULATIONS,)
         Mean evidence.
+    n_clients : int
+        Number of clients m.
 
     Returns
     -------
@@ -69,13 +77,13 @@ def own_temperatures(scores: NDArray, population: NDArray) -> NDArray[np.float64
     --------
     A client that holds nothing back has the temperature of the population:
 
-    >>> scores = np.array([np.zeros(16), -8 * (np.log(GRID) - 0.6) ** 2])
-    >>> own_temperatures(scores, evidence(scores[1:])[0]).round(1)
+    >>> scores = np.array([np.zeros(21), -8 * (np.log(GRID) - 0.6) ** 2])
+    >>> own_temperatures(scores, evidence(scores[1:])[0], n_clients=50).round(1)
     array([1.8, 1.8])
     """
-    nearest_to_one = -1e-12 * np.tile(np.abs(_LOGS), len(SPREADS))  # where nothing is known
-    law = _LAWS[int(np.argmax(population + nearest_to_one))]
-    return np.exp(softmax(scores + law, axis=1) @ _LOGS)
+    likely = softmax(n_clients * population + _PRIOR)
+    given = softmax(scores[:, None, :] + _LAWS, axis=2) @ _LOGS
+    return np.exp(given @ likely)
 
 
 def held_likelihoods(

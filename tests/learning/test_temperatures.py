@@ -42,13 +42,21 @@ def test_evidence_is_a_marginal_likelihood():
 
 def test_a_temperature_lies_between_the_population_and_the_rows():
     population = evidence(np.repeat(quadratic(0.75), 30, axis=0)).mean(axis=0)
-    found = own_temperatures(np.vstack([quadratic(0.0), quadratic(0.75)]), population)
+    found = own_temperatures(np.vstack([quadratic(0.0), quadratic(0.75)]), population, 30)
     assert 1.0 < found[0] <= found[1] == pytest.approx(np.exp(0.75), rel=0.02)
 
 
 def test_nothing_known_is_a_temperature_of_one():
-    nothing = own_temperatures(np.zeros((1, len(GRID))), np.zeros(N_POPULATIONS))
-    assert nothing[0] == pytest.approx(1.0, abs=1e-3)
+    nothing = own_temperatures(np.zeros((1, len(GRID))), np.zeros(N_POPULATIONS), 30)
+    assert nothing[0] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_few_rows_move_temperatures_as_far_as_bayes_rule_says():
+    """Of one client with a flat law of its own: the mean of N(0, .3^2) times N(.6, 1 / 8)."""
+    scores = -4 * (np.log(GRID) - 0.6)[None] ** 2
+    found = np.log(own_temperatures(np.zeros_like(scores), evidence(scores)[0], 1))
+    variance = 1 / 8 + 0.1  # about, with spreads of .05, .2 and .5 between clients
+    assert found[0] == pytest.approx(0.6 * 0.09 / (0.09 + variance), rel=0.15)
 
 
 def test_coins_are_predicted_less_surely():

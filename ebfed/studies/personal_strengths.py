@@ -7,7 +7,8 @@ personalisation is best.
 
 *Fair tuning.* Each rival has six configurations: three of its own, each without and with weight
 decay. The one is taken that is most accurate in a draw of other clients, tested on images that are
-left over for it. `HierarchicalEB` has one configuration in all settings. All methods have the same
+left over for it. `HierarchicalEB` has one configuration in all settings, and is shown a second time
+with a tenth of the rows held back to learn how sure predictions are. All methods have the same
 rounds, invitations, batches and network, in single precision; `LocalOnly`, which sends nothing,
 works in every round.
 
@@ -45,7 +46,7 @@ from ebfed.learning import (
 )
 from ebfed.models import MLP
 from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION
+from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILLION
 from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 
@@ -54,19 +55,19 @@ __all__ = ["Dealt", "PersonalStrengthsStudy", "deal", "run"]
 FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
 TESTS = 100  # images each client is tested on
 MEASURES = ["accuracy", "calibration", "recorded", "floor", "log_likelihood"]
-SHARED, TUNED, DITTO, ADAPED, ALONE, LEARNED = (
+SHARED, TUNED, DITTO, ADAPED, ALONE = (
     "FedAvg",
     "FedAvg + fine-tuning",
     "Ditto",
     "AdaPeD",
     "LocalOnly",
-    "HierarchicalEB",
 )
 RIVALS = (TUNED, DITTO, ADAPED, ALONE)
-HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB"}
-LOOKS = dict(
-    zip((SHARED, *RIVALS, LEARNED), (GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE), strict=True)
-)
+LEARNED, HELD_BACK = "HierarchicalEB", "HierarchicalEB, rows held back"
+OURS = (LEARNED, HELD_BACK)
+HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB", HELD_BACK: "EB held"}
+COLORS = GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE, SKY
+LOOKS = dict(zip((SHARED, *RIVALS, *OURS), COLORS, strict=True))
 COMMON = {
     "learning_rate": 0.3,
     "local_steps": 10,
@@ -91,7 +92,11 @@ OWN: dict[str, list[dict[str, Any]]] = {
 CONFIGURATIONS = {
     name: [{"weight_decay": decay} | more for decay in (0.0, 1e-3) for more in own]
     for name, own in OWN.items()
-} | {LEARNED: [{"fine_tune_rate": ADAPTED}]}
+}
+CONFIGURATIONS |= {
+    LEARNED: [{"weight_decay": 1e-3, "fine_tune_rate": ADAPTED}],
+    HELD_BACK: [{"weight_decay": 1e-3, "fine_tune_rate": ADAPTED, "validation_fraction": 0.1}],
+}
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,7 @@ def _fits(
             settings = common | more | {"sample_rate": 1.0}
             yield more, LocalOnly(MLP(hidden), **settings).fit(dealt.clients)
         else:
-            kind = {DITTO: Ditto, ADAPED: AdaPeD, LEARNED: HierarchicalEB}[method]
+            kind = {DITTO: Ditto, ADAPED: AdaPeD}.get(method, HierarchicalEB)
             yield more, kind(MLP(hidden), **common, **more).fit(dealt.clients)
 
 
@@ -366,26 +371,27 @@ class PersonalStrengthsStudy(SimulatedStudy):
             ]
             if not settings:
                 continue
-            yield print_row(title, heads, 17, 13)
+            yield print_row(title, heads, 19, 11)
             yield THIN
             for (setting, epsilon), rows in settings:
                 rows = rows.set_index("method").reindex(methods)
                 name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
                 best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
                 cells = [
-                    f"{100 * row[value]:.1f} ± {100 * row[f'{value}_se']:.1f}"
+                    f"{100 * row[value]:.1f}±{100 * row[f'{value}_se']:.1f}"
                     + ("*" if method == best else " ")
                     for method, row in rows.iterrows()
                 ]
-                yield print_row(name, cells, 17, 13).rstrip()
+                yield print_row(name, cells, 19, 11).rstrip()
             yield ""
 
     def notes(self) -> Iterator[str]:
         """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
-            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. Rivals have the best of "
-            "six configurations in other clients; HierarchicalEB has one in all settings."
+            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. EB held: the same, a "
+            "tenth of rows held back. Rivals have the best of six configurations in other "
+            "clients; HierarchicalEB has one in all settings."
         )
         floor = 100 * self.table["floor"]
         yield (
@@ -428,8 +434,8 @@ class PersonalStrengthsStudy(SimulatedStudy):
                         k,
                         xerr=200 * row[f"{value}_se"],
                         color=LOOKS[row["method"]],
-                        marker="D" if row["method"] == LEARNED else "o",
-                        ms=6 if row["method"] == LEARNED else 4,
+                        marker="D" if row["method"] in OURS else "o",
+                        ms=6 if row["method"] in OURS else 4,
                         ls="",
                         label=row["method"] if k == 0 else None,
                     )
@@ -470,7 +476,7 @@ def _cells(
     return [
         {"setting": setting, **common, "epsilon": float(epsilon), "method": method}
         for setting in settings
-        for method in (*RIVALS, LEARNED)
+        for method in (*RIVALS, *OURS)
     ]
 
 
@@ -481,7 +487,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     leads = []
     for _, rows in runs.groupby(by[:-2], sort=False):
         accuracy = rows.pivot(index="run", columns="method", values="accuracy")
-        best = accuracy.drop(columns=LEARNED).mean().idxmax()
+        best = accuracy.drop(columns=[*OURS], errors="ignore").mean().idxmax()
         lead = accuracy.sub(accuracy[best], axis=0)
         half = stdtrit(len(lead) - 1, 0.975) * lead.std() / math.sqrt(len(lead))
         here = rows.drop_duplicates("method")[by]

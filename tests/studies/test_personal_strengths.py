@@ -100,7 +100,7 @@ def test_every_rival_has_as_many_configurations():
     for name in study.RIVALS:
         decays = [each["weight_decay"] for each in study.CONFIGURATIONS[name]]
         assert decays == [0.0] * 3 + [1e-3] * 3
-    assert len(study.CONFIGURATIONS[study.LEARNED]) == 1
+    assert all(len(study.CONFIGURATIONS[name]) == 1 for name in study.OURS)
 
 
 def test_the_best_configuration_is_taken(monkeypatch):
@@ -154,7 +154,7 @@ def test_private_methods_have_their_epsilon():
     (row,) = study._one_run((0, 0), "quick", 6, 4, 4, 8.0, study.LEARNED)
     assert 0 < row["accuracy"] < 1
     dealt = study.deal("quick", 6, [0])
-    for method in (study.TUNED, study.DITTO, study.ADAPED, study.LEARNED):
+    for method in (study.TUNED, study.DITTO, study.ADAPED, *study.OURS):
         ((_, learner),) = study._fits(method, dealt, 4, 4, 8.0, [0])
         assert learner.privacy_["epsilon"].tolist() == [pytest.approx(8.0, rel=1e-3)]
         assert learner.privacy.clip == study.CLIP
@@ -170,15 +170,14 @@ def test_table_and_page(quick):
         study.DITTO,
         study.ADAPED,
         study.ALONE,
-        study.LEARNED,
+        *study.OURS,
     ]
     assert table["accuracy"][study.LEARNED] > table["accuracy"][study.SHARED] + 0.1
-    best = table["accuracy"].drop(study.LEARNED).max()
+    rivals = table["accuracy"].drop([*study.OURS])
+    best = rivals.max()
     assert table["ahead"][study.LEARNED] == pytest.approx(table["accuracy"][study.LEARNED] - best)
     accuracy = quick.runs.pivot(index="run", columns="method", values="accuracy")
-    first, second = (
-        accuracy[study.LEARNED] - accuracy[table["accuracy"].drop(study.LEARNED).idxmax()]
-    )
+    first, second = accuracy[study.LEARNED] - accuracy[rivals.idxmax()]
     half = 12.7062 * abs(first - second) / 2  # of two runs: the quantile of t with 1 df
     row = table.loc[study.LEARNED]
     assert row["ahead_upper"] - row["ahead"] == pytest.approx(half, rel=1e-4)

@@ -272,6 +272,8 @@ def _check_labels(labels: NDArray, name: str = "X") -> None:
 
 
 def _names(labels: NDArray) -> list[str]:
-    """Labels as text; 2.0 is that of 2."""
-    whole = labels.astype(np.int64) if labels.dtype.kind == "f" else labels
-    return [str(label) for label in whole.tolist()]
+    """Labels as text; 2.0 is that of 2, and 1e308 is not written out."""
+    names = labels.tolist()
+    if labels.dtype.kind == "f":
+        names = [int(label) if abs(label) < 2**53 else label for label in names]
+    return [str(label) for label in names]

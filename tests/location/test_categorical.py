@@ -69,6 +69,12 @@ def test_series_and_lists():
     np.testing.assert_array_equal(numbers.predict([0.0, 2.0]), FIT.predict(["blue", "red"]))
 
 
+def test_labels_beyond_integers_stay_apart():
+    huge = eb.CategoricalEB().fit(np.resize([1e300, 1e308, 2.0], 30), groups=np.repeat(range(5), 6))
+    assert huge.classes_.tolist() == [2.0, 1e300, 1e308]
+    assert "1e+300" in str(huge.summary()) and "1e+308" in str(huge.summary())
+
+
 def test_estimates_and_draws_add_up():
     posterior = FIT.posterior()
     np.testing.assert_allclose(posterior.mean.sum(axis=1), 1.0, rtol=1e-12)

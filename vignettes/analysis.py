@@ -47,7 +47,7 @@ m.glance()[["nobs", "sigma", "logLik", "AIC", "BIC", "REMLcrit"]]
 m.augment()[[".fitted", ".resid", ".fixed"]]
 m.tests()[["df", "statistic", "p.value"]]
 m.tests(ddf="kenward-roger")[["df", "statistic", "p.value"]]
-m.confint()[["conf.low", "conf.high"]]
+m.confint(ddf="asymptotic")[["conf.low", "conf.high"]]
 m.confint(method="profile")[["conf.low", "conf.high"]]
 m0 = eb.from_formula("Reaction ~ Days + (1 | Subject)", sleep)
 m1 = eb.from_formula("Reaction ~ Days + I(Days**2) + (Days | Subject)", sleep)

@@ -31,7 +31,7 @@ from ebfed.regression.crossed_slopes import (
 )
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
-from ebfed.regression.inferring import coefficient_tests
+from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import predictive_quantiles
@@ -613,7 +613,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     save: Any = GroupEffects.save
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef
-    confint: Any = GroupEffects.confint
+    confint = confint_of_crossed
     glance: Any = GroupEffects.glance
     summary: Any = GroupEffects.summary
 
@@ -665,4 +665,5 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             converged=self.converged_,
             n_rounds=len(self._fit.history),
             n_steps=len(self._fit.history),
+            degrees=errors_and_degrees(self),
         )

@@ -27,7 +27,11 @@ from ebfed.regression.dispersion import (
     weighed_by_noise,
 )
 from ebfed.regression.group_covariates import GroupCovariates
-from ebfed.regression.inferring import coefficient_tests, inference_of_linear
+from ebfed.regression.inferring import (
+    coefficient_tests,
+    errors_and_degrees,
+    inference_of_linear,
+)
 from ebfed.regression.influence import influence_of_linear
 from ebfed.regression.intervals import confint_of_linear
 from ebfed.regression.levelled import (
@@ -631,7 +635,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super().view())
+        view = replace(view_of_levels(self, super().view()), degrees=errors_and_degrees(self))
         if not self._is_server:
 
             def maximum() -> float:

@@ -82,7 +82,7 @@ g = eb.from_formula("cbind(incidence, size - incidence) ~ period + (1 | herd)", 
 g.fixef()["estimate"]
 g.tidy("ran_pars")["estimate"]
 g.tidy("fixed")["std.error"]
-g.margins("period").frame(scale="response")[["estimate", "std.error"]]
+g.margins("period", ddf="asymptotic").frame(scale="response")[["estimate", "std.error"]]
 #
 epil = pd.read_csv(reference / "epil.csv").eval("lbase = log(base)").eval("lage = log(age)")
 p = eb.from_formula("y ~ center(lbase)*trt+center(lage) + V4 + (1|subject)", epil, family="poisson")

@@ -33,6 +33,7 @@ from ebfed.formula.design import (
 )
 from ebfed.formula.diagnosis import (
     diagnostics_of_formula,
+    influence_of_formula,
     more_columns,
     residuals_of_formula,
 )
@@ -538,6 +539,7 @@ class FormulaFit:
 
     diagnostics = diagnostics_of_formula
     residuals = residuals_of_formula
+    influence = influence_of_formula
     tests = formula_tests
     margins = margins
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.rows import CompleteRows
 from ebfed.regression import CrossedEB, LinearEB
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
@@ -29,7 +28,8 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     Parameters
     ----------
     data : data frame, optional
-        Rows with the response; those of the fit if None.
+        Rows with the response, and with weights where the fit had some: in the same column, or in
+        ``"(weights)"`` if those were numbers. Those of the fit if None.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
         )
     rows = self._rows
     if data is not None:
-        rows = CompleteRows.of(self._model, data, None, "raise", by=rows.by)
+        rows = rows.of_others(self._model, data)
     self._frame(data)  # a copy without rows says so
     arguments, options = self._arguments(rows, self.design_.of(rows.data))
     found = self.estimator_.diagnostics(*arguments, **options)

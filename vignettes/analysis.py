@@ -47,7 +47,7 @@ m.glance()[["nobs", "sigma", "logLik", "AIC", "BIC", "REMLcrit"]]
 m.augment()[[".fitted", ".resid", ".fixed"]]
 m.tests()[["df", "statistic", "p.value"]]
 m.tests(ddf="kenward-roger")[["df", "statistic", "p.value"]]
-m.confint()[["conf.low", "conf.high"]]
+m.confint(ddf="asymptotic")[["conf.low", "conf.high"]]
 m.confint(method="profile")[["conf.low", "conf.high"]]
 m0 = eb.from_formula("Reaction ~ Days + (1 | Subject)", sleep)
 m1 = eb.from_formula("Reaction ~ Days + I(Days**2) + (Days | Subject)", sleep)
@@ -82,7 +82,7 @@ g = eb.from_formula("cbind(incidence, size - incidence) ~ period + (1 | herd)", 
 g.fixef()["estimate"]
 g.tidy("ran_pars")["estimate"]
 g.tidy("fixed")["std.error"]
-g.margins("period").frame(scale="response")[["estimate", "std.error"]]
+g.margins("period", ddf="asymptotic").frame(scale="response")[["estimate", "std.error"]]
 #
 epil = pd.read_csv(reference / "epil.csv").eval("lbase = log(base)").eval("lage = log(age)")
 p = eb.from_formula("y ~ center(lbase)*trt+center(lage) + V4 + (1|subject)", epil, family="poisson")

@@ -112,7 +112,7 @@ LME4 = [
     ("fixef(m)", "m.fixef()"),
     ("ranef(m)$Subject", "m.ranef()"),
     ("coef(m)$Subject", "m.coef()"),
-    ('confint(m, method = "Wald")', "m.confint()"),
+    ('confint(m, method = "Wald")', 'm.confint(ddf="asymptotic")'),
     ('confint(m, method = "profile")', 'm.confint(method="profile")'),
     ("predict(m, new)", "m.predict(new)"),
     ("predict(m, new, re.form = NA)", 'm.predict(new.drop(columns="Subject"))'),

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.rows import CompleteRows
 from ebfed.regression import CrossedEB, LinearEB
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
 if TYPE_CHECKING:
     from ebfed.formula.fit import FormulaFit
 
-__all__ = ["diagnostics_of_formula", "more_columns", "residuals_of_formula"]
+__all__ = [
+    "diagnostics_of_formula",
+    "influence_of_formula",
+    "more_columns",
+    "residuals_of_formula",
+]
 
 
 def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
@@ -24,7 +28,8 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     Parameters
     ----------
     data : data frame, optional
-        Rows with the response; those of the fit if None.
+        Rows with the response, and with weights where the fit had some: in the same column, or in
+        ``"(weights)"`` if those were numbers. Those of the fit if None.
 
     Returns
     -------
@@ -51,11 +56,40 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
         )
     rows = self._rows
     if data is not None:
-        rows = CompleteRows.of(self._model, data, None, "raise", by=rows.by)
+        rows = rows.of_others(self._model, data)
     self._frame(data)  # a copy without rows says so
     arguments, options = self._arguments(rows, self.design_.of(rows.data))
     found = self.estimator_.diagnostics(*arguments, **options)
     return found if data is None else replace(found, leverage=None)
+
+
+def influence_of_formula(self: FormulaFit, level: str | None = None, **options: Any) -> Any:
+    """Return how much the coefficients depend on each group, by leaving it out.
+
+    Parameters
+    ----------
+    level : str, optional
+        Name of the level of groups, or of the factor; the lowest, or the first factor, if None.
+    **options
+        ``refit=True`` of linear models fits again without each group; see `LinearEB.influence` and
+        `CrossedEB.influence`.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    TypeError
+        If the estimator has none.
+    """
+    if not hasattr(self.estimator_, "influence"):
+        raise TypeError(f"{type(self.estimator_).__name__} has no influence of groups.")
+    if not isinstance(self.estimator_, CrossedEB):
+        return self.estimator_.influence(level, **options)
+    self._frame(None)  # a copy without rows says so
+    arguments, given = self._arguments(self._rows, self.design_.of(self._rows.data))
+    return self.estimator_.influence(*arguments, **(given | {"level": level} | options))
 
 
 def residuals_of_formula(

@@ -33,6 +33,7 @@ from ebfed.formula.design import (
 )
 from ebfed.formula.diagnosis import (
     diagnostics_of_formula,
+    influence_of_formula,
     more_columns,
     residuals_of_formula,
 )
@@ -538,6 +539,7 @@ class FormulaFit:
 
     diagnostics = diagnostics_of_formula
     residuals = residuals_of_formula
+    influence = influence_of_formula
     tests = formula_tests
     margins = margins
 
@@ -632,13 +634,13 @@ class FormulaFit:
         if data is None:
             given = {} if groups is None else {"groups": groups}
             return self.estimator_.posterior(**given, **options)
-        rows = CompleteRows.of(self._model, data, None, "raise", by=self._rows.by)
+        rows = self._rows.of_others(self._model, data)
         arguments, given = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **given, **options)
 
     def score(self, data: Any) -> float:
         """Score the estimator on rows of a frame, held out or not."""
-        rows = CompleteRows.of(self._model, data, None, "raise")
+        rows = self._rows.of_others(self._model, data, scored=True)
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.score(*arguments, **options)
 

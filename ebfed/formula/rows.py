@@ -58,6 +58,8 @@ class CompleteRows:
         Level of the noise of each row.
     by : str or None
         Column of these levels.
+    weighed : str or None
+        Column of the weights; `WEIGHTS` if they were given as numbers.
     whole : tuple or None
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
@@ -69,6 +71,7 @@ class CompleteRows:
     weights: NDArray | None = None
     dispersion: Any = None
     by: str | None = None
+    weighed: str | None = None
     whole: tuple[Any, NDArray[np.bool_]] | None = None
 
     def padded(self, values: NDArray, given: Any = None) -> NDArray:
@@ -92,7 +95,8 @@ class CompleteRows:
         """Return what is known of the frame without its rows, from which `none` makes one."""
         columns, backend = column_names(self.data), style_of(self.labels).backend
         known = {"columns": columns, "backend": backend, "dropped": self.dropped}
-        return known if self.by is None else known | {"by": self.by}
+        of_rows = {"by": self.by, "weighed": self.weighed}
+        return known | {name: each for name, each in of_rows.items() if each is not None}
 
     @classmethod
     def none(
@@ -102,10 +106,11 @@ class CompleteRows:
         backend: str,
         dropped: int,
         by: str | None = None,
+        weighed: str | None = None,
     ) -> Self:
         """Return no rows, in a frame with these columns."""
         data = frame({name: np.zeros(0) for name in columns}, Style(backend))
-        return cls(data, labels_of(model, data), None, dropped, by=by)
+        return cls(data, labels_of(model, data), None, dropped, by=by, weighed=weighed)
 
     @classmethod
     def of(
@@ -164,7 +169,33 @@ class CompleteRows:
         every = None
         if na_action == "exclude":
             every = take(data, np.ones(len(whole), bool), used), whole
-        return cls(kept, labels_of(model, kept), chosen, left, weighed, levels, by, every)
+        given = chosen, left, weighed, levels, by, weights
+        return cls(kept, labels_of(model, kept), *given, every)
+
+    def of_others(self, model: FormulaTerms, data: Any, *, scored: bool = False) -> Self:
+        """Return the rows of another frame, which must be complete, with weights as these have.
+
+        Parameters
+        ----------
+        model : FormulaTerms
+        data : data frame
+        scored : bool
+            Whether they are only to be scored: with weights if they have some, and without noise.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `of`; or if weights of the fit were numbers, and the frame has none of its rows.
+        """
+        there = is_frame(data) and self.weighed in column_names(data)
+        if scored:
+            return self.of(model, data, None, "raise", self.weighed if there else None)
+        if self.weighed == WEIGHTS and is_frame(data) and not there:
+            raise ValueError(
+                f"weights of the fit were numbers; those of these rows must be in a column "
+                f"{WEIGHTS!r} of data."
+            )
+        return self.of(model, data, None, "raise", self.weighed, self.by)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:

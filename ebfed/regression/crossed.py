@@ -17,7 +17,12 @@ from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
-from ebfed.regression.crossed_inference import CrossedSatterthwaite, crossed_kenward_roger
+from ebfed.regression.crossed_inference import (
+    crossed_kenward_roger,
+    crossed_satterthwaite,
+    sloped_satterthwaite,
+)
+from ebfed.regression.crossed_influence import influence_of_crossed
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.crossed_slopes import (
     JointNormals,
@@ -31,7 +36,7 @@ from ebfed.regression.crossed_slopes import (
 )
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
-from ebfed.regression.inferring import coefficient_tests
+from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import predictive_quantiles
@@ -48,10 +53,9 @@ LAPLACE = (
     "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
     "underestimated where levels have few rows."
 )
-UNFINISHED = (
-    "The search for the variances did not converge; a coefficient may be infinite, as where a "
-    "column of X separates successes from failures."
-)
+UNFINISHED = "The search for the variances did not converge; the fit is where it stopped."
+INFINITE = " A coefficient may be infinite, as where a column of X separates {apart}."
+APART = {"binomial": "successes from failures", "poisson": "counts of zero from others"}
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
 
 
@@ -67,7 +71,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     Slopes may differ between levels too, of Gaussian rows: with `varying` a level of factor k has
     the coefficients ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the
-    above holds of coefficients instead of levels; tests of beta are then by z.
+    above holds of coefficients instead of levels.
 
     Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
     as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
@@ -278,7 +282,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             for (name, each), terms in zip(self.covariances_.items(), kept["varying"], strict=True)
         }
         self.levels_ = dict(zip(self._names, ids, strict=True))
-        self.notes_ = [LAPLACE] * (self.family != "gaussian") + [UNFINISHED] * (not fit.converged)
+        self.notes_ = [LAPLACE] * (self.family != "gaussian")
+        if not fit.converged:
+            apart = APART.get(self.family)
+            self.notes_ += [UNFINISHED + (INFINITE.format(apart=apart) if apart else "")]
         self.notes_ += [
             f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
             for name, variance in self.variances_.items()
@@ -581,39 +588,37 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
             Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
             errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
-            levels in all. Infinite ones are for tests by z, the only ones of rows that are not
-            Gaussian, and of models with slopes.
+            levels in all, without slopes. Infinite ones are for tests by z, the only ones of rows
+            that are not Gaussian.
         """
         check_is_fitted(self, "mean_")
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
-        if isinstance(self._fit, SlopedFit):
-            if ddf not in (None, "asymptotic"):
-                raise ValueError(
-                    f"ddf={ddf!r} is of crossed factors with random intercepts alone; with slopes "
-                    "tests are by z, ddf='asymptotic'."
-                )
-            return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
-        known = known if self.family == "gaussian" else known[-1:]
+        sloped = isinstance(self._fit, SlopedFit)
+        known = known[2:] if self.family != "gaussian" else known[::2] if sloped else known
         ddf = known[0] if ddf is None else ddf
         if ddf not in known:
             raise ValueError(
-                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
-                f"got {ddf!r}."
+                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows"
+                f"{' with slopes' * sloped}; got {ddf!r}."
             )
         if ddf == "asymptotic":
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        made = crossed_kenward_roger if ddf == "kenward-roger" else CrossedSatterthwaite
+        if isinstance(self._fit, SlopedFit):
+            correlated = [self._kept["correlated"][k] for k in self._order]
+            return sloped_satterthwaite(self.mean_, self._fit.system, back, correlated)
+        made = crossed_kenward_roger if ddf == "kenward-roger" else crossed_satterthwaite
         return made(self.mean_, self._fit.system, back)
 
     diagnostics = diagnostics_of_crossed
+    influence = influence_of_crossed
     residuals = residuals_of_rows
     tests = coefficient_tests
     save: Any = GroupEffects.save
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef
-    confint: Any = GroupEffects.confint
+    confint = confint_of_crossed
     glance: Any = GroupEffects.glance
     summary: Any = GroupEffects.summary
 
@@ -665,4 +670,5 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             converged=self.converged_,
             n_rounds=len(self._fit.history),
             n_steps=len(self._fit.history),
+            degrees=errors_and_degrees(self),
         )

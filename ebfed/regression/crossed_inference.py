@@ -10,6 +10,7 @@ and those in the noise follow from ``V^-1 = noise V^-1 W^-1 V^-1 + sum_k a_k V^-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -21,84 +22,47 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
 from ebfed.inference.sums import GroupSums
 from ebfed.regression.numerics.crossed_model import CrossedSystem
+from ebfed.regression.numerics.crossed_slopes import SlopedSystem, entries_of_roots
 
-__all__ = ["CrossedSatterthwaite", "crossed_kenward_roger"]
+__all__ = ["crossed_kenward_roger", "crossed_satterthwaite", "sloped_satterthwaite"]
 
 # Levels of all factors together, for matrices with a row and a column for each.
 MOST_LEVELS = 3_000
-# Step of differences, as a share of a root.
-STEP = 1e-3
-
-
-class _Parts(NamedTuple):
-    """What the deviance and the covariance of the coefficients are made of, at some roots."""
-
-    log_det: float
-    squares: float
-    covariance: NDArray
+# Step of differences, as a share of a root, and the least root of which it is a share.
+STEP, LEAST = 1e-3, 0.1
+# Curvatures in units of their own below which the deviance does not bend.
+FLAT = 1e-8
 
 
 class CrossedSatterthwaite(Inference):
     """Degrees of freedom as lmerTest has them.
 
-    The parameters are the standard deviations of factors over that of the noise, theta, and that of
-    the noise, sigma. With ``D(theta)`` the logarithms of determinants, ``R(theta)`` the squares
-    that are left, and n degrees, the deviance is ``D + 2 n log(sigma) + R / sigma**2``, and the
-    covariance of the coefficients ``sigma**2 C(theta)``. Derivatives in sigma are exact, and those
-    in theta are differences. A factor whose variance is zero adds nothing.
+    The parameters are entries of the roots of the factors' covariances over the noise, theta, and
+    the standard deviation of the noise, sigma. With ``D(theta)`` the logarithms of determinants,
+    ``R(theta)`` the squares that are left, and n degrees, the deviance is ``D + 2 n log(sigma) + R
+    / sigma**2``, and the covariance of the coefficients ``sigma**2 C(theta)``. Directions in which
+    the deviance does not bend, as of the root of a singular covariance, add nothing.
 
     Parameters
     ----------
     mean : ndarray of shape (p,)
-    system : CrossedSystem
-        The equations at the maximum of the likelihood.
-    back : ndarray of shape (p, p)
-        Coefficients of the columns of X, by those of the columns of the equations.
+    covariance : ndarray of shape (p, p)
+        Sampling covariance of the mean.
+    slopes : ndarray of shape (k, p, p)
+        Its slopes in the parameters.
+    hessian : ndarray of shape (k, k)
+        Second derivatives of the deviance.
     """
 
-    def __init__(self, mean: NDArray, system: CrossedSystem, back: NDArray):
+    def __init__(self, mean: NDArray, covariance: NDArray, slopes: NDArray, hessian: NDArray):
         super().__init__(mean)
-        self._back, self._noise = back, system.noise
-        roots, free = system.theta, np.flatnonzero(system.theta > 0)
-        steps = STEP * roots
-
-        def at(*moves: tuple[int, float]) -> _Parts:
-            moved = roots.copy()
-            for place, step in moves:
-                moved[place] += step
-            return _parts(CrossedSystem(system.sums, moved**2, system.restricted))
-
-        here = _parts(system)
-        ends = {k: [at((k, s * steps[k])) for s in (1, -1)] for k in free.tolist()}
-        size, n = len(free), system.degrees
-        sigma = np.sqrt(self._noise)
-        hessian = np.zeros((size + 1, size + 1))
-        hessian[-1, -1] = -2 * n / self._noise + 6 * here.squares / self._noise**2
-        slopes = []
-        for a, k in enumerate(free.tolist()):
-            up, down = ends[k]
-            bend = (self._deviance(up) + self._deviance(down) - 2 * self._deviance(here)) / (
-                steps[k] ** 2
-            )
-            hessian[a, a] = bend
-            slope = (up.squares - down.squares) / (2 * steps[k])
-            hessian[a, -1] = hessian[-1, a] = -2 * slope / sigma**3
-            slopes.append(self._noise * (up.covariance - down.covariance) / (2 * steps[k]))
-        for a, b in combinations(range(size), 2):
-            j, k = free[a], free[b]
-            both = [at((j, s * steps[j]), (k, s * steps[k])) for s in (1, -1)]
-            apart = [*ends[int(j)], *ends[int(k)]]
-            total = sum(map(self._deviance, both)) - sum(map(self._deviance, apart))
-            total += 2 * self._deviance(here)
-            hessian[a, b] = hessian[b, a] = total / (2 * steps[j] * steps[k])
-        slopes.append(2 * sigma * here.covariance)
-        self._slopes = np.array([back @ each @ back.T for each in slopes])
-        self._known = 2 * np.linalg.inv(hessian)
-        self._covariance = self._noise * back @ here.covariance @ back.T
-
-    def _deviance(self, parts: _Parts) -> float:
-        """Deviance at the fitted sigma, but for a constant."""
-        return parts.log_det + parts.squares / self._noise
+        self._covariance, self._slopes = covariance, slopes
+        size = np.sqrt(np.abs(np.diag(hessian)))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
+        kept = values > FLAT
+        half = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+        self._known = 2 * half @ half.T
 
     @property
     def covariance(self) -> NDArray:
@@ -110,18 +74,124 @@ class CrossedSatterthwaite(Inference):
         variance = np.einsum("np,pq,nq->n", contrasts, self._covariance, contrasts)
         slopes = np.einsum("np,kpq,nq->nk", contrasts, self._slopes, contrasts)
         spread = np.einsum("nk,kl,nl->n", slopes, self._known, slopes)
-        return 2 * variance**2 / spread
+        found = np.full(len(variance), np.inf)
+        return np.divide(2 * variance**2, spread, out=found, where=spread > 0)
 
 
-def _parts(system: CrossedSystem) -> _Parts:
-    q, L = system.sums.q, system.triangle
-    diagonal = np.diag(L)
-    log_det = np.log(system.pivots).sum() + 2 * np.log(diagonal[:q]).sum()
-    if system.restricted:
-        log_det += 2 * np.log(diagonal[q:-1]).sum()
-    corner = L[q:-1, q:-1]
+def crossed_satterthwaite(mean: NDArray, system: CrossedSystem, back: NDArray) -> Inference:
+    """Return Satterthwaite's degrees of freedom of a model whose factors have an intercept.
+
+    Derivatives in sigma are exact, and those in theta are differences. A factor whose variance is
+    zero adds nothing.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (p,)
+    system : CrossedSystem
+        The equations at the maximum of the likelihood.
+    back : ndarray of shape (p, p)
+        Coefficients of the columns of X, by those of the columns of the equations.
+    """
+    roots, free = system.theta, np.flatnonzero(system.theta > 0)
+    steps, noise = STEP * roots, system.noise
+
+    def at(*moves: tuple[int, float]) -> _Parts:
+        moved = roots.copy()
+        for place, step in moves:
+            moved[place] += step
+        return _parts(CrossedSystem(system.sums, moved**2, system.restricted))
+
+    def deviance(parts: _Parts) -> float:  # at the fitted sigma, but for a constant
+        return parts.log_det + parts.squares / noise
+
+    here = _parts(system)
+    ends = {k: [at((k, s * steps[k])) for s in (1, -1)] for k in free.tolist()}
+    bends = np.zeros((len(free), len(free)))
+    for a, k in enumerate(free.tolist()):
+        bends[a, a] = (sum(map(deviance, ends[k])) - 2 * deviance(here)) / steps[k] ** 2
+    for a, b in combinations(range(len(free)), 2):
+        j, k = int(free[a]), int(free[b])
+        both = [at((j, s * steps[j]), (k, s * steps[k])) for s in (1, -1)]
+        total = sum(map(deviance, both)) - sum(map(deviance, [*ends[j], *ends[k]]))
+        bends[a, b] = bends[b, a] = (total + 2 * deviance(here)) / (2 * steps[j] * steps[k])
+    pairs = [(*ends[k], 2 * steps[k]) for k in free.tolist()]
+    return _of_differences(mean, system, back, here, bends, pairs)
+
+
+def sloped_satterthwaite(
+    mean: NDArray, system: SlopedSystem, back: NDArray, correlated: Sequence[bool]
+) -> Inference:
+    """Return Satterthwaite's degrees of freedom of a model with slopes.
+
+    Second derivatives are differences of slopes, which are exact.
+
+    Parameters
+    ----------
+    mean, system, back : as in `crossed_satterthwaite`
+    correlated : list of bool
+        Whether the coefficients of each factor are, in the order of the equations.
+    """
+    sums, noise, bends, pairs = system.sums, system.noise, [], []
+    free = entries_of_roots(sums, correlated)
+
+    def at(factor: int, place: tuple[int, int], step: float) -> tuple[_Parts, NDArray]:
+        roots = [root.copy() for root in system.roots]
+        roots[factor][place] += step
+        moved = SlopedSystem(sums, roots, system.restricted)
+        slopes = moved.slope(noise)
+        return _parts(moved), np.concatenate([s[own] for s, own in zip(slopes, free, strict=True)])
+
+    for factor, own in enumerate(free):
+        for place in zip(*(each.tolist() for each in own), strict=True):
+            step = STEP * max(abs(float(system.roots[factor][place])), LEAST)
+            (up, ahead), (down, behind) = (at(factor, place, s * step) for s in (1, -1))
+            bends.append((ahead - behind) / (2 * step))
+            pairs.append((up, down, 2 * step))
+    hessian = np.array(bends)
+    return _of_differences(mean, system, back, _parts(system), (hessian + hessian.T) / 2, pairs)
+
+
+class _Parts(NamedTuple):
+    """What the deviance and the covariance of the coefficients are made of, at some roots."""
+
+    log_det: float
+    squares: float
+    covariance: NDArray
+
+
+def _parts(system: CrossedSystem | SlopedSystem) -> _Parts:
+    """Return what a system has of the deviance; its last entry of the triangle is of squares."""
+    squares, n = float(system.triangle[-1, -1] ** 2), system.degrees
+    log_det = system.deviance - n * (1 + np.log(2 * np.pi * squares / n))
+    q = system.sums.q
+    corner = system.triangle[q:-1, q:-1]
     inverse = solve_triangular(corner, np.eye(len(corner)), lower=True)
-    return _Parts(float(log_det), float(L[-1, -1] ** 2), inverse.T @ inverse)
+    return _Parts(log_det, squares, inverse.T @ inverse)
+
+
+def _of_differences(
+    mean: NDArray,
+    system: CrossedSystem | SlopedSystem,
+    back: NDArray,
+    here: _Parts,
+    bends: NDArray,
+    pairs: Sequence[tuple[_Parts, _Parts, float]],
+) -> Inference:
+    """Add sigma to the parameters theta, in which the deviance has the second derivatives `bends`.
+
+    Each pair has parts at both sides of the fitted value of a parameter, and their distance.
+    """
+    noise, k = system.noise, len(pairs)
+    sigma, hessian = np.sqrt(noise), np.zeros((k + 1, k + 1))
+    hessian[:k, :k] = bends
+    hessian[k, k] = -2 * system.degrees / noise + 6 * here.squares / noise**2
+    slopes = []
+    for a, (up, down, length) in enumerate(pairs):
+        hessian[a, k] = hessian[k, a] = -2 * (up.squares - down.squares) / length / sigma**3
+        slopes.append(noise * (up.covariance - down.covariance) / length)
+    slopes.append(2 * sigma * here.covariance)
+    found = np.array([back @ each @ back.T for each in slopes])
+    return CrossedSatterthwaite(mean, noise * back @ here.covariance @ back.T, found, hessian)
 
 
 @dataclass(frozen=True)
@@ -144,7 +214,7 @@ def crossed_kenward_roger(mean: NDArray, system: CrossedSystem, back: NDArray) -
 
     Parameters
     ----------
-    mean, system, back : as in `CrossedSatterthwaite`
+    mean, system, back : as in `crossed_satterthwaite`
 
     Raises
     ------

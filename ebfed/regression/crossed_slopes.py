@@ -248,11 +248,8 @@ class SlopedFit:
         root = np.sqrt(rows.weight)
         places = [[list(terms).index(t) if t in terms else -1 for t in own] for own in varying]
         sizes, maps = [len(each) for each in named.values()], []
-        for name, own, code, place, full in zip(
-            named, varying, codes, places, correlated, strict=True
-        ):
+        for name, own, place, full in zip(named, varying, places, correlated, strict=True):
             basis = _columns(design, place)
-            _check_apart(name, own, basis, code, len(named[name]))
             maps.append(_map(name, own, basis * root[:, None], full))
         bases = [_columns(design, place) @ T for place, T in zip(places, maps, strict=True)]
         sums = SlopedSums.of(codes, sizes, bases, rows.weight, columns)
@@ -328,9 +325,10 @@ class SlopedFit:
     def variance(self, design: NDArray, codes: NDArray) -> NDArray:
         """Variances of these linear predictors."""
         columns = scaled(design, self.triangle)
-        return self.noise * self.system.variances([*codes.T], self._bases(design), columns)
+        return self.noise * self.system.variances([*codes.T], self.bases(design), columns)
 
-    def _bases(self, design: NDArray) -> list[NDArray]:
+    def bases(self, design: NDArray) -> list[NDArray]:
+        """Columns of rows whose coefficients differ between levels, as the equations have them."""
         pairs = zip(self.places, self.maps, strict=True)
         return [_columns(design, place) @ T for place, T in pairs]
 
@@ -437,22 +435,6 @@ def _map(name: str, terms: Sequence[str], basis: NDArray, correlated: bool) -> N
     if not correlated:
         return np.diag(np.sqrt(n) / length)
     return np.sqrt(n) * solve_triangular(R, np.eye(len(R)), lower=False)
-
-
-def _check_apart(
-    name: str, terms: Sequence[str], basis: NDArray, codes: NDArray, size: int
-) -> None:
-    """Refuse a slope in a column that is constant within all levels, beside an intercept."""
-    if INTERCEPT not in terms:
-        return
-    first = np.zeros(size, np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    for term, column in zip(terms, basis.T, strict=True):
-        if term != INTERCEPT and (column == column[first[codes]]).all():
-            raise ValueError(
-                f"{term!r} is constant within every level of {name!r}: its slope cannot be "
-                "separated from the intercept of a level."
-            )
 
 
 def maximum_of(fit: CrossedFit | SlopedFit, correlated: Sequence[bool]) -> float:

@@ -21,7 +21,11 @@ from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
-from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
+from ebfed.regression.inferring import (
+    coefficient_tests,
+    errors_and_degrees,
+    inference_of_generalized,
+)
 from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.levelled import (
     check_levels,
@@ -519,7 +523,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        return replace(view_of_levels(self, super().view()), has_density=False)
+        view = view_of_levels(self, super().view())
+        return replace(view, has_density=False, degrees=errors_and_degrees(self))
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         _, _, offset = RowOptions(**options).offset_of(self, X, groups)

@@ -1,35 +1,21 @@
-"""Intervals of generalized linear models by the profile of their likelihood, and by bootstrap.
-
-The log-likelihood at a value v of one parameter is the largest over all others. Twice what it is
-below the largest of all is the square of a statistic that is about standard normal, so that the
-interval is where that is at most ``z**2``, as lme4's ``confint(method = "profile")`` has it.
-
-Parameters are the mean, entries of a root L of each covariance, and shapes of the family. The
-coefficient whose spread is held at v comes first in the order of L, where ``v = L_11``; of a
-correlation v, the first two rows are ``(a, 0)`` and ``s (v, sqrt(1 - v**2))``. What is held is
-then a line of parameters, in which Newton's method climbs.
-"""
+"""Intervals of generalized linear models: Wald's, by profile, and by bootstrap."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from copy import copy
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.inference.profiles import Held, profile_end
+from ebfed.inference.degrees_of_freedom import Method
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.intervals import IntervalMethod, check_draws, frame_of_ends
-from ebfed.regression.numerics.normal_population import HIGH
-from ebfed.regression.numerics.quadrature_population import entries_of, square_of
-from ebfed.regression.numerics.trust_region import climb
-from ebfed.regression.posteriors import quadrature
-from ebfed.report.effects import GroupEffects
+from ebfed.regression.generalized_profile import GeneralizedProfile
+from ebfed.regression.inferring import walds_intervals
+from ebfed.regression.intervals import IntervalMethod, check_draws, check_no_degrees, frame_of_ends
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.levels import parents_of
@@ -38,16 +24,7 @@ if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
     from ebfed.regression.logistic import LogisticEB
 
-__all__ = ["GeneralizedProfile", "confint_of_generalized"]
-
-# Gain of log-likelihood at which a search is done, and what changes of rules may lose.
-ENOUGH, NOISE, MOST_STEPS = 1e-9, 1e-6, 100
-# Longest steps, where columns have unit size.
-FIRST_RADIUS, RADIUS = 2.0, 16.0
-# First steps from an estimate: of a spread or shape, in its own size.
-STEP, LEAST = 0.4, 0.2
-# A correlation of 1 in the search.
-NEARLY_ONE = 1 - 1e-8
+__all__ = ["confint_of_generalized"]
 
 
 def confint_of_generalized(
@@ -55,6 +32,7 @@ def confint_of_generalized(
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",
+    ddf: Method | None = None,
     n_boot: int = 1000,
     random_state: Any = 0,
     progress: bool = False,
@@ -65,11 +43,16 @@ def confint_of_generalized(
     ----------
     level : float
     method : {"wald", "profile", "bootstrap"}
-        Wald's are ``estimate ± z std.error`` of the mean's coefficients, right for many groups.
+        Wald's are ``estimate ± t std.error`` of the mean's coefficients, with the standard errors
+        and degrees of freedom of `ddf`.
         Those by the profile of the likelihood, and by parametric bootstrap, are of spreads,
         correlations and the family's own parameters too, as lme4's ``confint``. The bootstrap draws
         coefficients of groups and responses of rows from the fit, fits each draw, and takes
         quantiles of the estimates.
+    ddf : {"satterthwaite", "asymptotic"}, optional
+        Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
+        lme4's ``confint(method = "Wald")``, right for many groups. Satterthwaite's if None;
+        infinite where the rows are not here, or the fit is not by quadrature.
     n_boot : int
         Number of draws.
     random_state : int, Generator or None
@@ -111,7 +94,8 @@ def confint_of_generalized(
     if method not in get_args(IntervalMethod):
         raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
     if method == "wald":
-        return GroupEffects.confint(self, level)
+        return walds_intervals(self, level, ddf)
+    check_no_degrees(method, ddf)
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     check_is_fitted(self, "clients_")
@@ -194,300 +178,3 @@ def _drawn(fit: GeneralizedEB | LogisticEB, rng: np.random.Generator) -> Callabl
         return population.observing(clients, y)
 
     return draw
-
-
-class GeneralizedProfile:
-    """The log-likelihood of a generalized linear model, with one parameter held.
-
-    Parameters
-    ----------
-    fit : GeneralizedEB or LogisticEB
-        The rows, and parameters where the search begins.
-    """
-
-    def __init__(self, fit: GeneralizedEB | LogisticEB):
-        result, clients, rounds = fit._result, fit.clients_, fit._rounds()
-        self.fit, self.clients, self.kind = fit, clients, fit.covariance
-        self.responses, self.family = fit._population().responses(clients), rounds.family
-        self.shapes: NDArray = result["shapes"]
-        self.mode: NDArray | None = None
-        self._base_of = lambda shapes: rounds._base(clients, self.responses, shapes)
-        square = np.mean(clients.X**2, axis=0)
-        if self.kind == "spherical":
-            square = np.full(len(square), square.mean())
-        self.unit = 1 / np.sqrt(np.where(square > 0, square, 1.0))
-        # coefficients that differ in each level, as `tidy` has them and as the fit had them
-        self.named = fit._columns().places_of_levels()
-        self.places = [
-            places[square[places] > 0] if self.kind == "diag" else places for places in self.named
-        ]
-        self.places = [
-            places if size else places[:0]
-            for places, size in zip(self.places, result["sizes"], strict=True)
-        ]
-        self.covariances = [*result.get("above", ()), result["covariance"]]
-        self.errors = np.sqrt(np.diag(result["mean_covariance"]))
-
-    def every(self) -> list[Held | None]:
-        """Parameters in the order of `tidy`; None for those that are not identified."""
-        found: list[Held | None] = [Held("mean", first=j) for j in range(len(self.unit))]
-        for level, (named, used) in enumerate(zip(self.named, self.places, strict=True)):
-            place = {int(each): j for j, each in enumerate(used)}
-            found += [
-                Held("spread", level, place[j]) if j in place else None for j in named.tolist()
-            ]
-            if self.kind == "full":
-                pairs = [(k, j) for a, j in enumerate(named.tolist()) for k in named[:a].tolist()]
-                found += [
-                    Held("correlation", level, place[k], place[j]) if k in place else None
-                    for k, j in pairs
-                ]
-        shapes = len(self.family.parameters(self.fit.mean_, self.shapes, self._no_errors))
-        return [*found, *(Held("shape", first=j) for j in range(shapes))]
-
-    @property
-    def _no_errors(self) -> NDArray[np.float64]:
-        return np.zeros((len(self.unit) + len(self.shapes),) * 2)
-
-    def interval(self, held: Held, z: float) -> tuple[float, float]:
-        """Return the ends of the interval of a parameter.
-
-        Parameters
-        ----------
-        held : Held
-        z : float
-            Quantile of the standard normal distribution.
-        """
-        highest, best = self._best
-        centre, limits, step = self._range(held, best)
-        if not np.isfinite(centre):
-            return np.nan, np.nan
-        ends = []
-        for limit in limits:
-            start = self._inside(held, best)
-
-            def excess(value: float) -> float:
-                nonlocal start
-                found, start = self.highest(held, value, start)
-                return float(np.sqrt(2 * max(highest - found, 0.0))) - z
-
-            end = profile_end(excess, centre, limit, step)
-            if held.kind == "correlation" and end == limit:
-                end = float(np.sign(limit))
-            ends.append(np.inf if held.kind == "spread" and end == limit and limit > 0 else end)
-        return ends[0], ends[1]
-
-    def highest(self, held: Held | None, value: float, start: NDArray) -> tuple[float, NDArray]:
-        """Return the largest log-likelihood with a parameter at a value, and where it is.
-
-        Parameters
-        ----------
-        held : Held or None
-        value : float
-        start : ndarray
-            Parameters that are not held, where to begin.
-        """
-        best, at, radius, gain = -np.inf, start, FIRST_RADIUS, np.inf
-        point, slope, second = start, np.zeros(len(start)), np.zeros((len(start),) * 2)
-        for _ in range(MOST_STEPS):
-            found, score, curvature = self._at(held, value, at)
-            rise = found - best
-            if not rise > -NOISE:
-                radius = min(radius, float(np.linalg.norm(at - point))) / 4
-            else:
-                if rise > 0.75 * gain or gain < NOISE:
-                    radius = min(2 * radius, RADIUS)
-                elif rise < 0.25 * gain:
-                    radius = radius / 4
-                best, point, slope, second = found, at, score, curvature
-            step, gain = climb(slope, second, radius)
-            if gain <= ENOUGH or radius < ENOUGH:
-                break
-            at = point + step
-        return best, point
-
-    @cached_property
-    def _best(self) -> tuple[float, NDArray[np.float64]]:
-        """Largest log-likelihood, and the whole point in the order of the fit."""
-        roots = [self._root_of(level, G) for level, G in enumerate(self.covariances)]
-        start = np.concatenate([self.fit.mean_ / self.unit, *roots, self.shapes])
-        value, found = self.highest(None, 0.0, start)
-        return value, self._whole(None, 0.0, found)[0]
-
-    # Parameters -------------------------------------------------------------------------------
-
-    def _sizes(self) -> list[int]:
-        return [len(each) for each in self.places]
-
-    def _root_of(self, level: int, G: NDArray, order: NDArray | None = None) -> NDArray[np.float64]:
-        """Return the entries that are parameters of a root of a level's covariance."""
-        places = self.places[level] if order is None else order
-        if not len(places):
-            return np.zeros(0)
-        scaled = G[np.ix_(places, places)] / np.outer(self.unit[places], self.unit[places])
-        if self.kind == "spherical":
-            return np.sqrt(np.mean(np.diag(scaled)) * np.ones(1))
-        if self.kind == "diag":
-            return np.sqrt(np.diag(scaled))
-        tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(places))
-        return np.linalg.cholesky(scaled + tiny)[np.tril_indices(len(places))]
-
-    def _order(self, held: Held | None, level: int) -> NDArray[np.int64]:
-        """Return the order of coefficients in a root: those that are held first."""
-        places = self.places[level]
-        if held is None or held.kind not in ("spread", "correlation") or held.level != level:
-            return places
-        first = [held.first] + ([held.second] if held.kind == "correlation" else [])
-        rest = [j for j in range(len(places)) if j not in first]
-        return places[first + rest] if self.kind == "full" else places
-
-    def _ends(self) -> NDArray[np.int64]:
-        """Ends of the parameters of mean, root of each level, and shapes."""
-        own = [len(self._root_of(j, G)) for j, G in enumerate(self.covariances)]
-        return np.cumsum([len(self.unit), *own, len(self.shapes)])
-
-    def _covariance_at(self, point: NDArray, level: int) -> NDArray[np.float64]:
-        """Covariance of a level at a whole point in the order of the fit, (p, p)."""
-        places, ends = self.places[level], self._ends()
-        own = point[ends[level] : ends[level + 1]]
-        G = np.zeros((len(self.unit),) * 2)
-        L = np.zeros((len(places),) * 2)
-        if self.kind == "full":
-            L[np.tril_indices(len(places))] = own
-        else:
-            np.fill_diagonal(L, own if self.kind == "diag" else own[:1].repeat(len(places)))
-        G[np.ix_(places, places)] = L @ L.T
-        return G * np.outer(self.unit, self.unit)
-
-    def _range(self, held: Held, best: NDArray) -> tuple[float, tuple[float, float], float]:
-        """Return the value of a parameter at the maximum, its bounds, and a first step."""
-        if held.kind == "mean":
-            j = held.first
-            step = float(self.errors[j]) or float(self.unit[j])
-            return float(best[j] * self.unit[j]), (-np.inf, np.inf), step
-        if held.kind == "shape":
-            mean, shapes = best[: len(self.unit)] * self.unit, best[self._ends()[-2] :]
-            centre = self.family.parameters(mean, shapes, self._no_errors)[held.first][3]
-            if self.family.classes:
-                return centre, (-np.inf, np.inf), STEP
-            return centre, (0.0, np.inf), STEP * centre
-        G = self._covariance_at(best, held.level)
-        places = self.places[held.level]
-        j, k = places[held.first], places[held.second]
-        if held.kind == "spread":
-            centre, size = float(np.sqrt(G[j, j])), float(self.unit[j])
-            return centre, (0.0, size * np.sqrt(HIGH)), STEP * max(centre, LEAST * size)
-        both = float(np.sqrt(G[j, j] * G[k, k]))
-        return G[j, k] / both if both > 0 else np.nan, (-NEARLY_ONE, NEARLY_ONE), STEP
-
-    def _inside(self, held: Held, best: NDArray) -> NDArray[np.float64]:
-        """Return what is not held of the best parameters."""
-        ends = self._ends()
-        parts = [
-            self._root_of(level, self._covariance_at(best, level), self._order(held, level))
-            for level in range(len(self.places))
-        ]
-        whole = np.concatenate([best[: ends[0]], *parts, best[ends[-2] :]])
-        lost, _ = self._held(held)
-        if held.kind == "correlation":
-            whole[lost + 1] = np.hypot(whole[lost], whole[lost + 1])
-        return np.delete(whole, lost)
-
-    def _held(self, held: Held) -> tuple[int, int]:
-        """Return the place that is no parameter if this is held, and the first of its part."""
-        ends = self._ends()
-        if held.kind == "mean":
-            return held.first, 0
-        if held.kind == "shape":
-            return (0, 0) if self.family.classes else (int(ends[-2]) + held.first, 0)
-        first = int(ends[held.level])
-        if held.kind == "correlation":
-            return first + 1, first
-        return first + (held.first if self.kind == "diag" else 0), first
-
-    def _whole(self, held: Held | None, value: float, at: NDArray) -> tuple[NDArray, NDArray]:
-        """Return all parameters, with the derivatives in those that are not held."""
-        if held is None:
-            return at, np.eye(len(at))
-        lost, _ = self._held(held)
-        point, turn = np.insert(at, lost, 0.0), np.delete(np.eye(len(at) + 1), lost, axis=1)
-        ends = self._ends()
-        if held.kind == "mean":
-            point[lost] = value / self.unit[lost]
-        elif held.kind == "spread":
-            point[lost] = value / self.unit[self.places[held.level][held.first]]
-        elif held.kind == "correlation":
-            both = np.array([value, np.sqrt(1 - value**2)])
-            turn[lost : lost + 2, lost] = both
-            point[lost : lost + 2] = both * at[lost]
-        elif self.family.classes:  # the intercept is what the threshold leaves
-            shapes = point[ends[-2] :]
-            nothing = np.zeros(len(self.unit))
-            threshold = self.family.parameters(nothing, shapes, self._no_errors)[held.first][3]
-            point[0] = (threshold - value) / self.unit[0]
-            slopes = self.family.turn(shapes)
-            if held.first and slopes is not None:
-                turn[0, ends[-2] - 1 :] = slopes[held.first - 1] / self.unit[0]
-        else:
-            point[lost] = np.log(value) if value > 0 else -np.inf
-        return point, turn
-
-    # Likelihood -------------------------------------------------------------------------------
-
-    def _at(self, held: Held | None, value: float, at: NDArray) -> tuple[float, NDArray, NDArray]:
-        """Return the log-likelihood with derivatives in the parameters that are not held."""
-        point, turn = self._whole(held, value, at)
-        nothing = -np.inf, np.zeros(len(at)), np.zeros((len(at),) * 2)
-        if not np.isfinite(point).all():
-            return nothing
-        ends, sizes = self._ends(), self._sizes()
-        shapes = point[ends[-2] :]
-        entries = entries_of(self.kind, sizes)
-        spread = self._turn(sizes)
-        root = np.zeros((sum(sizes),) * 2)
-        root[entries] = spread @ point[ends[0] : ends[-2]]
-        places = np.concatenate([self._order(held, level) for level in range(len(sizes))])
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = quadrature.derivatives(
-                self.clients,
-                self.responses,
-                self.family,
-                shapes,
-                self._base(shapes),
-                frame=np.diag(self.unit),
-                mean=point[: ends[0]],
-                root=root,
-                places=places.astype(np.int64),
-                sizes=sizes,
-                entries=entries,
-                accuracy="fine",
-                start=self.mode,
-            )
-        evidence, score, curvature, mode = found
-        if not (np.isfinite(evidence).all() and np.isfinite(curvature).all()):
-            return nothing
-        self.mode = mode
-        p, t = len(self.unit), len(shapes)
-        whole = np.zeros((p + len(entries[0]) + t, len(point)))
-        whole[:p, :p] = np.eye(p)
-        whole[p : p + len(spread), p : ends[-2]] = spread
-        whole[p + len(spread) :, ends[-2] :] = np.eye(t)
-        whole = whole @ turn
-        second = whole.T @ square_of(curvature.sum(axis=0)) @ whole
-        return float(evidence.sum()), whole.T @ score.sum(axis=0), second
-
-    def _base(self, shapes: NDArray) -> quadrature.Base:
-        """Return what log-likelihoods have besides their parts in predictors."""
-        return self._base_of(shapes) if len(shapes) else self._constant
-
-    @cached_property
-    def _constant(self) -> quadrature.Base:
-        return self._base_of(np.zeros(0))
-
-    def _turn(self, sizes: list[int]) -> NDArray[np.float64]:
-        """Derivatives of the entries of roots in their parameters."""
-        if self.kind != "spherical":
-            return np.eye(len(entries_of(self.kind, sizes)[0]))
-        used = [size for size in sizes if size]
-        owner = np.repeat(np.arange(len(used)), used)
-        return (owner[:, None] == np.arange(len(used))).astype(float)

@@ -408,7 +408,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
 
     def _nearby(self, state: GeneralizedState, fitted: QuadraturePopulation) -> GeneralizedResult:
         """Return populations that the rows do not tell from the fitted one."""
-        weights, points = spread_nodes(
+        weights, points, parameters = spread_nodes(
             fitted,
             state["second"],
             state["information"],
@@ -422,6 +422,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             GeneralizedResult,
             {
                 "node_weights": weights,
+                "node_parameters": parameters,
                 "node_means": np.reshape(means, (len(seen), len(fitted.frame))),
                 "node_roots": [np.array(each) for each in zip(*roots, strict=True)],
             },

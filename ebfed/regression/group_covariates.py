@@ -37,7 +37,7 @@ class GroupCovariates:
     values: NDArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def learned(
-        self, given: Any, X: Any, labels: NDArray | None, ids: NDArray, group: str
+        self, given: Any, X: Any, labels: NDArray | None, ids: NDArray, group: Sequence[str]
     ) -> GroupCovariates:
         """Return the covariates of the groups that are fitted, read from what was given."""
         values, names = read_covariates(given, X, labels, ids, group)
@@ -61,7 +61,7 @@ class GroupCovariates:
         X: Any,
         labels: NDArray | None,
         covariates: Any,
-        group: str,
+        group: Sequence[str],
         *,
         look_up: bool = True,
     ) -> NDArray[np.float64]:
@@ -76,8 +76,8 @@ class GroupCovariates:
         labels : ndarray of shape (n_rows,) or None
             Label of each row.
         covariates : as in `LinearEB.fit`
-        group : str
-            Name of the column of labels in a table of covariates.
+        group : sequence of str
+            Names of the columns of labels in a table of covariates, by level from the outermost.
         look_up : bool
             Whether groups of the fit get the values of the fit.
         """

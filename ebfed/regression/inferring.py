@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +16,8 @@ from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, 
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.generalized_inference import SpreadDegrees
+from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
 from ebfed.tables.levels import keys_of_parents
 
@@ -24,11 +28,14 @@ __all__ = [
     "Tested",
     "check_type",
     "coefficient_tests",
+    "confint_of_crossed",
+    "errors_and_degrees",
     "inference_of_generalized",
     "inference_of_linear",
     "link_of",
     "mixed_fit",
     "spread_of",
+    "walds_intervals",
 ]
 
 Tested = Literal["wald", "III"]
@@ -94,21 +101,96 @@ def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
     return inference_of(mixed_fit(self), ddf)
 
 
-def inference_of_generalized(self: Any, ddf: Method = "asymptotic") -> Inference:
-    """Return standard errors of contrasts of the mean, on the scale of the link.
+def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
+    """Return standard errors and degrees of freedom of contrasts of the mean, on the link's scale.
 
     Parameters
     ----------
-    ddf : {"asymptotic"}
-        Degrees of freedom are infinite: for z tests.
+    ddf : {"satterthwaite", "asymptotic"}, optional
+        ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
+        fitted one, standard errors included; see `ebfed.regression.generalized_inference`.
+        ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
+        has its rows, a finite maximum of the likelihood, and is by quadrature.
+
+    Raises
+    ------
+    ValueError
+        If Satterthwaite's are asked of another fit.
     """
     check_is_fitted(self, "mean_")
-    if ddf != "asymptotic":
+    if ddf not in (None, "satterthwaite", "asymptotic"):
         raise ValueError(
-            f"ddf must be 'asymptotic' for {type(self).__name__}, whose tests are by z; got "
-            f"{ddf!r}."
+            f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got {ddf!r}."
         )
-    return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+    rows = not self._is_server and bool(self.clients_.n.any())
+    if ddf == "satterthwaite" and not rows:
+        raise ValueError(f"ddf={ddf!r} needs the rows of the fit; this copy has none.")
+    if ddf == "satterthwaite" and "node_weights" not in self._result:
+        raise ValueError(
+            f"ddf={ddf!r} needs a fit by quadrature, LogisticEB's 'aghq', whose likelihood has a "
+            "maximum; 'asymptotic' is for z tests."
+        )
+    if ddf == "asymptotic" or not rows or "node_weights" not in self._result:
+        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+    return SpreadDegrees(self)
+
+
+def errors_and_degrees(
+    fit: Any, ddf: Method | None = None
+) -> Callable[[], tuple[NDArray, NDArray]] | None:
+    """Return what intervals of the mean's coefficients are computed with; None for z.
+
+    Parameters
+    ----------
+    fit : LinearEB, GeneralizedEB, LogisticEB or CrossedEB
+    ddf : str, optional
+        As in `tests`. If None, normal quantiles where the fit has no rows, or no noise.
+
+    Returns
+    -------
+    callable
+        Makes standard errors and degrees of freedom, shape (p,).
+    """
+    if ddf == "asymptotic" or (ddf is None and not _has_degrees(fit)):
+        return None
+
+    def found() -> tuple[NDArray, NDArray]:
+        inference, unit = fit.inference(ddf), np.eye(len(names_of_mean(fit)))
+        return inference.std_error(unit), inference.df(unit)
+
+    return found
+
+
+def _has_degrees(fit: Any) -> bool:
+    if not hasattr(fit, "clients_"):  # of crossed factors, whose fit has all
+        return True
+    if fit._is_server or not fit.clients_.n.any():
+        return False
+    return getattr(fit, "solver", None) != "gradient" and getattr(fit, "noise_variance_", 1) > 0
+
+
+def walds_intervals(self: Any, level: float, ddf: Method | None) -> Any:
+    """Return Wald's intervals of the mean's coefficients, by these degrees of freedom."""
+    view = replace(self.view(), degrees=errors_and_degrees(self, ddf))
+    return intervals_of_mean(view, level)
+
+
+def confint_of_crossed(self: Any, level: float = 0.95, *, ddf: Method | None = None) -> Any:
+    """Return Wald's intervals of the coefficients, ``estimate ± t std.error``.
+
+    Parameters
+    ----------
+    level : float in (0, 1)
+    ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
+        Degrees of freedom, as in `inference`; ``"asymptotic"`` are infinite, as of lme4's
+        ``confint(method = "Wald")``.
+
+    Returns
+    -------
+    DataFrame
+        ``term``, ``estimate``, ``conf.low``, ``conf.high``.
+    """
+    return walds_intervals(self, level, ddf)
 
 
 def link_of(fit: Any) -> Link:
@@ -137,7 +219,9 @@ def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | No
         Degrees of freedom: Satterthwaite's if None, or infinite where the noise of rows has
         levels. Kenward and Roger's also widen the standard errors by what not knowing the
         variances adds, and need a fit by REML; ``"residual"`` are rows less coefficients;
-        ``"asymptotic"`` are infinite, for z tests, the only ones of fits of counts and classes.
+        ``"asymptotic"`` are infinite, for z tests, as `glmer` of lme4 has them. Fits of counts
+        and classes have these, and Satterthwaite's with standard errors of their own: see
+        `inference`.
     type : {"wald", "III"}, optional
         Whether to test each column of `X` by F, rather than each coefficient by t; the two are one
         here. With covariates of groups, the coefficients of a column are tested together.

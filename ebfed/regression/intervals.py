@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.degrees_of_freedom import Method
 from ebfed.inference.profiles import Held, MixedDeviance, drawn
 from ebfed.inference.sums import LinearMixedFit
-from ebfed.regression.inferring import mixed_fit
-from ebfed.report.effects import GroupEffects
+from ebfed.regression.inferring import mixed_fit, walds_intervals
 from ebfed.report.view import Parameter
 from ebfed.tables.frames import Style, frame
 
 if TYPE_CHECKING:
     from ebfed.regression.linear import LinearEB
 
-__all__ = ["IntervalMethod", "check_draws", "confint_of_linear", "frame_of_ends"]
+__all__ = [
+    "IntervalMethod",
+    "check_draws",
+    "check_no_degrees",
+    "confint_of_linear",
+    "frame_of_ends",
+]
 
 IntervalMethod = Literal["wald", "profile", "bootstrap"]
 
@@ -28,6 +34,7 @@ def confint_of_linear(
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",
+    ddf: Method | None = None,
     n_boot: int = 1000,
     random_state: Any = 0,
     progress: bool = False,
@@ -38,11 +45,16 @@ def confint_of_linear(
     ----------
     level : float
     method : {"wald", "profile", "bootstrap"}
-        Wald's are ``estimate ± z std.error`` of the mean's coefficients, right for many groups.
-        Those by the profile of the likelihood, and by parametric bootstrap, are of spreads,
-        correlations and noise too, as lme4's ``confint``. The profile is of the likelihood, not the
-        restricted one (Bates and others 2015, section 5.1); the bootstrap draws rows from the fit,
-        fits each draw by the fit's own method, and takes quantiles of the estimates.
+        Wald's are ``estimate ± t std.error`` of the mean's coefficients, with `ddf` degrees of
+        freedom. Those by the profile of the likelihood, and by parametric bootstrap, are of
+        spreads, correlations and noise too, as lme4's ``confint``. The profile is of the
+        likelihood, not the restricted one (Bates and others 2015, section 5.1); the bootstrap draws
+        rows from the fit, fits each draw by the fit's own method, and takes quantiles of the
+        estimates.
+    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+        Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
+        lme4's ``confint(method = "Wald")``. Satterthwaite's if None; infinite where the noise of
+        rows has levels, or the rows of groups are not here.
     n_boot : int
         Number of draws.
     random_state : int, Generator or None
@@ -85,7 +97,8 @@ def confint_of_linear(
     if method not in get_args(IntervalMethod):
         raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
     if method == "wald":
-        return GroupEffects.confint(self, level)
+        return walds_intervals(self, level, ddf)
+    check_no_degrees(method, ddf)
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     if self.covariate_names_:
@@ -113,6 +126,12 @@ def frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any
         for j, name in enumerate(("effect", "group", "term", "estimate"))
     }
     return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, style)
+
+
+def check_no_degrees(method: str, ddf: Any) -> None:
+    """Raise a ValueError if degrees of freedom are given for intervals that have none."""
+    if ddf is not None:
+        raise ValueError(f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it.")
 
 
 def check_draws(n_boot: Any) -> int:

@@ -17,6 +17,8 @@ from ebfed.tables.levels import keys_of_parents, parents_of
 __all__ = [
     "check_levels",
     "learn_levels",
+    "means_of_parents",
+    "names_of_levels",
     "posterior_of_level",
     "ranef_of_levels",
     "stated_levels",
@@ -61,10 +63,19 @@ def learn_levels(fit: Any, result: Any) -> None:
     fit.covariance_above_ = dict(named)
 
 
+def names_of_levels(style: Style) -> list[str]:
+    """Names of the columns of labels, by level from the outermost."""
+    return [*(each.group for each in style.above), style.group]
+
+
 def posterior_of_level(fit: Any, block: Any, level: str) -> Posterior:
     """Posterior of the groups of a level above those of a block."""
     place, style = _place_of_level(fit, level)
-    above, own = fit._population().posteriors(block)[place]
+    population = fit._population()
+    above, own = population.posteriors(block)[place]
+    names = getattr(fit, "covariate_names_", None)
+    if names:  # parents have none: their coefficients are those at covariates of zero
+        above = above.of(population.maps(np.zeros((len(own), len(names)))))
     return above.labelled(own.ids, {"n": own.n}, style, tuple(fit.terms_))
 
 
@@ -98,20 +109,23 @@ def ranef_of_levels(self: Any, level: str | None = None) -> Any:
     place, style = _place_of_level(self, level)
     found = self._population().posteriors(self._asked_for(None, None, None))
     values, own = found[place][0].mean, found[place][1]
-    expected = self.mean_ if not place else found[place - 1][0].mean[parents_of(own.ids)[1]]
+    expected = self._population().centre
+    if place:
+        expected = found[place - 1][0].mean[parents_of(own.ids)[1]]
     chosen = self._columns().places_of_levels()[place]
     columns = {self.terms_[j]: (values - expected)[:, j] for j in chosen}
     style = style.avoiding(columns)
     return frame({style.group: own.ids} | columns, style)
 
 
+def means_of_parents(fit: Any) -> NDArray[np.float64]:
+    """Posterior mean of all coefficients of the parent of each group, shape (n_groups, r)."""
+    parents, own = fit._population().posteriors(fit._weighed(fit.clients_))[-2:]
+    return parents[0].mean[parents_of(own[1].ids)[1]]
+
+
 def view_of_levels(fit: Any, view: RegressionView) -> RegressionView:
     """Return a view in which groups are expected to be as their parents, if they have some."""
     if not fit._level_names:
         return view
-
-    def of_parents() -> NDArray:
-        parents, own = fit._population().posteriors(fit._weighed(fit.clients_))[-2:]
-        return parents[0].mean[parents_of(own[1].ids)[1]]
-
-    return replace(view, expected=of_parents)
+    return replace(view, expected=lambda: means_of_parents(fit))

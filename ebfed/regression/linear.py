@@ -27,12 +27,18 @@ from ebfed.regression.dispersion import (
     weighed_by_noise,
 )
 from ebfed.regression.group_covariates import GroupCovariates
-from ebfed.regression.inferring import coefficient_tests, inference_of_linear
+from ebfed.regression.inferring import (
+    coefficient_tests,
+    errors_and_degrees,
+    inference_of_linear,
+)
 from ebfed.regression.influence import influence_of_linear
 from ebfed.regression.intervals import confint_of_linear
 from ebfed.regression.levelled import (
     check_levels,
     learn_levels,
+    means_of_parents,
+    names_of_levels,
     posterior_of_level,
     ranef_of_levels,
     stated_levels,
@@ -243,8 +249,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates : list of str, data frame or array-like, optional
             Covariates w_i of groups, on which the mean of the coefficients depends: ``mean +
             population_coef_ w_i`` for those that vary. Columns of `X` that are constant within
-            groups; a frame with a row for each group and a column of labels; or numbers of shape
-            (n_groups, k), in the order of sorted labels. They are part of what clients send.
+            groups; a frame with a row for each group and a column of labels (of several levels, of
+            each); or numbers of shape (n_groups, k), in the order of sorted labels. Of several
+            levels they are of groups of the lowest. They are part of what clients send.
         sample_weight : array-like of shape (n_rows,) or str, optional
             Precision of each row, as ``weights=`` of lme4: its variance is `noise_variance_` over
             the weight. Or the column of the frame `X` that holds it. A row of weight 0 is left out.
@@ -379,11 +386,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             if reset:
                 self.covariate_names_ = []
             return design
-        if self._level_names:
-            raise ValueError(
-                "covariates= and levels of groups cannot be fitted together; make them columns of "
-                "X, which varying= leaves out."
-            )
         known, labels = self._covariates, table.labels
         if labels is None and not known.given_by(X, covariates):
             raise ValueError("rows without groups need covariates of their own as covariates=.")
@@ -391,12 +393,12 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if labels is not None:
             ids, codes = number_labels(labels)
         if reset:
-            known = known.learned(covariates, X, labels, ids, table.style.group)
+            known = known.learned(covariates, X, labels, ids, names_of_levels(table.style))
             self._covariates, self.covariate_names_ = known, known.names
             values = known.values
         else:
-            group = self._style_.group
-            values = known.of(ids, X, labels, covariates, group, look_up=labels is not None)
+            named = names_of_levels(self._style_)
+            values = known.of(ids, X, labels, covariates, named, look_up=labels is not None)
         varying = self._columns().varying_places()
         products = design[:, varying][:, :, None] * values[codes][:, None, :]
         return np.column_stack([design, products.reshape(len(design), -1)])
@@ -545,7 +547,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
                 labels = self._table(self._features(X, None, False), y, groups).labels
             # covariates that are given with rows are those of the rows
             look_up = X is None or not known.given_by(X, covariates)
-            values = known.of(block.ids, X, labels, covariates, self._style_.group, look_up=look_up)
+            named = names_of_levels(self._style_)
+            values = known.of(block.ids, X, labels, covariates, named, look_up=look_up)
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
@@ -631,7 +634,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super().view())
+        view = replace(view_of_levels(self, super().view()), degrees=errors_and_degrees(self))
         if not self._is_server:
 
             def maximum() -> float:
@@ -643,12 +646,19 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             return view
 
         def maps() -> NDArray:
-            return population.maps(known.of(self.groups_, None, None, None, self._style_.group))
+            return population.maps(
+                known.of(self.groups_, None, None, None, names_of_levels(self._style_))
+            )
+
+        def expected() -> NDArray:
+            if not self._level_names:
+                return maps() @ population.mean
+            return np.einsum("npr,nr->np", maps(), means_of_parents(self))
 
         return replace(
             view,
             posterior_given_population=lambda: population.posterior_given_population(
                 self._weighed(self.clients_)
             ).of(maps()),
-            expected=lambda: maps() @ population.mean,
+            expected=expected,
         )

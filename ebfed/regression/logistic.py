@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -17,7 +18,11 @@ from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_row
 from ebfed.regression.families import Binomial
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import nodes_of
-from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
+from ebfed.regression.inferring import (
+    coefficient_tests,
+    errors_and_degrees,
+    inference_of_generalized,
+)
 from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
@@ -29,6 +34,7 @@ from ebfed.regression.posteriors.logistic import (
 )
 from ebfed.regression.protocol import LogisticResult
 from ebfed.regression.reading import posterior_of_rows
+from ebfed.report.view import RegressionView
 
 __all__ = ["LogisticEB"]
 
@@ -295,6 +301,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     inference = inference_of_generalized
     tests = coefficient_tests
     confint = confint_of_generalized
+
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
+        return replace(super().view(), degrees=errors_and_degrees(self))
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""

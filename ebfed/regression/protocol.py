@@ -217,6 +217,8 @@ class GeneralizedResult(TypedDict):
     """Sampling covariance of mean and shapes, shape (p + t, p + t)."""
     node_weights: NotRequired[NDArray[np.float64]]
     """Weights of populations near the fitted one, shape (k,); see `spread_nodes`."""
+    node_parameters: NotRequired[NDArray[np.int64]]
+    """Parameter of the root along which each is, shape (k,)."""
     node_means: NotRequired[NDArray[np.float64]]
     """Their means, shape (k, p)."""
     node_roots: NotRequired[list[NDArray[np.float64]]]

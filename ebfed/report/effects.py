@@ -15,10 +15,10 @@ from ebfed.engines import portable
 from ebfed.report.sql import Query
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidy import glance, tidy
-from ebfed.report.view import GroupView, LocationView
+from ebfed.report.view import GroupView, LocationView, RegressionView
 from ebfed.tables.frames import frame
 
-__all__ = ["GroupEffects"]
+__all__ = ["GroupEffects", "intervals_of_mean"]
 
 POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
@@ -220,8 +220,9 @@ class GroupEffects:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a
-        handful. That of a mean rate is computed for its logit or log and taken back, so that it
-        stays within the range of rates. Spreads have none, as in lme4's
+        handful; of regressions with random effects, Student's t takes the place of z. That of a
+        mean rate is computed for its logit or log and taken back, so that it stays within the range
+        of rates. Spreads have none, as in lme4's
         ``confint(method = "Wald")``.
 
         Returns
@@ -229,14 +230,7 @@ class GroupEffects:
         DataFrame
             ``term`` (and ``response``), ``estimate``, ``conf.low``, ``conf.high``.
         """
-        _check_level(level)
-        view = self.view()
-        columns = tidy(view)
-        columns |= _intervals(view, columns, level)
-        fixed = columns["effect"] == "fixed"
-        names = ["term", "response", "estimate", "conf.low", "conf.high"]
-        kept = {name: columns[name][fixed] for name in names if name in columns}
-        return frame(kept, view.style)
+        return intervals_of_mean(self.view(), level)
 
     def ranks(
         self,
@@ -311,6 +305,23 @@ def _wide(view: GroupView, expected: NDArray | float, chosen: NDArray[np.bool_])
     return frame({style.group: posterior.ids} | columns, style)
 
 
+def intervals_of_mean(view: GroupView, level: float) -> Any:
+    """Return the frame of `confint`.
+
+    Parameters
+    ----------
+    view : GroupView
+    level : float in (0, 1)
+    """
+    _check_level(level)
+    columns = tidy(view)
+    columns |= _intervals(view, columns, level)
+    fixed = columns["effect"] == "fixed"
+    names = ["term", "response", "estimate", "conf.low", "conf.high"]
+    kept = {name: columns[name][fixed] for name in names if name in columns}
+    return frame(kept, view.style)
+
+
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
@@ -333,6 +344,12 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
         middle = link.to_line(estimate)
         error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
         reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
+        if isinstance(view, RegressionView) and view.degrees is not None:
+            from scipy.stats import t
+
+            errors, df = view.degrees()
+            known = np.isfinite(error[fixed])
+            reach[fixed] = np.where(known, t.ppf((1 + level) / 2, df) * errors, np.nan)
         ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
     if isinstance(view, LocationView):
         several = view.prior.averages_ and view.prior.plausible_ is not None

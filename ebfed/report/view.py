@@ -269,6 +269,9 @@ class RegressionView(GroupView):
         Whether the fit reached its goal; None where it has a fixed number of steps.
     n_rounds, n_steps : int
         Number of rounds, and of rows of the history.
+    degrees : callable or None
+        Standard errors and degrees of freedom of the mean's coefficients, for intervals by
+        Student's t; None for normal quantiles of the standard errors of `tidy`.
     """
 
     parameters: Callable[[], list[Parameter]]
@@ -277,6 +280,7 @@ class RegressionView(GroupView):
     converged: bool | None
     n_rounds: int
     n_steps: int
+    degrees: Callable[[], tuple[NDArray, NDArray]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ are compared with the truth. A model has a column that differs between rows, and
 between groups alone, whose coefficient is the hardest to know. Groups have unequal numbers of rows.
 
 Intervals of coefficients are by normal quantiles, and by t with degrees of freedom of Satterthwaite
-(1946) and of Kenward and Roger (1997); of spreads, by the profile of the likelihood; of groups and
-new rows, by their posterior. The coverage of a run is that of its one coefficient or spread, or the
-share of its groups or rows.
+(1946) and, of linear models, of Kenward and Roger (1997); of spreads, by the profile of the
+likelihood; of groups and new rows, by their posterior. The coverage of a run is that of its one
+coefficient or spread, or the share of its groups or rows.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ Found = Iterator[tuple[str, str, Any, Any, Any]]
 def _coefficients(fit: Any, law: MixedModel) -> Found:
     """Intervals of the coefficients of both columns."""
     linear = isinstance(fit, LinearEB)
-    for ddf in DEGREES if linear else ["asymptotic"]:
+    for ddf in DEGREES if linear else ["asymptotic", "satterthwaite"]:
         table = fit.tests(ddf=ddf).set_index("term")
         for quantity, term, truth in (
             (BETWEEN, "between", law.mean[2]),

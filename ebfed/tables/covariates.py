@@ -13,6 +13,7 @@ from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
+from ebfed.tables.levels import number_levels
 from ebfed.tables.numbers import check_numeric, unmasked
 
 __all__ = ["named_columns", "read_covariates"]
@@ -36,7 +37,7 @@ def read_covariates(
     X: Any,
     labels: NDArray | None,
     ids: NDArray,
-    group: str = "group",
+    group: str | Sequence[str] = "group",
     names: Sequence[str] | None = None,
 ) -> tuple[NDArray, list[str]]:
     """Read covariates as an array with one row per group.
@@ -56,8 +57,8 @@ def read_covariates(
         Group of each row; None if each row is a group.
     ids : ndarray of shape (n_groups,)
         Sorted labels.
-    group : str
-        Name of the column of labels.
+    group : str or sequence of str
+        Name of the column of labels; of groups within groups, of those of all levels.
     names : sequence of k str, optional
         Names in an earlier fit; columns of frames are read in this order.
 
@@ -87,8 +88,9 @@ def read_covariates(
         return np.empty((len(ids), 0)), []
     named = named_columns(covariates)
     index = index_of(covariates)
-    named_index = index is not None and is_frame(covariates) and index.name == group
-    if named_index and group not in column_names(covariates):
+    keys = [group] if isinstance(group, str) else list(group)
+    named_index = index is not None and is_frame(covariates) and list(index.names) == keys
+    if named_index and not set(keys) & set(column_names(covariates)):
         covariates = covariates.reset_index()
     if named:
         if not is_frame(X):
@@ -99,9 +101,9 @@ def read_covariates(
         named = _in_order(named, names)
         covariates = _by_row(numeric_columns(X, named, "covariates"), named, labels, ids)
     elif is_frame(covariates):
-        named = [name for name in column_names(covariates) if name != group]
+        named = [name for name in column_names(covariates) if name not in keys]
         named = _in_order(named, names)
-        covariates = _by_group(covariates, named, ids, group)
+        covariates = _by_group(covariates, named, ids, keys)
     else:
         each_row = X is not None and labels is None
         if each_row:
@@ -160,14 +162,16 @@ def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDAr
     return covariates
 
 
-def _by_group(covariates: Any, named: list[str], ids: NDArray, group: str) -> NDArray:
+def _by_group(covariates: Any, named: list[str], ids: NDArray, keys: list[str]) -> NDArray:
     """Return rows of a frame in the order of labels."""
-    if group not in column_names(covariates):
+    if missing := [key for key in keys if key not in column_names(covariates)]:
         raise ValueError(
-            f"covariates must have the column {group!r} of labels; it has "
+            f"covariates must have the column {missing[0]!r} of labels; it has "
             f"{', '.join(map(repr, column_names(covariates)))}."
         )
-    place = _rows_of(read_labels(covariates[group], f"covariates[{group!r}]"), ids)
+    labels = [read_labels(covariates[key], f"covariates[{key!r}]") for key in keys]
+    known, codes = number_levels(labels)
+    place = _rows_of(known[codes], ids)
     return numeric_columns(covariates, named, "covariates")[place]
 
 

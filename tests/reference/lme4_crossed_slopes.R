@@ -12,13 +12,19 @@ penicillin <- read.csv("penicillin.csv")
 penicillin$t <- (seq_len(nrow(penicillin)) * 37) %% 24 / 6  # a column to have slopes in
 penicillin$diameter <- penicillin$diameter + penicillin$t *
   c(A = -1, B = 0.5, C = 1, D = 0, E = -0.5, F = 0.8)[penicillin$sample]
+constant <- read.csv("penicillin.csv")  # a column that is constant within every plate
+plate <- as.integer(factor(constant$plate))
+constant$u <- (plate * 7) %% 5 / 2
+constant$diameter <- constant$diameter + constant$u * ((plate * 11) %% 7 - 3) / 3
 models <- list(
   inst = list(y ~ service + (1 + service | d) + (1 | s), inst),
   inst_both = list(y ~ service + (1 + service | d) + (1 + service | s), inst),
   inst_diagonal = list(y ~ service + (1 + service || d) + (1 | s), inst),
   inst_slope = list(y ~ service + (0 + service | d) + (1 | s), inst),
   penicillin = list(diameter ~ t + (1 | plate) + (1 + t | sample), penicillin),
-  penicillin_weights = list(diameter ~ t + (1 | plate) + (1 + t | sample), penicillin)
+  penicillin_weights = list(diameter ~ t + (1 | plate) + (1 + t | sample), penicillin),
+  constant = list(diameter ~ u + (1 + u | plate) + (1 | sample), constant),
+  constant_diagonal = list(diameter ~ u + (1 + u || plate) + (1 | sample), constant)
 )
 fits <- NULL
 effects <- NULL

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import poisson
 
 import ebfed as eb
+from ebfed.regression.numerics import crossed_model
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 FIGURES = pd.read_csv(REFERENCE / "glmer_crossed.csv")
@@ -190,3 +191,14 @@ def test_separated_rows_are_noted():
     fit = eb.CrossedEB(family="binomial").fit(rows[["x"]], y, groups=rows[["a", "b"]])
     assert not fit.converged_
     assert any("separates" in note for note in fit.notes_)
+
+
+def test_an_unfinished_search_of_gaussian_rows_is_noted(monkeypatch):
+    monkeypatch.setattr(crossed_model, "MOST_STEPS", 1)
+    rows = counts(1)
+    fit = eb.CrossedEB().fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])
+    assert not fit.converged_
+    assert (
+        "The search for the variances did not converge; the fit is where it stopped." in fit.notes_
+    )
+    assert "successes" not in str(fit.summary())

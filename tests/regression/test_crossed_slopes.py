@@ -21,8 +21,11 @@ FORMULAS = {
     "inst_slope": "y ~ service + (0 + service | d) + (1 | s)",
     "penicillin": "diameter ~ t + (1 | plate) + (1 + t | sample)",
     "penicillin_weights": "diameter ~ t + (1 | plate) + (1 + t | sample)",
+    "constant": "diameter ~ u + (1 + u | plate) + (1 | sample)",
+    "constant_diagonal": "diameter ~ u + (1 + u || plate) + (1 | sample)",
 }
 CASES = [*FIGURES.groupby(["model", "method"]).groups]
+DEGREES = pd.read_csv(REFERENCE / "lmertest_crossed_slopes.csv")
 
 
 def fit_of(case, method):
@@ -31,6 +34,11 @@ def fit_of(case, method):
         rows = pd.read_csv(REFERENCE / "insteval_sixth.csv.gz")
     else:
         rows = pd.read_csv(REFERENCE / "penicillin.csv")
+        plate = 1 + np.unique(rows["plate"], return_inverse=True)[1]
+        rows["u"] = plate * 7 % 5 / 2
+        if case.startswith("constant"):
+            rows["diameter"] += rows["u"] * (plate * 11 % 7 - 3) / 3
+            return eb.from_formula(FORMULAS[case], rows, eb.CrossedEB(method))
         rows["t"] = np.arange(1, len(rows) + 1) * 37 % 24 / 6
         slopes = {"A": -1, "B": 0.5, "C": 1, "D": 0, "E": -0.5, "F": 0.8}
         rows["diameter"] += rows["t"] * rows["sample"].map(slopes)
@@ -61,6 +69,18 @@ def test_figures_and_effects_are_those_of_lme4(case, method):
     np.testing.assert_allclose(every["std.error"], chosen["sd"], rtol=1e-3)
     away = every["estimate"].to_numpy() - chosen["value"].to_numpy()
     assert np.all(np.abs(away) < 2e-3 * chosen["sd"].to_numpy())
+
+
+@pytest.mark.parametrize(("case", "method"), DEGREES.groupby(["model", "method"]).groups)
+def test_degrees_of_freedom_are_those_of_lmertest(case, method):
+    """Differences of a Hessian in both: 1e-3 of them."""
+    told = DEGREES[(DEGREES["model"] == case) & (DEGREES["method"] == method)]
+    fit = fit_of(case, method)
+    found = fit.tests()
+    np.testing.assert_allclose(found["df"], told["df"], rtol=1e-3)
+    assert np.all(found["p.value"] >= fit.tests(ddf="asymptotic")["p.value"])
+    with pytest.raises(ValueError, match=r"gaussian rows with slopes; got 'kenward-roger'"):
+        fit.tests(ddf="kenward-roger")
 
 
 def crossed(seed=0, n=300, sizes=(20, 8)):
@@ -248,11 +268,14 @@ def test_a_pickle_and_a_file_are_the_same_fit(tmp_path):
     assert fit.glance()["npar"].item() == 3 + 3 + 2 + 1
 
 
-def test_tests_are_by_z_alone():
-    fit = eb.from_formula(MODEL, crossed(7))
-    assert np.isinf(fit.tests()["df"]).all()
-    with pytest.raises(ValueError, match="with slopes tests are by z"):
-        fit.estimator_.inference("satterthwaite")
+def test_a_slope_without_variance_adds_nothing_to_degrees_of_freedom():
+    """Means of levels where z is positive, and where not, are halved: slopes hardly differ."""
+    rows = crossed(1)
+    rows["y"] -= rows["y"].groupby([rows["a"], rows["z"] > 0]).transform("mean") * 0.5
+    fit = eb.from_formula("y ~ x + z + (1 + z || a) + (1 | b)", rows)
+    assert fit.estimator_.variances_["a"][1] == 0
+    alone = eb.from_formula("y ~ x + z + (1 | a) + (1 | b)", rows)
+    np.testing.assert_allclose(fit.tests()["df"], alone.tests()["df"], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +283,6 @@ def test_tests_are_by_z_alone():
     [
         ("y ~ x + (1 + x + z | a) + (1 | b)", {}, "'z' differs between groups"),
         ("y ~ x + q + (1 + x + q | a) + (1 | b)", {"q": 2.0}, "collinear"),
-        ("y ~ x + k + (1 + k | a) + (1 | b)", {"k": "level"}, "constant within every level of 'a'"),
         ("y ~ x + (1 + x | a) + (1 | b)", {"x": 1e308}, "too large"),
         ("y ~ x + (1 + x | a) + (1 | b)", {"y": 1e308}, "too large"),
         ("y ~ x + (1 + x | a) + (1 | b)", {"x": np.nan}, "missing"),
@@ -272,9 +294,7 @@ def test_tests_are_by_z_alone():
 def test_bad_models_are_refused(model, change, message):
     rows = crossed(8)
     for name, value in change.items():
-        if value == "level":
-            rows[name] = rows["a"] % 7 / 3
-        elif value == "pairs":
+        if value == "pairs":
             rows[name] = np.arange(300) // 2
         elif name == "q":
             rows[name] = 2 * rows["x"]

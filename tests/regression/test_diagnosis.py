@@ -298,3 +298,34 @@ def test_draws_have_no_residuals():
     est.fit(x, [0, 1] * 4, groups=groups)
     with pytest.raises(ValueError, match="residuals need normal posteriors"):
         est.residuals(x, [0, 1] * 4, groups=groups)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("model", ["y ~ x + (1 | g)", "y ~ x + (1 | g) + (1 | h)"])
+def test_new_rows_of_a_fit_with_weights_have_weights(named, model):
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(15), 8)
+    rows = pd.DataFrame({"g": g, "h": np.tile(np.arange(8), 15), "x": rng.normal(size=120)})
+    rows["w"] = rng.integers(1, 5, 120) * 1.0
+    rows["y"] = rows["x"] + rng.normal(size=15)[g] + rng.normal(size=120) / rows["w"] ** 0.5
+    fit = eb.from_formula(model, rows, weights="w" if named else rows["w"].to_numpy())
+    whole = rows if named else rows.rename(columns={"w": "(weights)"})
+    for kind in ("pearson", "quantile"):
+        found = fit.residuals(whole.iloc[:30], kind=kind)
+        np.testing.assert_allclose(found, fit.residuals(kind=kind)[:30], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        fit.augment(whole.iloc[:30])[".resid"], fit.augment()[".resid"][:30], rtol=1e-10
+    )
+    if "h" not in model:
+        again = fit.posterior(whole)
+        np.testing.assert_allclose(again.mean, fit.posterior().mean, rtol=1e-8)
+    error, lost = fit.predict(rows) - rows["y"], rows.drop(columns="w")
+    centre = np.average(rows["y"], weights=rows["w"])
+    left = np.average((rows["y"] - centre) ** 2, weights=rows["w"])
+    expected = 1 - np.average(error**2, weights=rows["w"]) / left
+    assert fit.score(whole) == pytest.approx(expected)
+    message = "'w' is not a column" if named else r"must be in a column '\(weights\)'"
+    with pytest.raises(ValueError, match=message):
+        fit.residuals(lost)
+    assert fit.score(lost) < 1
+    assert len(fit.augment(lost)) == 120

@@ -8,7 +8,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.regression.families import family_named
-from ebfed.regression.generalized_intervals import GeneralizedProfile
+from ebfed.regression.generalized_profile import GeneralizedProfile
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 EXPECTED = pd.read_csv(REFERENCE / "lme4_glmer_profiles.csv").set_index("case")

@@ -338,7 +338,9 @@ def test_what_levels_cannot_be_fitted_with():
     for arguments in ({"share": "sums"}, {"solver": "gradient", "covariance": "spherical"}):
         with pytest.raises(ValueError, match="levels of groups need share='groups'"):
             eb.LinearEB(**arguments).fit(rows, "y", groups=GROUPS)
-    with pytest.raises(ValueError, match="covariates= and levels of groups"):
+    with pytest.raises(
+        ValueError, match=r"'z' must be constant within groups; it varies in \(0, 0\)"
+    ):
         eb.LinearEB().fit(rows, "y", groups=GROUPS, covariates=["z"])
     with pytest.raises(ValueError, match="columns for each level of groups"):
         eb.LinearEB(varying={"lea": ["x"]}).fit(rows, "y", groups=GROUPS)
@@ -363,3 +365,62 @@ def test_formulas_of_levels():
     both = eb.from_formula("y ~ x + z + (1 + x || lea/school)", rows)
     known = eb.LinearEB("diag", varying=["intercept", "x"]).fit(rows, "y", groups=GROUPS)
     assert both.criterion_ == pytest.approx(known.criterion_, abs=1e-9)
+
+
+def with_covariate(seed=0):
+    """Rows of groups with a covariate, and its products with x."""
+    rows = draw(14, seed)[["lea", "school", "x", "y"]]
+    own = np.random.default_rng(seed + 1).normal(size=rows["school"].max() + 1)
+    rows["w"] = own[rows["school"]]
+    rows["y"] += rows["w"] * (0.7 + 0.5 * rows["x"])
+    return rows
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_covariates_of_groups_are_columns_that_do_not_vary(covariance):
+    rows = with_covariate()
+    options = {"groups": GROUPS}
+    fit = eb.LinearEB(covariance).fit(rows, "y", covariates=["w"], **options)
+    wide = rows.assign(xw=rows["x"] * rows["w"])
+    twin = eb.LinearEB(covariance, varying=["intercept", "x"]).fit(wide, "y", **options)
+    assert fit.criterion_ == pytest.approx(twin.criterion_, rel=1e-9)
+    # terms of the twin are intercept, x, w, xw
+    found = np.concatenate([fit.mean_, fit.population_coef_.ravel()])
+    np.testing.assert_allclose(found, twin.mean_, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(fit.predict(rows), twin.predict(wide), rtol=1e-5, atol=1e-6)
+    for level in GROUPS:
+        one, other = fit.ranef(level=level), twin.ranef(level=level)
+        np.testing.assert_allclose(one[["intercept", "x"]], other[["intercept", "x"]], atol=1e-5)
+    tests = fit.tests(), twin.tests()
+    np.testing.assert_allclose(tests[0]["df"], tests[1]["df"], rtol=1e-3)
+    coefficients, w = fit.coef(), rows.groupby(GROUPS)["w"].first().to_numpy()
+    above = twin.posterior().mean
+    expected = above[:, 0] + above[:, 2] * w
+    np.testing.assert_allclose(coefficients["intercept"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(coefficients["x"], above[:, 1] + above[:, 3] * w, atol=1e-5)
+    parents = fit.posterior(level="lea").mean
+    np.testing.assert_allclose(parents, twin.posterior(level="lea").mean[:, :2], atol=1e-5)
+    fresh = rows.iloc[:3].assign(school=999)
+    ends = (
+        fit.predict_interval(fresh),
+        twin.predict_interval(fresh.assign(xw=fresh["x"] * fresh["w"])),
+    )
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-5, atol=1e-5)
+
+
+def test_covariates_of_groups_in_a_frame_of_their_own(tmp_path):
+    rows = with_covariate(1)
+    fit = eb.LinearEB().fit(rows, "y", groups=GROUPS, covariates=["w"])
+    table = rows.groupby(GROUPS, as_index=False)["w"].first()
+    plain = rows.drop(columns="w")
+    for given in (table[::-1], table.set_index(GROUPS), table["w"].to_numpy()):
+        other = eb.LinearEB().fit(plain, "y", groups=GROUPS, covariates=given)
+        assert other.criterion_ == fit.criterion_
+        np.testing.assert_array_equal(other.predict(plain), fit.predict(rows))
+    fit.save(tmp_path / "fit.json")
+    twin = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(twin.predict(rows), fit.predict(rows))
+    with pytest.raises(ValueError, match="covariates must have the column 'lea'"):
+        eb.LinearEB().fit(plain, "y", groups=GROUPS, covariates=table.drop(columns="lea"))
+    with pytest.raises(ValueError, match="covariates are missing for 1 groups"):
+        eb.LinearEB().fit(plain, "y", groups=GROUPS, covariates=table[1:])

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 import ebfed as eb
 
@@ -153,10 +153,13 @@ def test_deviations_are_given_the_population():
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_intervals_of_parameters_are_walds(fitted, level):
-    reach = norm.ppf((1 + level) / 2)
     found = fitted.tidy(conf_int=True, conf_level=level)
     spread = found["effect"] == "ran_pars"
-    ends = found["estimate"] - reach * found["std.error"]
+    reach = norm.ppf((1 + level) / 2) * found["std.error"]
+    if hasattr(fitted, "tests"):  # by Student's t
+        tests = fitted.tests()
+        reach[~spread] = t.ppf((1 + level) / 2, tests["df"]) * tests["std.error"].to_numpy()
+    ends = found["estimate"] - reach
     assert found.loc[spread, ["conf.low", "conf.high"]].isna().all(axis=None)
     if not isinstance(fitted, eb.BernoulliEB):  # of rates they are on another scale, see below
         np.testing.assert_allclose(found["conf.low"][~spread], ends[~spread], rtol=1e-12)

@@ -17,7 +17,7 @@ def test_table(quick_studies):
     table = study.table.set_index(["model", "quantity", "method"])
     linear = {"z", "Satterthwaite", "Kenward-Roger"}
     assert set(table.loc["intercepts"].loc[BETWEEN].index) == linear
-    assert set(table.loc["poisson"].loc[WITHIN].index) == {"z"}
+    assert set(table.loc["poisson"].loc[WITHIN].index) == {"z", "Satterthwaite"}
     widths = table.loc["intercepts"].loc[BETWEEN]["width"]
     assert widths["z"] < widths["Satterthwaite"] <= widths["Kenward-Roger"]
     some = study.runs.query("model == 'poisson' and quantity == @GROUP")
@@ -71,6 +71,16 @@ def test_kenward_roger_intervals_hold_the_truth(table, model, m):
     """Down to 3.5 standard errors of 300 runs: false alarms of 18 figures, 4 in 1,000."""
     for quantity in (BETWEEN, WITHIN):
         row = table.loc[(model, quantity, "Kenward-Roger", m)]
+        assert row["coverage"] > 0.95 - 3.5 * np.sqrt(0.95 * 0.05 / 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [8, 20, 100])
+@pytest.mark.parametrize("model", ["poisson", "binomial", "poisson levels"])
+def test_intervals_of_counts_and_classes_hold_the_truth(table, model, m):
+    """Down to 3.5 standard errors of 300 runs: false alarms of 18 figures, 4 in 1,000."""
+    for quantity in (BETWEEN, WITHIN):
+        row = table.loc[(model, quantity, "Satterthwaite", m)]
         assert row["coverage"] > 0.95 - 3.5 * np.sqrt(0.95 * 0.05 / 300)
 
 

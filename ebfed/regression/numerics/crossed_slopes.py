@@ -32,7 +32,14 @@ from ebfed.kernels import row_products
 from ebfed.regression.numerics.crossed_model import ResponseSystem
 from ebfed.regression.numerics.quasi_newton import descend
 
-__all__ = ["SlopedFitted", "SlopedSums", "SlopedSystem", "maximise_slopes", "placed"]
+__all__ = [
+    "SlopedFitted",
+    "SlopedSums",
+    "SlopedSystem",
+    "entries_of_roots",
+    "maximise_slopes",
+    "placed",
+]
 
 # Roots end here. A search that does not, and ends beyond the second, has no noise to find.
 FARTHEST, NOISELESS = 1e6, 1e3
@@ -256,8 +263,15 @@ class SlopedSystem(ResponseSystem):
             found.append(np.einsum("iac,ibc->iab", one, two))
         return found
 
-    def slope(self) -> list[NDArray]:
-        """Slope of the deviance in the root of each factor; its upper triangle has no meaning."""
+    def slope(self, noise: float | None = None) -> list[NDArray]:
+        """Slope of the deviance in the root of each factor; its upper triangle has no meaning.
+
+        Parameters
+        ----------
+        noise : float, optional
+            At which it is taken; if None, the best at these roots.
+        """
+        noise = self.noise if noise is None else noise
         sums, q = self.sums, self.sums.q
         size, own = q + self.p * self.restricted, self.roots[0]
         inverse = self.inverse(size - q)
@@ -282,7 +296,7 @@ class SlopedSystem(ResponseSystem):
         below = sums.inner[:q, -1] - sums.inner[:q, q:-1] @ beta - sums.inner[:q, :q] @ moved
         scores += self.split(below - sums.table.T @ first.ravel())
         pairs = zip(traces, scores, effects, strict=True)
-        return [2 * (trace - score.T @ b / self.noise) for trace, score, b in pairs]
+        return [2 * (trace - score.T @ b / noise) for trace, score, b in pairs]
 
     def covariances(self, factor: int, n_columns: int) -> NDArray:
         """Covariances of the spherical effects of the levels of a factor, over the noise."""
@@ -353,6 +367,14 @@ def _repeated(root: NDArray, times: int) -> csr_matrix:
     return _diagonal(np.broadcast_to(root, (times, *root.shape)))
 
 
+def entries_of_roots(sums: SlopedSums, correlated: Sequence[bool]) -> list[tuple[NDArray, ...]]:
+    """Rows and columns of the entries of each factor's root that are parameters."""
+    return [
+        np.tril_indices(int(p)) if full else np.diag_indices(int(p))
+        for p, full in zip(sums.widths, correlated, strict=True)
+    ]
+
+
 class SlopedFitted(NamedTuple):
     """The maximum of the likelihood."""
 
@@ -377,10 +399,7 @@ def maximise_slopes(sums: SlopedSums, restricted: bool, correlated: Sequence[boo
     LinAlgError
         If the columns and the effects explain the response without any noise.
     """
-    free = [
-        np.tril_indices(int(p)) if full else np.diag_indices(int(p))
-        for p, full in zip(sums.widths, correlated, strict=True)
-    ]
+    free = entries_of_roots(sums, correlated)
     ends = np.cumsum([0, *(len(each[0]) for each in free)])
 
     def roots(x: NDArray) -> list[NDArray]:

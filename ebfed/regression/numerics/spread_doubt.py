@@ -101,10 +101,11 @@ def spread_nodes(
     groups: Sequence[int] | NDArray,
     between: int,
     intercept: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Populations near a fitted one, and their weights.
 
-    The weights of those along one parameter of the root sum to 1. The coefficients of the mean move
+    The weights of those along one variance sum to 1; along a covariance, the fitted population has
+    the rest. The coefficients of the mean move
     with the parameter, as the second derivatives say.
 
     Parameters
@@ -125,6 +126,8 @@ def spread_nodes(
     -------
     weights : ndarray of shape (k,)
     points : ndarray of shape (k, d)
+    parameters : int64 ndarray of shape (k,)
+        Parameter of the root along which each is.
     """
     known, turn = uncertainty(curvature), fitted.turn
     first, n_entries = fitted.ways.shape[1], turn.shape[1]
@@ -134,6 +137,7 @@ def spread_nodes(
     level = np.repeat(np.arange(len(fitted.sizes)), fitted.sizes)[rows]
     weights: list[float] = []
     points: list[NDArray] = []
+    parameters: list[int] = []
     for j in range(n_entries):
         own, value, variance = turn[:, j] != 0, fitted.point[first + j], known[first + j, first + j]
         inside = rows[own]
@@ -158,7 +162,9 @@ def spread_nodes(
             point[:first] += slopes[:, j] * (each - value)
             points.append(point)
             weights.append(float(weight))
-    return np.array(weights), np.reshape(points, (len(points), len(fitted.point)))
+            parameters.append(j)
+    whole = np.reshape(points, (len(points), len(fitted.point)))
+    return np.array(weights), whole, np.array(parameters, np.int64)
 
 
 def _variances_above(fitted: QuadraturePopulation, places: NDArray, level: int) -> list[float]:

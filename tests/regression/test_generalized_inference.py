@@ -1,0 +1,129 @@
+"""Degrees of freedom of counts and classes: what normal theory has of them, and who has none."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import ebfed as eb
+from ebfed.regression.numerics.spread_doubt import MANY
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+
+
+def draw(m=8, n=4, seed=0, family="poisson"):
+    """Rows of m groups, with a column of rows and one of groups."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(m), n)
+    X = np.column_stack([rng.normal(size=m * n), rng.normal(size=m)[groups]])
+    z = 0.5 + rng.normal(0, 0.6, m)[groups] + X @ [0.4, 0.3]
+    if family == "poisson":
+        return X, rng.poisson(np.exp(z)), groups
+    return X, (rng.random(m * n) < 1 / (1 + np.exp(-z))).astype(int), groups
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_of_rates_that_are_known_they_are_those_of_a_regression_on_groups(columns):
+    """Groups of some 1e6 events: logarithms of rates are normal numbers without errors.
+
+    Standard errors and degrees of freedom are those of least squares on these, but that three
+    values stand for the distribution of the variance.
+    """
+    rng = np.random.default_rng(1)
+    m = 12
+    X = rng.normal(size=(m, columns))
+    events = rng.poisson(np.exp(14 + X.sum(axis=1) + rng.normal(0, 0.3, m)))
+    fit = eb.GeneralizedEB("poisson", varying=["intercept"]).fit(X, events, groups=np.arange(m))
+    found = fit.inference("satterthwaite")
+    design = np.column_stack([np.ones(m), X])
+    coefficients, left = np.linalg.lstsq(design, np.log(events))[:2]
+    degrees = m - 1 - columns
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * left / degrees)
+    np.testing.assert_allclose(found.mean, coefficients, atol=1e-3)
+    np.testing.assert_allclose(found.std_error(np.eye(1 + columns)), errors, rtol=2e-3)
+    np.testing.assert_allclose(found.df(np.eye(1 + columns)), degrees, rtol=0.06)
+    with_all = found.joint(np.eye(1 + columns))
+    assert with_all.den_df == pytest.approx(degrees, rel=0.06)
+
+
+def test_columns_of_rows_have_many_degrees_and_columns_of_groups_few():
+    X, y, groups = draw()
+    fit = eb.GeneralizedEB("poisson", varying=["intercept"]).fit(X, y, groups=groups)
+    found = fit.tests()
+    plain = fit.tests(ddf="asymptotic")
+    assert found["df"].iloc[1] > 30
+    assert (found["df"].iloc[[0, 2]] < 12).all()
+    larger = found["std.error"] / plain["std.error"]
+    assert (larger.iloc[[0, 2]] > 1.05).all()
+    assert larger.iloc[1] == pytest.approx(1, abs=0.1)
+    np.testing.assert_array_equal(plain["std.error"], fit.tidy("fixed")["std.error"])
+    one = fit.inference().joint(np.eye(3)[[2]])
+    assert one.p_value == pytest.approx(found["p.value"].iloc[2], rel=1e-9)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "spherical", "full"])
+def test_slopes_levels_and_classes_have_degrees(covariance):
+    X, y, groups = draw(12, 8)
+    fits = [
+        eb.GeneralizedEB("poisson", covariance, varying=["intercept", 0]),
+        eb.GeneralizedEB("negative_binomial", covariance, varying=["intercept", 0]),
+        eb.GeneralizedEB("ordinal", covariance, varying=["intercept", 0]),
+    ]
+    fits = [each.fit(X, np.minimum(y, 3) + 1, groups=groups) for each in fits]
+    levels = eb.GeneralizedEB("poisson", covariance, varying=["intercept"])
+    fits.append(levels.fit(X, y, groups=[groups // 3, groups]))
+    X, y, groups = draw(12, 12, 1, "binomial")
+    fits.append(eb.LogisticEB(covariance).fit(X, y, groups=groups))
+    for fit in fits:
+        found, unit = fit.inference(), np.eye(3)
+        assert (np.linalg.eigvalsh(found.covariance) > 0).all()
+        assert (found.df(unit) > 1).all()
+        assert (found.df(unit) < 1e7).all()
+        assert np.isfinite(fit.tests()["p.value"]).all()
+
+
+def test_a_spread_of_zero_is_not_known_to_be_zero():
+    y, groups = np.tile([2, 3, 4], 8), np.repeat(np.arange(8), 3)
+    fit = eb.GeneralizedEB("poisson", fit_intercept=False).fit(np.ones((24, 1)), y, groups=groups)
+    assert fit.covariance_[0, 0] == 0
+    found, plain = fit.tests(), fit.tests(ddf="asymptotic")
+    assert found["std.error"].iloc[0] > 1.05 * plain["std.error"].iloc[0]
+    assert np.isfinite(found["df"].iloc[0])
+
+
+def test_intervals_are_by_t_and_those_of_lme4_by_z():
+    rows = pd.read_csv(REFERENCE / "cbpp.csv").astype({"period": str})
+    model = "cbind(incidence, size - incidence) ~ period + (1 | herd)"
+    fit = eb.from_formula(model, rows, eb.GeneralizedEB("binomial"))
+    found, tidy = fit.confint(ddf="asymptotic"), fit.tidy("fixed")
+    reach = norm.ppf(0.975) * tidy["std.error"]
+    np.testing.assert_allclose(found["conf.high"], tidy["estimate"] + reach, rtol=1e-12)
+    wider = fit.confint()
+    assert (wider["conf.high"] - wider["conf.low"] > found["conf.high"] - found["conf.low"]).all()
+    with_ends = fit.tidy("fixed", conf_int=True)
+    pd.testing.assert_series_equal(with_ends["conf.low"], wider["conf.low"])
+    np.testing.assert_array_equal(with_ends["std.error"], tidy["std.error"])
+    with pytest.raises(ValueError, match=r"is of method='wald'; method='profile'"):
+        fit.confint(method="profile", ddf="asymptotic")
+
+
+def test_of_many_groups_they_are_infinite():
+    rng = np.random.default_rng(0)
+    y = rng.poisson(np.exp(rng.normal(0, 0.5, MANY)))
+    fit = eb.GeneralizedEB("poisson", fit_intercept=False)
+    fit = fit.fit(np.ones((MANY, 1)), y, groups=np.arange(MANY))
+    found = fit.inference()
+    assert np.isinf(found.df(np.eye(1))).all()
+    np.testing.assert_array_equal(found.covariance, fit.mean_covariance_)
+
+
+def test_who_has_none():
+    X, y, groups = draw(20, 6, 0, "binomial")
+    other = eb.LogisticEB(method="ep").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="needs a fit by quadrature"):
+        other.tests(ddf="satterthwaite")
+    assert np.isinf(other.tests()["df"]).all()
+    with pytest.raises(ValueError, match="ddf must be 'satterthwaite' or 'asymptotic'"):
+        other.tests(ddf="residual")

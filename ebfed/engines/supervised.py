@@ -327,8 +327,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     def _read(
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None
-    ) -> tuple[Clients, NDArray | None]:
-        """Return clients with sorted labels, and the label of each row."""
+    ) -> tuple[Clients, NDArray[np.int64] | None]:
+        """Return clients with sorted labels, and the number of each row's group among them."""
         if isinstance(X, Clients):
             return self._read_clients(X, groups, reset, covariates)
         if reset:
@@ -347,23 +347,23 @@ class SupervisedEstimator(BaseEstimator, ABC):
             ids = np.arange(len(values))
             return Clients(ids, np.arange(len(values) + 1), design, response), None
         ids, codes = table.numbers or number_labels(table.labels)
-        return Clients.from_codes(design, ids, codes, response), table.labels
+        return Clients.from_codes(design, ids, codes, response), codes
 
     def _read_clients(
         self, X: Clients, groups: Any, reset: bool, covariates: Any
-    ) -> tuple[Clients, NDArray | None]:
+    ) -> tuple[Clients, NDArray[np.int64] | None]:
         if groups is not None:
             raise ValueError("groups must be None: clients carry their labels.")
         if X.y is None:
             raise ValueError("y is missing: it is what is to be learned.")
         labels = np.repeat(X.ids, X.n)
-        clients, _ = self._read(X.X, X.y, labels, reset, covariates)
+        clients, codes = self._read(X.X, X.y, labels, reset, covariates)
         if not X.n.all():  # clients without rows are clients too
             silent = X.ids[X.n == 0]
             nothing = np.zeros((0, clients.X.shape[1])), np.asarray(clients.y)[:0]
             empty = type(clients)(silent, np.zeros(len(silent) + 1, np.int64), *nothing)
             clients = clients.merge(empty)
-        return clients, labels
+        return clients, codes
 
     def _hint(self) -> str:
         return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"

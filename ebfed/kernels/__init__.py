@@ -24,7 +24,9 @@ from ebfed.kernels.groups import (
     number_below,
     number_more,
     order_distinct,
+    products_of_clients,
     summarise_rows,
+    sums_of_clients,
 )
 from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.joint_modes import joint_modes
@@ -97,6 +99,7 @@ __all__ = [
     "number_below",
     "number_more",
     "order_distinct",
+    "products_of_clients",
     "quadrature_derivatives",
     "quadrature_moments",
     "rate_derivatives",
@@ -113,6 +116,7 @@ __all__ = [
     "student_slab",
     "subtract_products",
     "summarise_rows",
+    "sums_of_clients",
     "triangular_factors",
     "whiten",
 ]

@@ -116,6 +116,57 @@ def add_entries(codes, places, times, table, sums):
 
 
 @jit
+def sums_of_clients(values, indptr):
+    """Sum the rows of each client, one after the other: blocks make no difference.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows, k)
+    indptr : int64 ndarray of shape (n_clients + 1,)
+        Client i owns rows ``indptr[i]:indptr[i + 1]``.
+
+    Returns
+    -------
+    ndarray of shape (n_clients, k)
+    """
+    sums = np.zeros((len(indptr) - 1, values.shape[1]))
+    for i in range(len(sums)):
+        for row in range(indptr[i], indptr[i + 1]):
+            for j in range(values.shape[1]):
+                sums[i, j] += values[row, j]
+    return sums
+
+
+@jit
+def products_of_clients(values, indptr, centre):
+    """Sum the products of the columns of each client's rows, less its centre.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows, p)
+    indptr : int64 ndarray of shape (n_clients + 1,)
+        Client i owns rows ``indptr[i]:indptr[i + 1]``.
+    centre : ndarray of shape (n_clients, p)
+
+    Returns
+    -------
+    ndarray of shape (n_clients, p, p)
+    """
+    p = values.shape[1]
+    sums, away = np.zeros((len(centre), p, p)), np.empty(p)
+    for i in range(len(centre)):
+        for row in range(indptr[i], indptr[i + 1]):
+            for j in range(p):
+                away[j] = values[row, j] - centre[i, j]
+                for k in range(j + 1):
+                    sums[i, j, k] += away[j] * away[k]
+        for j in range(p):
+            for k in range(j):
+                sums[i, k, j] = sums[i, j, k]
+    return sums
+
+
+@jit
 def number_below(keys, size):
     """Number distinct integers from 0 to ``size - 1`` in order of first appearance.
 

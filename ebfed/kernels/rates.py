@@ -23,15 +23,15 @@ CAUTIOUS = 2.0
 
 @jit
 def rate_derivatives(
-    X, responses, indptr, frame, mean, place, sd, nodes, weights, sizes, limits, mode, evidence,
-    score, curvature,
+    X, y, weight, offset, indptr, frame, mean, place, sd, nodes, weights, sizes, limits, mode,
+    evidence, score, curvature,
 ):  # fmt: skip
     """Log marginal likelihood of each client, its slopes and second derivatives.
 
     Parameters
     ----------
     X : float64 ndarray of shape (n_rows, p)
-    responses : float64 ndarray of shape (n_rows, 3)
+    y, weight, offset : float64 ndarrays of shape (n_rows,)
         Count, weight and offset of each row.
     indptr : int64 ndarray of shape (n_clients + 1,)
     frame : float64 ndarray of shape (p, r)
@@ -66,7 +66,7 @@ def rate_derivatives(
         count, total, value, x = 0.0, 0.0, 0.0, 0.0
         tilted[:], expected[:], bent[:] = 0.0, 0.0, 0.0
         for row in range(indptr[i], indptr[i + 1]):
-            y, w, z = responses[row, 0], responses[row, 1], responses[row, 2]
+            z = offset[row]
             for a in range(r):
                 d[a] = 0.0
                 for j in range(p):
@@ -75,14 +75,14 @@ def rate_derivatives(
             if row > indptr[i] and d[place] != x:
                 return False
             x = d[place]
-            e = w * math.exp(min(max(z, -FARTHEST), FARTHEST))
-            y *= w
-            value += y * z
-            count += y
+            e = weight[row] * math.exp(min(max(z, -FARTHEST), FARTHEST))
+            events = weight[row] * y[row]
+            value += events * z
+            count += events
             total += e
             at = 0
             for a in range(r):
-                tilted[a] += y * d[a]
+                tilted[a] += events * d[a]
                 part = e * d[a]
                 expected[a] += part
                 for b in range(a + 1):

@@ -24,7 +24,7 @@ from ebfed.learning.validation import check_metric, hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.alignment import aligned
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import check_whole, without_of_rows
 
@@ -37,13 +37,13 @@ __all__ = ["history_rows", "hold_rounds", "open_clients", "read_choices", "read_
 def read_clients(
     learner: Learner, X: Any, y: Any, groups: Any, weights: Any
 ) -> tuple[Clients, NDArray | None]:
-    """Read rows, as in `fit`; return clients, and the label of each row."""
+    """Read rows, as in `fit`; return clients, and the number of each row's group."""
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     weights = X.weight if weights is None and isinstance(X, Clients) else weights
-    clients, labels = learner._read(X, y, groups, reset=True)
+    clients, codes = learner._read(X, y, groups, reset=True)
     if weights is not None:
-        clients = _weighted(learner, clients, labels, weights)
+        clients = _weighted(learner, clients, codes, weights)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
     X = clients.X.astype(precision_of(learner), copy=False)
     clients = hold_back(replace(clients, X=X), learner.validation_fraction)
@@ -52,11 +52,11 @@ def read_clients(
     elif learner._declared is not None and len(learner.classes_) > len(learner._declared):
         unknown = np.setdiff1d(learner.classes_, learner._declared).tolist()
         raise ValueError(f"y has labels that are not among classes: {unknown}.")
-    return clients, labels
+    return clients, codes
 
 
-def _weighted(learner: Learner, clients: Clients, labels: NDArray | None, given: Any) -> Clients:
-    """Give rows the weights that were given in the order of their labels."""
+def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: Any) -> Clients:
+    """Give rows the weights that were given in their own order."""
     weights = without_of_rows(None, {"sample_weight": given})[1]["sample_weight"]
     if len(weights) != len(clients.X):
         raise ValueError(
@@ -71,9 +71,7 @@ def _weighted(learner: Learner, clients: Clients, labels: NDArray | None, given:
             "sums of weights are not. Use weights='clients'."
         )
     check_metric(learner.metric)
-    if labels is not None:
-        weights = weights[np.argsort(number_labels(labels)[1], kind="stable")]
-    clients = clients.weighted(weights)
+    clients = clients.weighted(weights[order_of_rows(codes)])
     if not learner._numeric:  # classes of rows that count
         found = np.unique(np.asarray(clients.y))
         declared = learner._declared
@@ -90,7 +88,7 @@ def open_clients(learner: Learner, clients: Clients, memory: LearningMemory) -> 
 def read_choices(
     learner: Learner, X: Any, y: Any, groups: Any, consent: Any, weights: Any
 ) -> tuple[Clients, NDArray | None, Any]:
-    """Read rows and what clients chose; return clients, the label of each row, and `consent`."""
+    """Read rows and what clients chose; return clients, numbers of rows' groups, and `consent`."""
     given = {"X": X, "y": y, "groups": groups, "consent": consent, "sample_weight": weights}
     X, y, groups, consent, weights = aligned(given).values()
     consent, X = learner._aside(X, consent, "consent", reset=True)

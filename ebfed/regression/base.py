@@ -127,10 +127,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         covariates: Any = None,
         sample_weight: Any = None,
     ) -> tuple[Any, NDArray | None]:
-        """Return a block of clients, and the label of each row."""
+        """Return a block of clients, and the number of each row's group."""
         options = covariates, sample_weight
-        clients, labels, weight = weighed_clients(self, X, y, groups, reset, *options)
-        return self._rounds().block(clients, weight), labels
+        clients, codes, weight = weighed_clients(self, X, y, groups, reset, *options)
+        return self._rounds().block(clients, weight), codes
 
     open_clients = open_clients
     # Rows of clients as the population takes them.
@@ -285,8 +285,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
                 "partial_fit would ask every client for more reports, at more privacy; fit all "
                 "rows at once."
             )
-        block, labels = self._read_block(X, y, groups, False, None, sample_weight)
-        return fit_with_block(self, block, labels)
+        return fit_with_block(self, *self._read_block(X, y, groups, False, None, sample_weight))
 
     # Estimates --------------------------------------------------------------------------------
 

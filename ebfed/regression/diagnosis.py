@@ -17,7 +17,7 @@ from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.reading import known_weight, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import parents_of
 from ebfed.tables.of_rows import NEEDED, without_of_rows
@@ -273,11 +273,11 @@ def diagnostics_of_generalized(
         Binomial responses are shares of trials.
     """
     options = RowOptions(sample_weight, offset, trials)
-    clients, labels = read_rows(self, X, y, groups, False, options, keep=True)
+    clients, codes = read_rows(self, X, y, groups, False, options, keep=True)
     weighed = "sample_weight" in options.known(self, X, False)
     weight = np.asarray(clients.y, float)[:, 1]
     plain = not weighed or bool((weight == 1).all())
-    return _under_population(self, clients, labels, weight, plain)
+    return _under_population(self, clients, codes, weight, plain)
 
 
 def diagnostics_of_logistic(
@@ -301,15 +301,13 @@ def diagnostics_of_logistic(
     """
     if self.method_ == "polya-gamma":
         raise ValueError("residuals need normal posteriors; fit with method='aghq' or 'ep'.")
-    clients, labels, weight = weighed_clients(
-        self, X, y, groups, False, sample_weight=sample_weight
-    )
+    clients, codes, weight = weighed_clients(self, X, y, groups, False, sample_weight=sample_weight)
     weight = np.ones(len(clients.X)) if weight is None else weight
-    return _under_population(self, clients, labels, weight, bool((weight == 1).all()))
+    return _under_population(self, clients, codes, weight, bool((weight == 1).all()))
 
 
 def _under_population(
-    fit: Any, clients: Clients, labels: NDArray | None, weight: NDArray, plain: bool
+    fit: Any, clients: Clients, codes: NDArray | None, weight: NDArray, plain: bool
 ) -> Diagnostics:
     """Return rows of clients with what a population of coefficients says of them."""
     population = fit._population()
@@ -318,16 +316,15 @@ def _under_population(
     response, moved = rows.y, rows.offset
     places = np.repeat(np.arange(len(clients)), clients.n)  # in the order of clients
     back = np.arange(len(places))
-    if labels is not None:
-        back[np.argsort(number_labels(labels)[1], kind="stable")] = np.arange(len(places))
-    ids = clients.ids if labels is not None else np.zeros(1, np.int64)
-    codes = places if labels is not None else np.zeros(len(places), np.int64)
-    posterior = population.posterior_given_spread(fit._rows_of(ids, known=labels is not None))
-    mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
-    variance = posterior.variance_along(clients.X, codes)
+    back[order_of_rows(codes)] = np.arange(len(places))
+    ids = clients.ids if codes is not None else np.zeros(1, np.int64)
+    own = places if codes is not None else np.zeros(len(places), np.int64)
+    posterior = population.posterior_given_spread(fit._rows_of(ids, known=codes is not None))
+    mean = np.einsum("np,np->n", clients.X, posterior.mean[own]) + moved
+    variance = posterior.variance_along(clients.X, own)
     levels = [each @ each.T for each in (*population.roots_above, population.root)]
     own_ids = clients.ids
-    if labels is None and len(levels) > 1:
+    if codes is None and len(levels) > 1:
         own_ids = np.fromiter([(j,) * len(levels) for j in range(len(places))], object, len(places))
     renewed = _renewed(clients.X, population.mean, own_ids, places, levels)
     total = sum(levels)
@@ -335,7 +332,7 @@ def _under_population(
     centre = clients.X @ population.mean + moved
 
     def drawn(rng: np.random.Generator) -> NDArray:
-        return (np.einsum("np,np->n", clients.X, posterior.sample(1, rng)[0][codes]) + moved)[back]
+        return (np.einsum("np,np->n", clients.X, posterior.sample(1, rng)[0][own]) + moved)[back]
 
     def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
         block = population.observing(clients, values[np.argsort(back)])

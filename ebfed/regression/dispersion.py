@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.regression.reading import weighed_clients
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.dispersed import Dispersed, check_names, levels_of_rows
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import drop_columns, is_frame
-from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
 
 __all__ = [
@@ -60,7 +59,7 @@ def dispersed_rows(
     covariates: Any,
     sample_weight: Any,
 ) -> tuple[Dispersed, NDArray | None]:
-    """Read rows and compress those of each level of noise; returns labels of groups too.
+    """Read rows and compress those of each level of noise; returns numbers of rows' groups too.
 
     Raises
     ------
@@ -76,14 +75,12 @@ def dispersed_rows(
     if isinstance(dispersion, str):
         X = drop_columns(X, [dispersion])
     options = covariates, sample_weight
-    clients, labels, weight = weighed_clients(fit, X, y, groups, reset, *options)
+    clients, codes, weight = weighed_clients(fit, X, y, groups, reset, *options)
     if len(noises) != len(clients.X):
         raise ValueError(
             f"dispersion has {len(noises)} entries for the {len(clients.X)} rows of X."
         )
-    if labels is not None:  # clients have their rows in the order of labels
-        noises = noises[np.argsort(number_labels(labels)[1], kind="stable")]
-    return Dispersed.of(clients, noises, weight), labels
+    return Dispersed.of(clients, noises[order_of_rows(codes)], weight), codes
 
 
 def learn_dispersion(fit: Any, result: Any) -> None:

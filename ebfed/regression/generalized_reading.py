@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
-from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.of_rows import without_of_rows
 
@@ -76,7 +75,8 @@ def read_rows(
     Returns
     -------
     Clients
-    labels : ndarray of shape (n_rows,) or None
+    codes : int64 ndarray of shape (n_rows,) or None
+        Number of each row's group.
 
     Raises
     ------
@@ -96,17 +96,14 @@ def read_rows(
     paired = aligned({"X": X, "y": y, "groups": groups, **given})
     X, y, groups = (paired.pop(name) for name in ("X", "y", "groups"))
     X, found = without_of_rows(X, paired)
-    clients, labels = fit._read(X, y, groups, reset)
-    n = len(clients.X)
+    clients, codes = fit._read(X, y, groups, reset)
+    n, order = len(clients.X), order_of_rows(codes)
     for name, values in found.items():
         if len(values) != n:
             raise ValueError(f"{name} has {len(values)} entries for the {n} rows of X.")
-    place = np.arange(n)  # clients have their rows in the order of labels
-    if labels is not None and not isinstance(X, Clients):
-        place = np.argsort(number_labels(labels)[1], kind="stable")
-    response = np.empty(n)
-    response[place] = np.asarray(clients.y, float)
-    trials, weight = found.get("trials"), found.get("sample_weight", np.ones(n))
+    response = np.empty(n)  # in the order of X
+    response[order] = np.asarray(clients.y, float)
+    trials = found.get("trials")
     if trials is not None:
         over = response > trials
         if over.any():
@@ -115,11 +112,17 @@ def read_rows(
                 f"y must be at most trials; row {row} has {response[row]:g} of {trials[row]:g}."
             )
         response = response / np.maximum(trials, 1)
-        weight = weight * trials
-    family.check(response, np.ones(n) if trials is None else trials)
-    rows = np.column_stack([response, weight, found.get("offset", np.zeros(n))])[place]
+    family.check(response, np.ones(1) if trials is None else trials)
+    rows = np.empty((3, n)).T  # each column in one piece
+    rows[:, 0], rows[:, 1], rows[:, 2] = response[order], 1.0, 0.0
+    if "sample_weight" in found:
+        rows[:, 1] = found["sample_weight"][order]
+    if trials is not None:
+        rows[:, 1] *= trials[order]
+    if "offset" in found:
+        rows[:, 2] = found["offset"][order]
     whole = Clients(clients.ids, clients.indptr, clients.X, rows)
-    return (whole if keep or weight.all() else _counted(whole)), labels
+    return (whole if keep or rows[:, 1].all() else _counted(whole)), codes
 
 
 def _check_offset(fit: GeneralizedEB) -> None:

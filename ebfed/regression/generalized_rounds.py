@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.nested_normal import numbered
@@ -142,28 +143,20 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         They are about a given centre, or the client's own, which is sent with them. ``mixed`` is
         whether rows bound the likelihood from both sides, as those of two classes do.
         """
-        n, p = np.maximum(clients.n, 1), clients.X.shape[1]
-        if about is None:
-            centre = sums_of_clients(clients.X, clients) / n[:, None]
-            away = clients.X - np.repeat(centre, clients.n, axis=0)
-        else:
-            away = clients.X - about
-            moved = sums_of_clients(away, clients) / n[:, None]
-        products = sums_of_clients(
-            (away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients
-        )
+        X, ends = np.require(clients.X, float, ["C", "W"]), clients.indptr
+        centre = sums_of_clients(X, clients) / np.maximum(clients.n, 1)[:, None]
+        products = kernels.products_of_clients(X, ends, centre)
         limited = self.family.limited(rows)
         mixed = np.ones(len(clients))
         if limited is not None:
-            mixed = (sums_of_clients(limited.astype(float), clients) > 0).all(axis=1).astype(float)
-        message: GeneralizedMessage = {"products": products.reshape(-1, p, p), "mixed": mixed}
+            mixed = (sums_of_clients(limited, clients) > 0).all(axis=1).astype(float)
+        message: GeneralizedMessage = {"products": products, "mixed": mixed}
         if self.family.n_figures:
             message["figures"] = sums_of_clients(self.family.figures(rows), clients)
         if about is None:
             return message | {"centre": centre}
-        inside = away - np.repeat(moved, clients.n, axis=0)
-        message["within"] = sums_of_clients(inside**2, clients)
-        return message
+        apart = kernels.products_of_clients(X, ends, np.tile(about, (len(clients), 1)))
+        return message | {"products": apart, "within": np.einsum("ijj->ij", products).copy()}
 
     def bits(self, sent: GeneralizedSent, clients: Clients) -> float:
         """Bits of a log-likelihood with its derivatives."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.supervised import paired_rows
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
@@ -65,7 +65,7 @@ def as_read(block: Any) -> Any:
     return block
 
 
-def fit_with_block(estimator: Any, block: Any, labels: NDArray | None) -> Any:
+def fit_with_block(estimator: Any, block: Any, codes: NDArray | None) -> Any:
     """Fit the rows of a block together with those fitted before.
 
     Raises
@@ -73,7 +73,7 @@ def fit_with_block(estimator: Any, block: Any, labels: NDArray | None) -> Any:
     ValueError
         If they have no labels, where rows had some before.
     """
-    if labels is None:
+    if codes is None:
         if estimator.groups_.dtype.kind != "i":
             raise ValueError("groups must label the rows, as they did before.")
         block = replace(block, ids=block.ids + estimator.groups_[-1] + 1)
@@ -122,7 +122,7 @@ def weighed_clients(
     covariates: Any = None,
     sample_weight: Any = None,
 ) -> tuple[Clients, NDArray | None, NDArray[np.float64] | None]:
-    """Read rows in memory; returns clients, labels, and weights in the order of clients' rows.
+    """Read rows in memory; returns clients, numbers of rows' groups, and weights as clients' rows.
 
     Parameters
     ----------
@@ -148,14 +148,12 @@ def weighed_clients(
     X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
     X, found = without_of_rows(X, {"sample_weight": sample_weight})
     weight = found["sample_weight"]
-    clients, labels = estimator._read(X, y, groups, reset, covariates)
+    clients, codes = estimator._read(X, y, groups, reset, covariates)
     if len(weight) != len(clients.X):
         raise ValueError(
             f"sample_weight has {len(weight)} entries for the {len(clients.X)} rows of X."
         )
-    if labels is not None:  # clients have their rows in the order of labels
-        weight = weight[np.argsort(number_labels(labels)[1], kind="stable")]
-    return clients, labels, weight
+    return clients, codes, weight[order_of_rows(codes)]
 
 
 def check_interval(level: float, kind: str) -> None:

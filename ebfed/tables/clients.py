@@ -22,7 +22,7 @@ from ebfed.tables.labels import check_labels, label_range, number_labels, parent
 from ebfed.tables.numbers import check_numeric, unmasked
 from ebfed.tables.trees import starts_of_tops
 
-__all__ = ["Clients", "Summary"]
+__all__ = ["Clients", "Summary", "order_of_rows"]
 
 # Outside this range the fourth powers of moments exceed float64.
 LARGEST, SMALLEST = 1e60, 1e-60
@@ -78,10 +78,8 @@ class Clients:
         if y is not None:
             y = np.asarray(unmasked(y, "y"))
             _same_length(X, y=y)
-        if np.any(codes[1:] < codes[:-1]):
-            order = np.argsort(codes, kind="stable")
-            X, y = X[order], None if y is None else y[order]
-        return cls(ids, indptr.astype(np.int64), X, y)
+        order = order_of_rows(codes)
+        return cls(ids, indptr.astype(np.int64), X[order], None if y is None else y[order])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -171,6 +169,24 @@ class Clients:
         """Summarise each client: number of rows, mean, scatter."""
         codes = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return Summary(self.ids, *_summarise(self.X, codes, 0, len(self)))
+
+
+def order_of_rows(codes: NDArray[np.int64] | None) -> NDArray[np.int64] | slice:
+    """Return the order in which clients have rows: sorted by group, and as given within groups.
+
+    Parameters
+    ----------
+    codes : int64 ndarray of shape (n_rows,) or None
+        Number of each row's group, in the order of sorted labels; None if rows are as given.
+
+    Examples
+    --------
+    >>> order_of_rows(np.array([1, 0, 1])), order_of_rows(np.array([0, 1, 1]))
+    (array([1, 0, 2]), slice(None, None, None))
+    """
+    if codes is None or not np.any(codes[1:] < codes[:-1]):
+        return slice(None)
+    return np.argsort(codes, kind="stable")
 
 
 @dataclass(frozen=True)

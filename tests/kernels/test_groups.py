@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ebfed.kernels import add_entries, number_below, number_more, order_distinct, summarise_rows
+from ebfed.kernels import (
+    add_entries,
+    number_below,
+    number_more,
+    order_distinct,
+    products_of_clients,
+    summarise_rows,
+    sums_of_clients,
+)
 
 # Welford's update and NumPy's two passes differ by a few roundings a row, of the mean relative to
 # the largest value, of the scatter relative to the sum of squares of what it centres.
@@ -283,3 +291,19 @@ def test_distinct_rows_are_ordered_by_buckets():
 def test_a_full_bucket_is_left_to_others():
     first, counts = order_distinct(np.zeros(9, np.int64), np.empty((9, 0), np.int64), 0, 0, 1, 8)
     assert len(first) == len(counts) == 0
+
+
+# --- sums_of_clients, products_of_clients --------------------------------------------------------
+
+
+def test_sums_and_products_of_clients():
+    rng = np.random.default_rng(3)
+    sizes = np.array([3, 0, 1, 7])
+    indptr, rows = np.concatenate(([0], np.cumsum(sizes))), rng.normal(size=(11, 3))
+    centre = rng.normal(size=(4, 3))
+    sums, products = sums_of_clients(rows, indptr), products_of_clients(rows, indptr, centre)
+    for i in range(4):
+        own = rows[indptr[i] : indptr[i + 1]]
+        away = own - centre[i]
+        np.testing.assert_allclose(sums[i], own.sum(axis=0), rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(products[i], away.T @ away, rtol=1e-12, atol=1e-12)

@@ -36,9 +36,8 @@ def test_derivatives_are_those_of_any_rows(scale, sd):
     counts[INDPTR[4] : INDPTR[5]] = 0.0
     weight, offset = RNG.uniform(0.5, 3.0, N), np.log(scale) + RNG.normal(0, 0.3, N)
     ours, mode = outputs(4), np.zeros((len(SIZES), 1))
-    rows = np.column_stack([counts, weight, offset])
     given = INDPTR, FRAME, MEAN, 0, sd
-    assert rate_derivatives(X, rows, *given, *rules(15, 31), mode, *ours)
+    assert rate_derivatives(X, counts, weight, offset, *given, *rules(15, 31), mode, *ours)
     design = X @ FRAME
     line = design[:, :1] * sd
     observed = line, design @ MEAN + offset, counts, weight, INDPTR, POISSON, np.zeros(0)
@@ -53,6 +52,6 @@ def test_derivatives_are_those_of_any_rows(scale, sd):
 
 
 def test_columns_that_vary_within_clients_are_refused():
-    rows = np.column_stack([np.ones(N), np.ones(N), np.zeros(N)])
+    rows = np.ones(N), np.ones(N), np.zeros(N)
     given = INDPTR, FRAME, MEAN, 1, 0.5
-    assert not rate_derivatives(X, rows, *given, *rules(15), np.zeros((6, 1)), *outputs(4))
+    assert not rate_derivatives(X, *rows, *given, *rules(15), np.zeros((6, 1)), *outputs(4))

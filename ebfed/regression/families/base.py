@@ -44,7 +44,7 @@ class Responses:
     def of(cls, clients: Clients) -> Self:
         """Return the columns of what clients of a generalized linear model observed."""
         assert clients.y is not None
-        return cls(*np.ascontiguousarray(clients.y.T))
+        return cls(*(np.require(column, float, ["C", "W"]) for column in clients.y.T))
 
 
 class ResponseFamily(ABC):

@@ -310,11 +310,9 @@ class Problem:
             entries: RootEntries = CommonRoot([len(first[b]) for b in self.blocks if len(first[b])])
         else:
             entries = DiagonalRoot()
-        # a diagonal is only the start of a full root
-        rough = 1e-2 if self.covariance == "full" else tolerance
-        root, path = self.descend(entries, np.diag(first), rough)
         if self.covariance != "full":
-            return root, path
+            return self.descend(entries, np.diag(first), tolerance)
+        root, path = np.diag(first), []
         for _ in range(20):
             root, more = self.descend(LowerRoot(self.lower), root, tolerance)
             path += more
@@ -347,16 +345,33 @@ class Problem:
             slope = entries.of(2 * self.slope(profile, diagonal) @ root)
             return self.value(profile), slope
 
-        def metric() -> NDArray:
-            return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
-
         start = entries.free(root)
-        free, path, self.converged = descend(criterion, start, metric, LARGEST_ROOT, tolerance)
+        free, path, self.converged = descend(
+            criterion, start, lambda: self.metric(entries, root), LARGEST_ROOT, tolerance
+        )
         if diagonal:  # a root on its way to zero arrives there slowly
             at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
             if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + tolerance:
                 free = at_zero
         return entries.root(free), path
+
+    def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries of a root, at the rows whitened last."""
+        if isinstance(entries, LowerRoot):
+            assert self.last is not None
+            shared = self.map.T @ self.last[1].products @ self.map
+            return entries.newton(root, self.outer(), shared, self.n_rows)
+        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
+
+    def outer(self) -> NDArray:
+        """Sum over clients of products of the entries of ``Z~_i' Z~_i``, shape (q, q, q, q)."""
+        Z, q = self.effects(), len(self.varying)
+        total = np.zeros((q * q, q * q))
+        for at in range(0, Z.shape[2], BLOCK):
+            some = Z[:, :, at : at + BLOCK]
+            inner = np.einsum("arm,brm->abm", some, some).reshape(q * q, -1)
+            total += inner @ inner.T
+        return total.reshape(q, q, q, q)
 
     def grow(self, root: NDArray, tolerance: float) -> NDArray | None:
         """Return a better root where T is to grow in a direction; None at a minimum."""

@@ -311,6 +311,10 @@ class _SumsProblem(Problem):
         twice = np.outer(v, v).ravel()
         return float(twice @ self.found["outer"] @ twice)
 
+    def outer(self) -> NDArray:
+        """Sum over clients of products of the entries of ``Z~_i' Z~_i``."""
+        return self.found["outer"].reshape([len(self.varying)] * 4)
+
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T."""
         shared = np.diag(self.map.T @ self.found["products"] @ self.map)

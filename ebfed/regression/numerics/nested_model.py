@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, Problem, Profile
+from ebfed.regression.numerics.roots import RootEntries
 
 __all__ = ["fit_nested_model"]
 
@@ -221,6 +222,10 @@ class NestedProblem(Problem):
                 away, J = self.given(level, J)
                 above = np.concatenate([away @ above[owner], away @ self.map[:, block]], axis=2)
         return curvature - np.outer(shared, shared) / self.n_rows
+
+    def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries of a root, at the rows whitened last."""
+        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
 
     def bend(self, block: slice, v: NDArray) -> float:
         """Expected curvature where a level's T grows by v v', at the rows whitened last."""

@@ -108,6 +108,33 @@ class LowerRoot(RootEntries):
         np.fill_diagonal(units, np.diag(whole))
         return np.diag(1 / units[self.places])
 
+    def newton(self, root: NDArray, outer: NDArray, shared: NDArray, n_rows: int) -> NDArray:
+        """About the inverse curvature in the free entries, expected at a root.
+
+        Parameters
+        ----------
+        root : ndarray of shape (q, q)
+        outer : ndarray of shape (q, q, q, q)
+            Sum over groups of products of the entries of ``K = Z' V^-1 Z`` with one another.
+        shared : ndarray of shape (q, q)
+            Sum of K.
+        n_rows : int
+            Number of rows, which share a noise variance.
+        """
+        rows, columns = self.places
+        q = len(root)
+        moves = np.eye(q)[rows][:, :, None] * root.T[columns][:, None, :]
+        moves = (moves + moves.swapaxes(1, 2)).reshape(len(rows), q * q)  # of T, by each entry
+        along = moves @ shared.ravel()
+        # the criterion bends by the trace of K D K E along D and E
+        whole = moves @ outer.transpose(1, 2, 3, 0).reshape(q * q, q * q) @ moves.T
+        whole -= np.outer(along, along) / n_rows
+        own = np.einsum("aaaa->a", outer) - np.diag(shared) ** 2 / n_rows
+        side = np.sqrt(np.where(own > 0, own, 1.0))
+        np.fill_diagonal(whole, np.maximum(np.diag(whole), side[rows]))
+        unit = np.sqrt(np.diag(whole))
+        return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
+
 
 def _bend(root: NDArray, curvature: NDArray) -> NDArray:
     """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""

@@ -137,7 +137,7 @@ def derivatives(
     """
     m, q = len(clients), len(places)
     if family.adds and q == len(sizes) == 1:
-        alike = _of_rates(clients, frame, mean, places[0], root[0, 0], accuracy, start)
+        alike = _of_rates(clients, responses, frame, mean, places[0], root[0, 0], accuracy, start)
         if alike is not None:
             return (alike[0] + base[0], *alike[1:])
     # einsum: products of matrices round differently for blocks of different lengths
@@ -217,6 +217,7 @@ def _turn(score: NDArray, curvature: NDArray, turn: NDArray) -> None:
 
 def _of_rates(
     clients: Clients,
+    responses: Responses,
     frame: NDArray,
     mean: NDArray,
     place: int,
@@ -228,10 +229,10 @@ def _of_rates(
     m, d = len(clients), frame.shape[1] + 1
     mode = np.zeros((m, 1)) if start is None else start.copy()
     found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
-    assert clients.y is not None
-    X, observed = (np.require(x, float, ["C", "W"]) for x in (clients.X, clients.y))
-    rows = X, observed, clients.indptr, frame, mean, int(place), float(sd)
-    alike = kernels.rate_derivatives(*rows, *_rules(1, accuracy), mode, *found)
+    rows = np.require(clients.X, float, ["C", "W"]), responses.y, responses.weight, responses.offset
+    population = frame, mean, int(place), float(sd)
+    rules = _rules(1, accuracy)
+    alike = kernels.rate_derivatives(*rows, clients.indptr, *population, *rules, mode, *found)
     return (*found, mode) if alike else None
 
 

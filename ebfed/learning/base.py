@@ -194,6 +194,9 @@ class Learner(SupervisedEstimator):
     # Whether clients may make steps by other optimizers than "sgd".
     any_optimizer: ClassVar[bool] = False
 
+    # Whether rows of weight 0 are as if they were not there.
+    drops_weightless: ClassVar[bool] = True
+
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
     # The state that a fit with warm_start goes on from.

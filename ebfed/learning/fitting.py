@@ -73,7 +73,10 @@ def _weighted(learner: Learner, clients: Clients, labels: NDArray | None, given:
     check_metric(learner.metric)
     if labels is not None:
         weights = weights[np.argsort(number_labels(labels)[1], kind="stable")]
-    clients = clients.weighted(weights)
+    if learner.drops_weightless:
+        clients = clients.weighted(weights)
+    else:
+        clients = replace(clients, weight=weights)
     if not learner._numeric:  # classes of rows that count
         found = np.unique(np.asarray(clients.y))
         declared = learner._declared

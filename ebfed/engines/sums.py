@@ -24,6 +24,7 @@ from ebfed import kernels
 __all__ = [
     "MOST_ROWS",
     "Share",
+    "add_fixed",
     "add_up",
     "check_share",
     "check_sums",
@@ -36,6 +37,8 @@ __all__ = [
 
 Share = Literal["groups", "sums"]
 
+# Integers of the size of floats, whose bits they can hold.
+INTEGERS: dict[str, Any] = {"float64": np.int64, "float32": np.int32}
 # Largest number of rows of an exact sum: all digits that a float may have, 53 in each.
 MOST_ROWS = 64
 # Digits of a float that a client's largest number may be above another client's; and that digits
@@ -46,7 +49,7 @@ MOST_FREE = 20
 
 
 def fixed_point(
-    values: NDArray[np.float64], n_clients: int, beside: float = 0.0
+    values: NDArray[np.float64], n_clients: int, beside: float = 0.0, copy: bool = True
 ) -> NDArray[np.float64]:
     """Cut off the last digits of what clients send, so that sums over clients are exact floats.
 
@@ -60,6 +63,8 @@ def fixed_point(
         Number of clients of the whole federation.
     beside : float
         Size of the number that the sum moves: digits far below its own are cut off, too.
+    copy : bool
+        Whether `values` must stay as they are.
 
     Returns
     -------
@@ -71,13 +76,18 @@ def fixed_point(
     array([[1. , 0. ],
            [0.1, 3. ]])
     """
+    values = np.array(values, np.float64, order="C", copy=copy or None)
+    kernels.shorten_digits(values, *_digits(n_clients, beside))
+    return values
+
+
+def _digits(n_clients: int, beside: float) -> tuple[int, float]:
+    """Return how many digits of a client's largest number are left, and the least one left."""
     free = min(math.ceil(math.log2(max(n_clients, 1))), MOST_FREE)
     least = 0.0
     if 0 < beside < math.inf:
         least = math.ldexp(1.0, max(math.frexp(beside)[1] - BELOW + free, -1022))
-    values = np.array(values, np.float64, order="C")
-    kernels.shorten_digits(values, 53 - ROOM - free, least)
-    return values
+    return 53 - ROOM - free, least
 
 
 def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,16 +107,56 @@ def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> total(np.array([[1e16], [1.0], [-1e16]]))
     array([1.])
     """
+    if len(values) == 1:
+        return np.array(values[0], np.float64)
     sums, exact = _sums(values)
     return sums if exact else _rounded(_parts(values))
 
 
-def add_up(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def add_fixed(
+    values: NDArray, before: NDArray[np.float64], n_clients: int, beside: float = 0.0
+) -> NDArray[np.float64]:
+    """Add rows to an exact sum, as `fixed_point` would leave them.
+
+    Parameters
+    ----------
+    values : ndarray of shape (c, size)
+        Of 64 or 32 bits.
+    before : ndarray of shape (k, size)
+        What was added up before.
+    n_clients, beside
+        As in `fixed_point`.
+
+    Returns
+    -------
+    ndarray of shape (l, size)
+        As `add_up` returns it.
+
+    Examples
+    --------
+    >>> add_fixed(np.array([[1.0, 1e-20]]), np.array([[2.0, 3.0]]), 2)
+    array([[3., 3.]])
+    """
+    integer = INTEGERS.get(values.dtype.name)
+    if integer is not None and len(before) == 1 and values.flags.c_contiguous:
+        sign, sums = integer(np.iinfo(integer).min), np.empty(values.shape[1])
+        start = np.require(before[0], np.float64, "W")
+        kind = values.view(integer), sign, *_digits(n_clients, beside)
+        if kernels.add_shortened(values, *kind, start, sums):
+            return sums[None]
+    return add_up(fixed_point(values, n_clients, beside), before)
+
+
+def add_up(
+    values: NDArray[np.float64], before: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Add up the rows of an array exactly, into as few rows as have the same exact sum.
 
     Parameters
     ----------
     values : ndarray of shape (n, size)
+    before : ndarray of shape (k, size), optional
+        What was added up before: the sum is of these rows, too.
 
     Returns
     -------
@@ -122,11 +172,14 @@ def add_up(values: NDArray[np.float64]) -> NDArray[np.float64]:
     array([[1.e+16],
            [1.e+00]])
     """
-    if not len(values):
+    if before is not None and len(before) != 1:
+        values, before = np.vstack([before, values]), None
+    if before is None and len(values) < 2:
         return values
-    sums, exact = _sums(values)
+    sums, exact = _sums(values, None if before is None else before[0])
     if exact:
         return sums[None]
+    values = values if before is None else np.vstack([before, values])
     parts, rows = _parts(values), [_rounded(_parts(values))]
     while (rest := _rounded(np.vstack([parts, *(-row[None] for row in rows)]))).any():
         rows.append(rest)
@@ -204,10 +257,13 @@ def no_secure_sums(sent: Any, *, nodes: int, rows: int, survivors: int) -> Any:
     """Return None: `Estimator.secure_sums` of methods that send messages as they are."""
 
 
-def _sums(values: NDArray) -> tuple[NDArray[np.float64], bool]:
+def _sums(values: NDArray, start: NDArray | None = None) -> tuple[NDArray[np.float64], bool]:
     """Add up rows; say whether the sums are exact, or not finite, so that nothing can be done."""
-    sums, lost = kernels.column_sums(np.require(values, np.float64, ["C", "W"]))
-    return sums, lost == 0 or not np.isfinite(sums).all()
+    values = np.require(values, np.float64, ["C", "W"])
+    start = np.zeros(values.shape[1]) if start is None else np.require(start, np.float64, "W")
+    sums = np.empty(values.shape[1])
+    exact = kernels.column_sums(values, start, sums)
+    return sums, exact or not np.isfinite(sums).all()
 
 
 def _parts(values: NDArray) -> NDArray[np.float64]:

@@ -36,6 +36,7 @@ from ebfed.kernels.logistic import (
     log_logistic_normal,
 )
 from ebfed.kernels.modes import laplace
+from ebfed.kernels.networks import cross_entropy, gate, rectify
 from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
@@ -60,7 +61,7 @@ from ebfed.kernels.student import (
     student_sizes,
     student_slab,
 )
-from ebfed.kernels.sums import column_sums, shorten_digits
+from ebfed.kernels.sums import add_shortened, column_sums, shorten_digits
 from ebfed.kernels.tallies import count_members, gaussian_tally
 from ebfed.kernels.trigamma import inverse_trigamma
 
@@ -68,17 +69,20 @@ __all__ = [
     "add_entries",
     "add_normals",
     "add_rows",
+    "add_shortened",
     "beta_binomial_profile",
     "beta_binomial_values",
     "canonical_rows",
     "column_sums",
     "combination_variances",
     "count_members",
+    "cross_entropy",
     "dirichlet_profile",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
     "fill_uniforms",
+    "gate",
     "gaussian_tally",
     "gibbs_logistic",
     "importance",
@@ -103,6 +107,7 @@ __all__ = [
     "quadrature_derivatives",
     "quadrature_moments",
     "rate_derivatives",
+    "rectify",
     "rising_sums",
     "row_products",
     "shorten_digits",

@@ -45,7 +45,7 @@ from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.rates import RateSchedule, peak_of
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
-from ebfed.learning.training import LocalTraining, Task
+from ebfed.learning.training import KEPT, LocalTraining, Task, portions
 from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy.odometer import Plan
 from ebfed.report.view import LearnerView, reports
@@ -193,6 +193,9 @@ class Learner(SupervisedEstimator):
 
     # Whether clients may make steps by other optimizers than "sgd".
     any_optimizer: ClassVar[bool] = False
+
+    # Whether rows of weight 0 are as if they were not there.
+    drops_weightless: ClassVar[bool] = True
 
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
@@ -422,15 +425,23 @@ class Learner(SupervisedEstimator):
         exchange = self.exchange(sent["n_clients"])
         memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
         members = np.flatnonzero(memory["turn"] == 0)
-        changes = self.local_training().work(sent, memory, clients, members, rng)
+        work = self.local_training().work(sent, memory, clients, members, rng)
+        sizes = {name: len(value) for name, value in sent["shared"].items()}
+        kept = KEPT if exchange.adds_portions and exchange.needs_sums else None
+        message: LearningMessage | None = None
+        moved = exchange.moved(sent)
+        for places, changes in portions(work, sizes, len(members), kept):
+            who = members[places]
+            if exchange.schedule.by_rows:
+                weight = exchange.schedule.weights(clients.totals()[who], sent["largest"])[:, None]
+                changes = {name: weight * change for name, change in changes.items()}
+            part = exchange.send(changes, sent, memory, who, rng)
+            if exchange.sends_weights:
+                part["weights"] = weight
+            message = exchange.rounded(part, moved, message)
         memory["trained"][members[clients.n[members] > 0]] = True
-        if exchange.schedule.by_rows:
-            weight = exchange.schedule.weights(clients.totals()[members], sent["largest"])[:, None]
-            changes = {name: weight * change for name, change in changes.items()}
-        message = exchange.send(changes, sent, memory, members, rng)
-        if exchange.sends_weights:
-            message["weights"] = weight
-        return exchange.rounded(message, sent), memory
+        assert message is not None
+        return message, memory
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block, where the server needs no more than these."""

@@ -21,7 +21,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.engines.sums import MOST_ROWS, add_up, fixed_point, total
+from ebfed.engines.sums import MOST_ROWS, add_fixed, add_up, fixed_point, total
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -44,6 +44,8 @@ class Exchange:
 
     # Whether `average` needs only sums over clients, so that a block may send its own.
     needs_sums: ClassVar[bool] = True
+    # Whether a block adds up a few clients after the others, which saves memory.
+    adds_portions: ClassVar[bool] = True
     # Whether averages are over the clients that took part, rather than over an expected number.
     counts_clients: ClassVar[bool] = True
     # Whether clients send their losses too, for the history: where nothing is private.
@@ -135,28 +137,50 @@ class Exchange:
                 for column, (name, count) in pairs.items()
             }
 
-    def rounded(self, message: LearningMessage, sent: LearningSent) -> LearningMessage:
-        """Cut off digits, so that sums over clients are exact; see `ebfed.engines.sums`."""
-        sizes = {
-            f"changes of {name}": np.abs(value).max(initial=0.0)
+    def moved(self, sent: LearningSent) -> dict[str, float]:
+        """Return the size of the largest number that each part of a message moves."""
+        return {
+            f"changes of {name}": max(value.max(initial=0.0), -value.min(initial=0.0))
             for name, value in sent["shared"].items()
         }
-        return _mapped(
-            message,
-            lambda name, x: (
-                x
-                if name.startswith(LOSSES)
-                else fixed_point(x, self.n_clients, sizes.get(name, 0.0))
-            ),
-        )
+
+    def rounded(
+        self,
+        message: LearningMessage,
+        sizes: dict[str, float],
+        before: LearningMessage | None = None,
+    ) -> LearningMessage:
+        """Cut off digits, so that sums over clients are exact; see `ebfed.engines.sums`.
+
+        Parameters
+        ----------
+        message : dict
+            Its arrays are written to.
+        sizes : dict
+            What `moved` returns.
+        before : dict, optional
+            Message of other clients, rounded: the result is the sums over these and those.
+        """
+        m, start = self.n_clients, {} if before is None else dict(_leaves(self.add_up(before)))
+
+        def each(name: str, x: NDArray) -> NDArray:
+            if name.startswith(LOSSES):
+                return x if before is None else add_up(x, start[name])
+            if before is None:
+                return fixed_point(x, m, sizes.get(name, 0.0), copy=False)
+            return add_fixed(x, start[name], m, sizes.get(name, 0.0))
+
+        whole = _mapped(message, each)
+        if before is None:
+            return whole
+        return whole | {"clients": start["clients"] + float(_length(message))}
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block; each client's row if these are needed."""
-        if not self.needs_sums:
+        if not self.needs_sums or "clients" in message:
             return message
-        count = len(next((x for _, x in _leaves(message)), ()))
         sums = _mapped(message, lambda _, x: add_up(x))
-        return sums | {"clients": np.array([[float(count)]])}
+        return sums | {"clients": np.array([[float(_length(message))]])}
 
     def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
         """Return which of m clients are to send something that no noise protects."""
@@ -353,6 +377,11 @@ def _weight(message: LearningMessage, name: str) -> float:
     if "clients" in message:
         return max(float(message["clients"].sum()), 1.0)
     return max(float(len(message["changes"][name])), 1.0)
+
+
+def _length(message: LearningMessage) -> int:
+    """How many clients the rows of a message are of."""
+    return len(next((x for _, x in _leaves(message)), ()))
 
 
 def _mapped(

@@ -85,18 +85,23 @@ class FedAvg(Learner):
     @property
     def schedule(self) -> Schedule:
         """Rounds, who is invited to them, and the weights of clients."""
-        return replace(super().schedule, by_rows=self.weights == "rows")
+        schedule = super().schedule
+        return replace(schedule, by_rows=True) if self.weights == "rows" else schedule
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
-        theta, descend = shared["w"], task.descent(self.peak_rate)
-        spare = None  # parameters of the step before, whose memory the next gradient takes
+        w, descend = shared["w"], task.descent(self.peak_rate)
+        change = theta = spare = None  # memory that later steps take
         for batch in task:
-            before, theta = theta, descend(theta, task.gradient(theta, batch, spare))
-            fits = before is not shared["w"] and before.dtype == batch.X.dtype
-            spare = before if fits else None
-        theta -= shared["w"]  # of the last step, which nothing else refers to
-        return {"w": theta}, own
+            theta = w if change is None else np.add(w, change, out=None if theta is w else theta)
+            step = descend.step(task.gradient(theta, batch, spare))
+            if change is None:
+                change = step
+            else:
+                change += step
+                spare = step if step.dtype == batch.X.dtype else None
+        assert change is not None
+        return {"w": change}, own
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""

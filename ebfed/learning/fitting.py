@@ -71,7 +71,11 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
             "sums of weights are not. Use weights='clients'."
         )
     check_metric(learner.metric)
-    clients = clients.weighted(weights[order_of_rows(codes)])
+    weights = weights[order_of_rows(codes)]
+    if learner.drops_weightless:
+        clients = clients.weighted(weights)
+    else:
+        clients = replace(clients, weight=weights)
     if not learner._numeric:  # classes of rows that count
         found = np.unique(np.asarray(clients.y))
         declared = learner._declared

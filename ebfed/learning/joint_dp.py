@@ -40,8 +40,8 @@ class JointDPSGD(Learner):
 
     Owner j predicts by shared parameters u and its own x_j. In each round every user of every owner
     is included independently with probability q; with :math:`g = (g^u, g^x)` the mean gradient over
-    the rows of an included user, at u and a guide :math:`\tilde x_j`, scaled down to a norm of at
-    most C,
+    the rows of an included user, each times its weight, at u and a guide :math:`\tilde x_j`, scaled
+    down to a norm of at most C,
 
     .. math:: u \leftarrow \Pi\Big[u - \frac{\eta}{qN} \Big\{\sum_{j, i} g^u_{ij}
         + \mathcal N(0, z^2 C^2 I)\Big\}\Big], \qquad
@@ -140,6 +140,8 @@ class JointDPSGD(Learner):
     """
 
     requires_privacy: ClassVar[bool] = True
+    # How many rows and users there are is public, and must not depend on weights.
+    drops_weightless: ClassVar[bool] = False
 
     personal: Sequence[str] = ()
     protect: Literal["shared", "all"] = "shared"
@@ -229,8 +231,12 @@ class JointDPSGD(Learner):
         ----------
         X, y, groups : as for every learner
             A group is an owner.
-        sample_weight : None
-            Rows have no weights: a row that stands for several would be several users.
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Weight of each row, 0 or more, or the column of the frame `X` that holds it: the
+            gradient of a row is multiplied by it before the mean over the rows of its user is
+            scaled down to C. So no user moves more than C whatever its weights, which are as
+            private as its rows. They are no frequencies: a row of weight 2 is not the row twice,
+            and a user all of whose rows have weight 0 still counts in N and N_j, which are public.
         users : array-like of shape (n_rows,) or str, optional
             Label of each row's user, or the column of the frame `X` that holds it; users of
             different owners are different. None: every row is of a user of its own.
@@ -309,18 +315,15 @@ class JointDPSGD(Learner):
         users: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        if sample_weight is not None:
-            raise ValueError(
-                "sample_weight must be None in JointDPSGD: privacy is that of a user, and a row "
-                "that stands for several would be several users."
-            )
-        X, y, groups, users = aligned({"X": X, "y": y, "groups": groups, "users": users}).values()
+        given = {"X": X, "y": y, "groups": groups, "users": users, "sample_weight": sample_weight}
+        X, y, groups, users, sample_weight = aligned(given).values()
         users, X = self._aside(X, users, "users", reset=True)
         self._users = None if users is None else number_labels(users, "users")[1]
         try:
             aside = self._set_aside
-            clients, memory = super().prepare(X, y, groups=groups, consent=consent)
-            self._set_aside = aside
+            rows = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+            clients, memory = super().prepare(X, y, **rows)
+            self._set_aside = (*aside, *self._set_aside)
         finally:
             del self._users
         return clients, memory

@@ -209,7 +209,8 @@ def deal(
     width = width_of(n)
     many = np.zeros(len(n), bool) if batch_size is None else n > batch_size
     source = Uniforms(rng) if shuffle and batch_size is not None else None
-    for each, choose in np.unique(np.column_stack([width, many]), axis=0).tolist():
+    for kind in np.unique(2 * width + many).tolist():
+        each, choose = kind // 2, bool(kind % 2)
         places = np.flatnonzero((width == each) & (many == choose))
         size = batch_size if choose else None
         count = int(max(1, CELLS // max((size or each) * d, n_parameters)))

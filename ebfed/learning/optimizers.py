@@ -45,23 +45,27 @@ class Descent:
         self._second: NDArray = np.zeros(1, np.float32)
 
     def __call__(self, theta: NDArray, gradient: NDArray) -> NDArray[np.float64]:
-        """Return parameters, shape (c, p), after a step down their gradients.
+        """Return parameters, shape (c, p), after a step down their gradients; see `step`."""
+        step = self.step(gradient)
+        fits = step.dtype == np.result_type(theta, step)
+        return np.add(theta, step, out=step if fits else None)
 
-        The memory of the gradients, which is lost, holds the result where it can.
+    def step(self, gradient: NDArray) -> NDArray[np.float64]:
+        """Return the step down gradients, shape (c, p).
+
+        The memory of the gradients, which are lost, holds the result where it can.
         """
         if self._optimizer == "sgd":
-            if gradient.dtype != np.result_type(theta, gradient):
-                return theta - self._rate * gradient
-            gradient *= self._rate
-            return np.subtract(theta, gradient, out=gradient)
+            fits = gradient.dtype == np.result_type(self._rate, gradient)
+            return np.multiply(gradient, -self._rate, out=gradient if fits else None)
         if self._optimizer == "momentum":
             self._first = MOMENTUM * self._first + gradient
-            return theta - self._rate * self._first
+            return -self._rate * self._first
         self._count += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
         size = np.sqrt(self._second / (1 - 0.999**self._count)) + 1e-8
-        return theta - self._rate / (1 - 0.9**self._count) * self._first / size
+        return -self._rate / (1 - 0.9**self._count) * self._first / size
 
 
 def server_step(optimizer: Optimizer, average: NDArray, moments: Named) -> tuple[NDArray, Named]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.engines.protocol import LearningMemory, LearningSent
 from ebfed.learning.clipping import project, shorten
 from ebfed.learning.minibatches import encoder
-from ebfed.learning.training import LocalTraining
+from ebfed.learning.training import LocalTraining, Work
 from ebfed.learning.users import Sums, Users
 from ebfed.learning.winsorized_rounds import generators, release
 from ebfed.models import Slope
@@ -41,7 +41,7 @@ class OwnerTraining(LocalTraining):
         clients: Clients,
         members: NDArray[np.int64],
         rng: Any,
-    ) -> Named:
+    ) -> Work:
         """Sum gradients over the users of each owner, and move its own parameters."""
         learner, users, kept = self._learner, Users.of(clients), memory["own"]
         places = learner.split(sent)
@@ -78,7 +78,8 @@ class OwnerTraining(LocalTraining):
                 memory["score"][:, sent["record"]] = sums.score / sums.count
         assert learner.privacy is not None
         adaptive = learner.privacy.clip_quantile is not None
-        return {"u": shared} | ({"bit": bits} if adaptive else {})
+        changes = {"u": shared} | ({"bit": bits} if adaptive else {})
+        yield np.arange(len(members)), changes
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients

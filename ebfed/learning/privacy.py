@@ -184,6 +184,7 @@ class PrivateExchange(Exchange):
         parts that are clipped together; they add up to 1.
     """
 
+    adds_portions: ClassVar[bool] = False
     sends_losses: ClassVar[bool] = False
     counts_clients: ClassVar[bool] = False
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.engines.protocol import LearningMemory, LearningSent
 from ebfed.learning.temperatures import evidence, held_likelihoods, own_temperatures
-from ebfed.learning.training import LocalTraining, Task
+from ebfed.learning.training import LocalTraining, Task, Work
 from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
 
@@ -96,10 +96,11 @@ class StrengthTraining(LocalTraining):
         clients: Clients,
         members: NDArray[np.int64],
         rng: Any,
-    ) -> Named:
+    ) -> Work:
         """Let members of a block work for a round; see `LocalTraining.work`."""
         if sent["round"] < self._options.shared_rounds:
-            return super().work(sent, memory, clients, members, rng)
+            yield from super().work(sent, memory, clients, members, rng)
+            return
         if sent["record"] >= 0:
             self._record(sent, memory, clients, members, rng)
         self._score(sent, memory, clients, members, rng)
@@ -114,7 +115,7 @@ class StrengthTraining(LocalTraining):
                 found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1.0)
             found[clients.n[members] == 0] = 0.0
             changes["temperatures"] = unit_of(sent) * found
-        return changes
+        yield np.arange(len(members)), changes
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients

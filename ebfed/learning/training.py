@@ -20,7 +20,12 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["LocalTraining", "SharedTraining", "Task"]
+__all__ = ["LocalTraining", "SharedTraining", "Task", "Work", "portions"]
+
+# Sets of clients, by their places among those that work, and what each client would change.
+Work = Iterator[tuple[NDArray[np.int64], Named]]
+# Numbers of changes that are kept before they are added up.
+KEPT = 2**19
 
 
 class Task:
@@ -127,8 +132,10 @@ class Task:
         return Descent(self._optimizer, rates)
 
     def decayed(self, gradient: NDArray, theta: NDArray) -> NDArray[np.float64]:
-        """Add weight decay to a gradient."""
-        return gradient + self._weight_decay * theta if self._weight_decay else gradient
+        """Add weight decay to a gradient, which is written to."""
+        if self._weight_decay:
+            gradient += self._weight_decay * theta
+        return gradient
 
 
 class LocalTraining:
@@ -156,7 +163,7 @@ class LocalTraining:
         clients: Clients,
         members: NDArray[np.int64],
         rng: Any,
-    ) -> Named:
+    ) -> Work:
         """Let members of a block work for a round, and write down what they keep.
 
         Parameters
@@ -165,13 +172,14 @@ class LocalTraining:
             As in `Learner.local`.
         members : ndarray of positions of the clients that work
 
-        Returns
-        -------
-        changes : dict of ndarrays of shape (len(members), size)
+        Yields
+        ------
+        places : ndarray
+            Which of `members`; each is in one set.
+        changes : dict of ndarrays of shape (len(places), size)
             By which each would move the shared parameters.
         """
         shared = self.shared(sent)
-        changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
         if sent["evaluate"] >= 0:
             theta = self._personal(sent, memory, clients, members)
             if self._learner.fine_tune != "auto":  # which chooses by the rows that are held back
@@ -183,17 +191,15 @@ class LocalTraining:
             own = {name: value[who] for name, value in memory["own"].items()}
             with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
                 change, own = self._learner.train(shared, own, task)
-            for name, value in change.items():
-                changes[name][places] = value
             for name, value in own.items():
                 memory["own"][name][who] = value
             if sent["record"] >= 0:
                 with np.errstate(over="ignore"):
                     memory["loss"][who, sent["record"]] = task._rows.loss
                 memory["score"][who, sent["record"]] = task._rows.score
-        for moves in changes.values():  # a client without rows changes nothing
-            moves[clients.n[members] == 0] = 0.0
-        return changes
+            if (empty := clients.n[who] == 0).any():  # they change nothing
+                change = {k: np.where(empty[:, None], 0.0, value) for k, value in change.items()}
+            yield places, change
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
@@ -285,3 +291,56 @@ class SharedTraining(LocalTraining):
         """Return the shared parameters of all clients, shape (m, p): a view of one row."""
         shared = self._learner.unseen_predictor(sent)[1].astype(precision_of(self._learner))
         return np.broadcast_to(shared, (len(clients), len(shared)))
+
+
+def portions(work: Work, sizes: dict[str, int], count: int, kept: int | None) -> Work:
+    """Join the changes of sets of clients, in the order of their places.
+
+    Parameters
+    ----------
+    work : iterator
+        As `LocalTraining.work` returns it.
+    sizes : dict of int
+        Of each part of the changes.
+    count : int
+        Number of clients of all sets.
+    kept : int, optional
+        A portion ends when it has that many numbers; None: there is one portion, in 64 bits.
+
+    Yields
+    ------
+    places : ndarray
+        Sorted.
+    changes : dict of ndarrays of shape (len(places), size)
+        Nothing else refers to them.
+    """
+    sets: list[tuple[NDArray[np.int64], Named]] = []
+    held = 0
+    for places, changes in work:
+        sets.append((places, changes))
+        held += sum(value.size for value in changes.values())
+        if kept is not None and held >= kept:
+            yield _joined(sets, sizes, None if kept else np.float64)
+            sets, held = [], 0
+    if sets or not count:
+        yield _joined(sets, sizes, None if kept else np.float64)
+
+
+def _joined(
+    sets: list[tuple[NDArray[np.int64], Named]], sizes: dict[str, int], dtype: Any
+) -> tuple[NDArray[np.int64], Named]:
+    """Join sets of clients, and give each the part of the changes that it does not have."""
+    places = np.concatenate([np.zeros(0, np.int64), *(each for each, _ in sets)])
+    order = np.argsort(places)
+    if len(sets) == 1 and (np.diff(places) > 0).all():  # as a rule: nothing is copied
+        own = sets[0][1]
+        shapes = {name: value.shape for name, value in own.items()}
+        if shapes.items() >= {name: (len(places), size) for name, size in sizes.items()}.items():
+            return places, {name: np.asarray(value, dtype) for name, value in own.items()}
+    whole = {name: np.zeros((len(places), size)) for name, size in sizes.items()}
+    rows = np.argsort(order)
+    for each, changes in sets:
+        own_rows, rows = rows[: len(each)], rows[len(each) :]
+        for name, value in changes.items():
+            whole[name][own_rows] = value
+    return places[order], whole

@@ -90,11 +90,13 @@ class Users:
             yield from (chosen[k : k + step] for k in range(0, len(chosen), step))
 
     def gather(self, clients: Clients, users: NDArray[np.int64], encode: Any) -> Batch:
-        """Return the rows of users, each with an even share in the mean of its user."""
+        """Return the rows of users, each with its weight over the number of rows of its user."""
         size = self.size[users][:, None]
         place = np.arange(width_of(self.size[users])[0])
         rows = self.rows[self.first[users][:, None] + np.minimum(place, size - 1)]
         weight = (place < size) / size
+        if clients.weight is not None:
+            weight *= clients.weight[rows]
         return Batch(clients.X[rows][..., :-1], encode(np.asarray(clients.y)[rows]), weight)
 
 

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
+
 __all__ = ["CrossEntropy", "Loss", "SquaredError"]
 
 
@@ -61,12 +63,11 @@ class CrossEntropy(Loss):
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
         """Return the weighted loss of each client and its slope in the outputs."""
-        log_p = _log_softmax(outputs)
-        picked = np.take_along_axis(log_p, y[:, :, None], axis=2)[:, :, 0]
-        slope = np.exp(log_p)
-        np.put_along_axis(slope, y[:, :, None], np.expm1(picked)[:, :, None], axis=2)
-        slope *= weight[:, :, None]
-        return -(picked * weight).sum(axis=1), slope
+        if y.size and not 0 <= y.min() <= y.max() < outputs.shape[2]:
+            raise IndexError(f"y must hold numbers of {outputs.shape[2]} classes.")
+        loss, slope = np.empty(len(outputs), outputs.dtype), np.empty_like(outputs)
+        kernels.cross_entropy(outputs, y, weight, loss, slope)
+        return loss, slope
 
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
 from ebfed.models.base import Model, Named
 from ebfed.privacy.calibration import check_count
 
@@ -64,8 +65,7 @@ class MLP(Model):
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
         """Compute outputs."""
         units = X @ parameters["hidden"]
-        units += parameters["hidden_intercept"]
-        np.maximum(units, 0, out=units)
+        kernels.rectify(units, parameters["hidden_intercept"])
         outputs = units @ parameters["output"]
         outputs += parameters["output_intercept"]
         for name in self._outputs()[1:]:
@@ -79,12 +79,12 @@ class MLP(Model):
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
     ) -> None:
         """Turn slopes in the outputs into slopes in the parameters."""
-        slope = slope / self.heads
-        inner = np.zeros_like(tape)
+        slope = slope / self.heads if self.heads > 1 else slope
+        inner = slope @ parameters["output"].swapaxes(1, 2)
         for name in self._outputs():
             np.matmul(tape.swapaxes(1, 2), slope, out=out[name])
             np.sum(slope, axis=1, keepdims=True, out=out[f"{name}_intercept"])
-            inner += slope @ parameters[name].swapaxes(1, 2)
-        inner *= tape > 0
+            if name != "output":
+                inner += slope @ parameters[name].swapaxes(1, 2)
+        kernels.gate(inner, tape, out["hidden_intercept"])
         np.matmul(X.swapaxes(1, 2), inner, out=out["hidden"])
-        np.sum(inner, axis=1, keepdims=True, out=out["hidden_intercept"])

@@ -7,6 +7,7 @@ import datetime
 import inspect
 import re
 import warnings
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -99,7 +100,8 @@ def check_single(estimator: Any) -> None:
     ...
     ValueError: fit_intercept must be True or False; got 7.
     """
-    for name, argument in inspect.signature(type(estimator)).parameters.items():
+    kind: Any = type(estimator)
+    for name, argument in _arguments(kind):
         value, default = getattr(estimator, name, None), argument.default
         for part in value.values() if isinstance(value, dict) else [value]:
             if hasattr(part, "get_params") and not isinstance(part, type):
@@ -265,3 +267,9 @@ def _times(name: str, kind: str) -> TypeError:
         f"{name} must be numbers; got dates or times ({kind}). Give the time since a date, in a "
         "unit of your choice."
     )
+
+
+@cache
+def _arguments(kind: type) -> list[tuple[str, inspect.Parameter]]:
+    """Return the arguments of a class, and what is known of them."""
+    return list(inspect.signature(kind).parameters.items())

@@ -965,15 +965,6 @@ def test_scikit_learn(estimator):
 
 ALONE = "without groups every row is a client, from which others learn nothing"
 # all arguments called alpha are set to 0.01
-WEIGHED = (
-    "check_sample_weights_pandas_series",
-    "check_sample_weights_not_an_array",
-    "check_sample_weights_list",
-    "check_classifiers_one_label_sample_weights",
-    "check_all_zero_sample_weights_error",
-    "check_sample_weights_shape",
-    "check_sample_weights_not_overwritten",
-)
 NEARLY_ALONE = {"check_regressors_train": f"alpha is set to 0.01, and {ALONE}"}
 FEW = {"n_rounds": 5, "random_state": 0}
 SILENT = {"privacy": privacy(0.0)}
@@ -1013,8 +1004,6 @@ def test_scikit_learn_learners(learner, failing):
     why = "without groups every row is a client, and the weight of its only row changes nothing"
     names = ("on_dense_data", "on_sparse_data")
     weights = {f"check_sample_weight_equivalence_{name}": why for name in names}
-    if isinstance(learner, learning.JointDPSGD):
-        weights |= dict.fromkeys(WEIGHED, "rows have no weights")
     check_estimator(learner, expected_failed_checks=failing | weights)
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ebfed.engines.sums import MOST_ROWS, add_up, fixed_point, total
+from ebfed.engines.sums import MOST_ROWS, add_fixed, add_up, fixed_point, total
 
 RNG = np.random.default_rng(3)
 
@@ -83,3 +83,31 @@ def test_arrays_from_a_wire_are_read_only():
     kept = values.copy()
     total(values), add_up(values), fixed_point(values, 4)
     np.testing.assert_array_equal(values, kept)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("beside", [0.0, 3.0])
+@pytest.mark.parametrize("scale", [1.0, 1e-37, 1e-42, 1e30])
+def test_rows_are_cut_and_added_at_once_as_one_after_the_other(dtype, beside, scale):
+    rows = RNG.normal(size=(5, 3000)) * np.exp(3 * RNG.normal(size=(5, 1)))
+    values, before = (scale * rows).astype(dtype), scale * np.ones((1, 3000))
+    values[0], values[1, 0] = 0.0, -0.0
+    expected = add_up(np.vstack([before, fixed_point(values, 9, beside * scale)]))
+    np.testing.assert_array_equal(add_fixed(values, before, 9, beside * scale), expected)
+
+
+def test_rows_that_lose_digits_or_are_not_finite_are_added_too():
+    before = np.array([[1.0, 1.0]])
+    np.testing.assert_array_equal(
+        add_fixed(np.array([[2.0**-90, 0.0]]), before, 2), [[1.0, 1.0], [2.0**-90, 0.0]]
+    )
+    assert not np.isfinite(add_fixed(np.array([[np.inf, 0.0]]), before, 2)[0, 0])
+    assert add_fixed(np.array([[2.0, 3.0]]), np.zeros((0, 2)), 2).tolist() == [[2.0, 3.0]]
+
+
+def test_digits_are_cut_in_place_if_the_values_may_change():
+    values = np.array([[1.0, 1e-20]])
+    assert fixed_point(values, 2) is not values
+    assert values[0, 1] == 1e-20
+    assert fixed_point(values, 2, copy=False) is values
+    assert values[0, 1] == 0

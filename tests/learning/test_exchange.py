@@ -1,6 +1,7 @@
 """A node sends its sum over clients, and nothing else changes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -93,6 +94,30 @@ def test_a_node_sends_one_row(name):
     after, before = (est.update(state, each)["shared"] for each in (sums, message))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_clients_may_be_added_up_one_after_the_other(name, monkeypatch):
+    """What is kept of them at once changes nothing, to the last bit."""
+    at_once = clone(LEARNERS[name]).fit(X, Y, groups=GROUPS)
+    monkeypatch.setattr("ebfed.learning.base.KEPT", 1)
+    monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
+    one_by_one = clone(LEARNERS[name]).fit(X, Y, groups=GROUPS)
+    for part, value in at_once.shared_.items():
+        np.testing.assert_array_equal(one_by_one.shared_[part], value)
+    np.testing.assert_array_equal(one_by_one.parameters_, at_once.parameters_)
+    pd.testing.assert_frame_equal(one_by_one.history_, at_once.history_)
+
+
+def test_sums_of_small_portions_are_one_row(monkeypatch):
+    monkeypatch.setattr("ebfed.learning.base.KEPT", 1)
+    monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
+    est = clone(LEARNERS["FedAvg"])
+    state, sent, facts, message = begin(est)
+    assert len(message["changes"]["w"]) == 1
+    assert message["clients"] == (state["turn"] == 0).sum()
+    assert est.add_up(message) is message
+    est.check_message(message, facts, sent, state["turn"])
 
 
 def test_changes_that_differ_a_lot_are_added_up_exactly():

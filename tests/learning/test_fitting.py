@@ -118,7 +118,7 @@ def test_blocks_of_clients_keep_weights():
         (eb.FedAvg(), "w", "not a column of X"),
         (eb.FedAvg(weights="rows"), WEIGHTS + 0.5, "whole numbers"),
         (eb.FedAvg(weights="rows", privacy=PRIVACY), WEIGHTS, "sums of weights are not"),
-        (JointDPSGD(privacy=PRIVACY), WEIGHTS, "several users"),
+        (JointDPSGD(privacy=PRIVACY), -WEIGHTS, "finite, and 0 or more"),
         (PPSGD(privacy=PRIVACY, objective="rows"), WEIGHTS, "objective='rows'"),
     ],
 )

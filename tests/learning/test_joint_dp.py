@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ebfed as eb
@@ -39,11 +40,14 @@ def winsorized(**others):
     return learner(**settings | others)
 
 
-def fitted(est, users=USERS):
-    return est.fit(X, Y, groups=GROUPS, users=users)
+WEIGHTS = RNG.integers(0, 4, len(GROUPS)) / 2
 
 
-def naive(rounds, clip, eta, own_eta, radius=None, weight_decay=0.0):
+def fitted(est, users=USERS, weights=None):
+    return est.fit(X, Y, groups=GROUPS, users=users, sample_weight=weights)
+
+
+def naive(rounds, clip, eta, own_eta, radius=None, weight_decay=0.0, weights=None):
     """Return u and the x_j after each round, computed user by user, without noise."""
     shared, own = [0, 2], [1, 3]
     u, x, path = np.zeros(2), np.zeros((12, 2)), []
@@ -55,8 +59,10 @@ def naive(rounds, clip, eta, own_eta, radius=None, weight_decay=0.0):
             theta = np.empty(4)
             theta[shared], theta[own] = u, x[owner]
             design = np.column_stack([X[rows], np.ones(rows.sum())])
-            g = design.T @ (design @ theta - Y[rows]) / rows.sum() + weight_decay * theta
-            g *= min(1.0, clip / np.linalg.norm(g))
+            slope_of_row = design @ theta - Y[rows]
+            slope_of_row = slope_of_row if weights is None else weights[rows] * slope_of_row
+            g = design.T @ slope_of_row / rows.sum() + weight_decay * theta
+            g *= min(1.0, clip / max(np.linalg.norm(g), 1e-300))
             total, count[owner] = total + g[shared], count[owner] + 1
             slope[owner] += g[own]
         u, x = u - eta * total / len(pairs), x - own_eta * slope / count[:, None]
@@ -71,10 +77,11 @@ def naive(rounds, clip, eta, own_eta, radius=None, weight_decay=0.0):
 
 @pytest.mark.parametrize("clip", [0.7, 100.0])
 @pytest.mark.parametrize("mean", [learner, winsorized])
-def test_it_computes_what_a_loop_over_users_does(mean, clip):
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_it_computes_what_a_loop_over_users_does(mean, clip, weights):
     est = mean(clip=clip, learning_rate=0.3, own_learning_rate=0.2, weight_decay=0.1)
-    u, x = naive(7, clip, 0.3, 0.2, weight_decay=0.1)[-1]
-    fitted(est)
+    u, x = naive(7, clip, 0.3, 0.2, weight_decay=0.1, weights=weights)[-1]
+    fitted(est, weights=weights)
     np.testing.assert_allclose(est.shared_["u"], u, rtol=1e-10)
     np.testing.assert_allclose(est.parameters_[:, [0, 2]], np.tile(u, (12, 1)), rtol=1e-10)
     np.testing.assert_allclose(est.parameters_[:, [1, 3]], x, rtol=1e-10)
@@ -220,6 +227,38 @@ def test_nobody_contributes_more_than_clip():
     without = messages(est, (rows[:, :4], response[:, :4], users[:, :4]), 1)[0]
     moved = np.linalg.norm(with_user - without, axis=1)
     assert 0.1 < moved.max() <= 0.5 * (1 + 1e-12)
+
+
+def test_weights_stay_in_the_norm_of_a_user_and_change_nothing_public():
+    """Whatever the weights of one user are, the sum of its owner moves by at most a norm."""
+    est, sent = learner(clip=0.5, n_rounds=1), []
+    one_user = (GROUPS == 3) & (USERS[GROUPS == 3][0] == USERS)
+    for weight in (0.0, 1.0, 1e6):
+        rows = np.where(one_user, weight, 1.0)
+        clients, memory = est.prepare(X, Y, groups=GROUPS, users=USERS, sample_weight=rows)
+        facts = est.describe(clients, memory)
+        state = est.start(facts, np.zeros(2, np.uint64))
+        turn = {"turn": state["turn"]}
+        message, _ = est.local(est.broadcast(state), memory | turn, clients, Stream(make_key(1), 0))
+        sent.append((message["changes"]["u"], facts))
+    (none, facts), *others = sent
+    for sums, stated in others:
+        assert stated.keys() == facts.keys()
+        for name, value in facts.items():
+            np.testing.assert_array_equal(stated[name], value)
+        moved = np.linalg.norm(sums - none, axis=1)
+        assert 0 < moved[3] <= 0.5 * (1 + 1e-12)
+        assert not np.delete(moved, 3).any()
+
+
+def test_weights_may_be_a_column():
+    frame = pd.DataFrame(X, columns=["x0", "x1", "x2"]).assign(u=USERS, w=WEIGHTS)
+    est = learner(sample_rate=0.5)
+    named = est.fit(frame, Y, groups=GROUPS, users="u", sample_weight="w")
+    predicted = named.predict(frame, groups=GROUPS)
+    plain = fitted(learner(sample_rate=0.5), weights=WEIGHTS)
+    np.testing.assert_array_equal(named.parameters_, plain.parameters_)
+    np.testing.assert_array_equal(predicted, plain.predict(X, groups=GROUPS))
 
 
 class RawTraining(OwnerTraining):

@@ -30,6 +30,7 @@ from ebfed.kernels.groups import (
 )
 from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.joint_modes import joint_modes
+from ebfed.kernels.lattice import lattice_errors, lattice_sums, lattice_values
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
@@ -54,6 +55,7 @@ from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
 from ebfed.kernels.student import (
+    student_blurred,
     student_log_density,
     student_moments,
     student_normal,
@@ -92,6 +94,9 @@ __all__ = [
     "laplace",
     "laplace_slab",
     "laplace_softmax",
+    "lattice_errors",
+    "lattice_sums",
+    "lattice_values",
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
@@ -113,6 +118,7 @@ __all__ = [
     "shorten_digits",
     "softmax_normal",
     "square_products",
+    "student_blurred",
     "student_log_density",
     "student_moments",
     "student_normal",

@@ -318,7 +318,52 @@ def student_moments(away, variances, degrees, sizes, variance, errors, doubt):
 
 
 @jit
-def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace):
+def student_blurred(away, variances, degrees, scales, laplace):
+    """Log-density of estimates with t errors under slabs, over the peak of normal errors.
+
+    Parameters
+    ----------
+    away, variances, degrees : ndarray of shape (n,)
+        Estimates less the mode, squares of the scale of their noise, degrees of freedom.
+    scales : ndarray of shape (k,)
+        Positive scales of the slabs.
+    laplace : bool
+        Whether slabs are Laplace; else they are normal.
+
+    Returns
+    -------
+    ndarray of shape (k, n)
+    """
+    n = len(away)
+    out = np.empty((len(scales), n))
+    for row in range(len(scales)):
+        square = scales[row] * scales[row]
+        sizes = student_sizes(away, variances, degrees, square, square)
+        k = sizes.max()
+        weights, factors, levels = np.zeros(k), np.ones(k), np.empty(k)
+        state = _EMPTY
+        for i in range(n):
+            df, size = degrees[i], sizes[i]
+            if df != state[0] or size > state[1]:
+                state = _fill(df, size, state, weights, factors)
+            highest = -np.inf
+            for j in range(size):
+                spread = variances[i] * factors[j]
+                if laplace:
+                    level, root, _, _, _, _, _ = _laplace_slab(away[i], spread, square)
+                else:
+                    level, root, _, _, _, _, _ = _normal_slab(away[i], spread, square)
+                levels[j] = level + weights[j] + math.log(root) - 0.5 * math.log(factors[j])
+                highest = max(highest, levels[j])
+            total = 0.0
+            for j in range(size):
+                total += math.exp(levels[j] - highest)
+            out[row, i] = highest + math.log(total)
+    return out
+
+
+@jit
+def student_slab(values, variances, degrees, sizes, counts, weight, scale, mode, laplace):
     """Log-likelihood of a point and a slab under t errors; see `normal_slab`.
 
     Parameters
@@ -326,6 +371,8 @@ def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace
     values, variances, degrees : ndarray of shape (n,)
     sizes : int64 ndarray of shape (n,)
         From `student_sizes`, for the square of the scale.
+    counts : ndarray of shape (n,)
+        What each estimate counts in the sums.
     weight, scale, mode : float
         Parameters of the population; the weight of the slab must be positive.
     laplace : bool
@@ -337,7 +384,7 @@ def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace
         Value; slopes in weight, log scale, mode; second derivatives in the order of an upper
         triangle.
     """
-    out = np.zeros(10)
+    out, each = np.zeros(10), np.empty(10)
     k = sizes.max()
     weights, factors, levels = np.zeros(k), np.ones(k), np.empty(k)
     parts = np.empty((k, 5))
@@ -378,5 +425,8 @@ def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace
             pull *= (df + 1.0) / tail
             bend *= (df + 1.0) * (df - z2) / (tail * tail)
         slab = (highest + math.log(total), 1.0, a, aa, by_u, au, uu)
-        _add(out, weight, slab, (_log_density(z2, df), pull, bend))
+        each[:] = 0.0
+        _add(each, weight, slab, (_log_density(z2, df), pull, bend))
+        for j in range(10):
+            out[j] += counts[i] * each[j]
     return out

@@ -28,7 +28,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MANY", "Likelihood"]
+from ebfed.likelihoods.lattice import Lattice
+
+__all__ = ["MANY", "Likelihood", "without_gaps"]
 
 MANY = 20_000  # rows beyond which fewer are used first
 
@@ -204,6 +206,26 @@ class Likelihood(ABC):
         """As `compress`, merging only messages that are equal."""
         return self.compress()
 
+    def summed(self) -> tuple[Self, NDArray]:
+        """As `compress`, for sums over clients of smooth functions of their messages.
+
+        Rows may be messages between those of clients, with counts that are negative; see `Lattice`.
+        """
+        return self.compress()
+
+    @property
+    def lattice(self) -> Lattice | None:
+        """Messages that figures of the clients can be interpolated between, where that is worth it.
+
+        They stand for the clients that are neither without information nor seen exactly.
+        """
+        return None
+
+    @property
+    def at_lattice(self) -> Any:
+        """Messages at the nodes of the lattice; None without one."""
+        return None
+
     def numbered(self) -> tuple[Self, NDArray] | None:
         """Return one row for each distinct message, and which of them each client has, shape (n,).
 
@@ -268,3 +290,23 @@ class Likelihood(ABC):
         """Cut into at most `n_blocks` blocks of about as many clients each."""
         edges = np.linspace(0, len(self), max(1, min(n_blocks, len(self))) + 1).astype(int)
         return [self.take(slice(*edge)) for edge in pairwise(edges)]
+
+
+def without_gaps(nodes: NDArray, k: int) -> NDArray:
+    """Put even points into gaps between nodes that are longer than a k-th of all.
+
+    Where there are none the distances stay equal, so that sums are those of a trapezoidal rule,
+    whose error falls exponentially with their number.
+
+    Examples
+    --------
+    >>> without_gaps(np.array([0.0, 0.1, 1.0]), 4)
+    array([0.   , 0.1  , 0.325, 0.55 , 0.775, 1.   ])
+    """
+    gaps = np.diff(nodes)
+    longest = (nodes[-1] - nodes[0]) / k
+    parts = [
+        np.linspace(nodes[j], nodes[j + 1], int(np.ceil(gaps[j] / longest)) + 1)[1:-1]
+        for j in np.flatnonzero(gaps > 1.5 * longest)
+    ]
+    return np.sort(np.concatenate([nodes, *parts]))

@@ -16,9 +16,10 @@ from ebfed.kernels import (
     student_normals,
     student_sizes,
 )
-from ebfed.likelihoods.base import MANY, Likelihood
+from ebfed.likelihoods.base import MANY, Likelihood, without_gaps
 from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.gaussian import Gaussian
+from ebfed.likelihoods.lattice import Lattice
 from ebfed.tables.labels import number_integers
 
 __all__ = ["StudentT"]
@@ -140,9 +141,8 @@ class StudentT(Likelihood):
         return self.variances[:, 0] * (1 + 2 / (self.degrees + 1))
 
     def nodes(self, k: int) -> NDArray:
-        """As for normal errors, and evenly between: the tails of a t law reach over gaps."""
-        nodes = Gaussian(self.values, self.variances).nodes(k)
-        return np.union1d(nodes, np.linspace(nodes[0], nodes[-1], k))
+        """As for normal errors, and evenly in gaps: the tails of a t law reach over these."""
+        return without_gaps(Gaussian(self.values, self.variances).nodes(k), k)
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> StudentT:
         """Draw values around the parameters.
@@ -180,11 +180,36 @@ class StudentT(Likelihood):
         rows = self.take(self._informed)
         return rows._merged([rows.values[:, 0], rows.variances[:, 0], rows.degrees])
 
+    @cached_property
+    def lattice(self) -> Lattice | None:
+        """Estimates that figures of many clients can be interpolated between."""
+        if self._informed.sum() <= MANY:
+            return None
+        rows = self.take(self._informed)
+        return Lattice.of(rows.values[:, 0], rows.variances[:, 0], rows.degrees)
+
+    @cached_property
+    def at_lattice(self) -> StudentT | None:
+        """Messages at the nodes of the lattice."""
+        if self.lattice is None:
+            return None
+        values, variances = self.lattice.values[:, None], self.lattice.variances[:, None]
+        return StudentT(values, variances, self.lattice.degrees)
+
+    def summed(self) -> tuple[StudentT, NDArray]:
+        """Nodes of the lattice of many clients, with their weights."""
+        if self.lattice is None or self.at_lattice is None:
+            return self.compress()
+        return self.at_lattice, self.lattice.weights(np.ones(self._informed.sum()))
+
     def condensed(self, counts: NDArray) -> tuple[StudentT, NDArray]:
         """Fewer rows: two for all of about one value, variance and number of degrees.
 
+        Rows without information, or seen exactly, are left out.
         See `Gaussian.condensed`; one over the degrees has the mean of those of a cell.
         """
+        if not self._informed.all():
+            return self.take(self._informed).condensed(counts[self._informed])
         if len(self) <= MANY:
             return self, counts
         degrees = np.minimum(self.degrees, 1e9)

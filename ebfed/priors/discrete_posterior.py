@@ -38,8 +38,10 @@ class DiscretePosterior(Posterior):
         centre = self.atoms.mean(axis=0)
         away = self.atoms - centre
         # by einsum, a client's figures do not depend on who else is asked for, to the last digit
-        shift = self._rows(lambda weights: np.einsum("ij,jd->id", weights, away))
-        square = self._rows(lambda weights: np.einsum("ij,jd->id", weights, away**2))
+        powers = np.hstack([away, away**2])
+        shift, square = np.split(
+            self._rows(lambda weights: np.einsum("ij,jd->id", weights, powers)), 2, axis=1
+        )
         self.mean = self._unless_exact(centre + shift, lambda known: known)
         self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
 

@@ -26,6 +26,7 @@ MOST_ENTRIES = 20_000_000  # of likelihoods that are kept; more are computed in 
 # With 2 or 3 in place of 4, intervals of 2000 rates of small spread are too narrow.
 NARROW = 4 * TILT
 EVEN = 1 / 12  # variance of the uniform population, in squares of the range
+ROUGH = 1e-2  # gain of a Newton step, twice, that a start lacks
 MANY = 5_000  # messages beyond which a part of them gives the start
 
 
@@ -100,6 +101,11 @@ class GModel:
     basis : ndarray of shape (k, p)
     c0 : float
         Size of the penalty.
+    few : tuple, optional
+        Fewer messages, which stand for all, and their counts. They give the start, and what is said
+        of coefficients relative to others.
+    tol : float
+        What a next Newton step may gain, twice.
     """
 
     rows: Likelihood
@@ -108,6 +114,8 @@ class GModel:
     widths: NDArray
     basis: NDArray
     c0: float
+    few: tuple[Likelihood, NDArray] | None = None
+    tol: float = 1e-9
 
     def rebased(self, basis: NDArray) -> GModel:
         """Return the log-likelihood in coefficients of another basis, from the same likelihoods.
@@ -128,7 +136,12 @@ class GModel:
 
     @cached_property
     def _part(self) -> GModel | None:
-        """Log-likelihood of a part of many messages, evenly spread; None if they are few."""
+        """Log-likelihood of few messages in the place of many; None if they are few.
+
+        They are a part of them, evenly spread, unless others are given.
+        """
+        if self.few is not None:
+            return replace(self, rows=self.few[0], counts=self.few[1], few=None, tol=ROUGH)
         if len(self.rows) <= MANY:
             return None
         step = 2 * len(self.rows) // MANY
@@ -157,8 +170,11 @@ class GModel:
     def criterion(self) -> float:
         """Log-likelihood at the maximum, less ``log(m) / 2`` for each of p coefficients.
 
-        That is Schwarz's criterion (BIC) of m clients, over -2.
+        That is Schwarz's criterion (BIC) of m clients, over -2; of fewer messages, if they stand
+        for all.
         """
+        if self.few is not None and self._part is not None:
+            return self._part.criterion()
         a = self._peak.coefficients
         return self.figures(a).value - len(a) / 2 * float(np.log(self.counts.sum()))
 
@@ -233,16 +249,19 @@ class GModel:
     def log_posterior(self, several: NDArray) -> NDArray:
         """Log posterior density of coefficients, shape (K, p), up to a constant, shape (K,).
 
+        Fewer messages serve, if they stand for all.
         Their prior is Cauchy's in p dimensions, of scale ``1 / (2 c0 sqrt(p))``, times the power
         4/5 of ``v / (v + u)``, v the population's variance and u that of the uniform one. The
         median of ``c0 |a|`` is .7 under the first. Under a density ``exp(-c0 |a|)`` it would be
         about p, so that populations would be narrow where messages leave them open.
         """
+        if self.few is not None and self._part is not None:
+            return self._part.log_posterior(several)
         logs = np.log(self.widths)[:, None] + self.basis @ several.T
         masses = np.exp(logs - logs.max(axis=0))
         masses /= masses.sum(axis=0)
         p = self.basis.shape[1]
-        values = -(p + 1) / 2 * np.log1p(4 * p * self.c0**2 * (several**2).sum(axis=1))
+        values: NDArray = -(p + 1) / 2 * np.log1p(4 * p * self.c0**2 * (several**2).sum(axis=1))
         unit = (self.nodes - self.nodes[0]) / (self.nodes[-1] - self.nodes[0])
         variances = unit**2 @ masses - (unit @ masses) ** 2
         values += NARROW * np.log(np.maximum(variances / (variances + EVEN), 1e-300))
@@ -265,7 +284,7 @@ class GModel:
             step = vectors @ ((vectors.T @ slope) / values)
             decrement = float(slope @ step)
             # the error is that squared; near 0, where the penalty has a kink, 0 itself is compared
-            if decrement < 1e-9 or size < 1e-3:
+            if decrement < self.tol or size < 1e-3:
                 break
             step *= min(1.0, max(size, 1.0) / float(np.linalg.norm(step)))
             for _ in range(40):

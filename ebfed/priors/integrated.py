@@ -53,9 +53,9 @@ def integrated(
         return IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
     if prior.plausible_ is None:
         return fitted
-    populations, weights = prior.populations()
 
     def parts() -> tuple[Sequence[Posterior], NDArray]:
+        populations, weights = prior.populations()
         shares = _shares(prior, populations, weights, likelihood)
         whole = prior._mixed(populations, shares, likelihood)
         if whole is not None:
@@ -73,6 +73,7 @@ def integrated(
     towards = None
     # rates of events may have populations so wide that no line is near the averages
     if prior.averages_ and not likelihood.is_noisy and isinstance(likelihood, Binomial | Gaussian):
+        populations, weights = prior.populations()
         towards = likelihood.local, _caution(populations, weights, likelihood)
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Joined, Likelihood, Reported
+from ebfed.likelihoods.base import without_gaps
 from ebfed.priors.base import Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
@@ -34,6 +35,9 @@ N_STEPS, N_STEPS_OF_MANY, STRIDE = 50, 10, 2.0
 
 # Degrees of freedom that df="auto" tries, until so many in a row are no better.
 TRIED, PATIENCE = (5, 8, 12, 16, 24), 2
+
+Moments = Callable[[], tuple[float, float]]
+"""Mean and variance of the conjugate population, which are computed once."""
 
 FINE = 1000  # cells of the range, for moments, draws and the constant of the density
 
@@ -152,10 +156,11 @@ class LogSpline(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         self._check(likelihood)
         settled = self._settled(likelihood)
-        rows, counts = settled.compress()
-        self.range_ = np.array(self._ends(likelihood, settled), float)
+        rows, counts = settled.summed()
+        moments = cache(partial(_moments, settled))
+        self.range_ = np.array(self._ends(likelihood, settled, moments), float)
         df = TRIED[0] if self.df == "auto" else int(self.df)
-        place = partial(_knots, *self._range(), *_centre(settled), likelihood.support)
+        place = partial(_knots, *self._range(), *_centre(settled, moments), likelihood.support)
         self.knots_ = place(df)
         self.covariance_ = np.zeros((df, df))
         self._set(np.zeros(df))
@@ -167,7 +172,8 @@ class LogSpline(Prior):
         elif not self.variance_[0] > 0:
             self._add_note("The population is a point: all parameters were seen, and are equal.")
         else:
-            self._maximise(rows, counts, place)
+            few = None if settled.lattice is None else settled.condensed(np.ones(len(settled)))
+            self._maximise(rows, counts, place, few)
             if counts.sum() == 1:
                 self._add_note(
                     "Only one group has data: the shape of the population is not identified.", True
@@ -196,8 +202,10 @@ class LogSpline(Prior):
                 f"range must be two increasing numbers from {low} to {high}; got {self.range!r}."
             )
 
-    def _ends(self, likelihood: Likelihood, settled: Likelihood) -> tuple[float, float]:
-        """Ends of the interval."""
+    def _ends(
+        self, likelihood: Likelihood, settled: Likelihood, moments: Moments
+    ) -> tuple[float, float]:
+        """Ends of the interval, given moments of the conjugate population."""
         if self.range is not None:
             return self.range
         informed = np.isfinite(settled.local[:, 0])
@@ -209,12 +217,19 @@ class LogSpline(Prior):
         if not informed.any():
             nodes = likelihood.nodes(self.n_nodes)
             return float(nodes[0]), float(nodes[-1])
-        mean, variance = _moments(settled)
+        mean, variance = moments()
         return _ends(settled, mean, _widest(settled, mean, variance))
 
-    def _maximise(self, rows: Likelihood, counts: NDArray, place: Callable[[int], NDArray]) -> None:
+    def _maximise(
+        self,
+        rows: Likelihood,
+        counts: NDArray,
+        place: Callable[[int], NDArray],
+        few: tuple[Likelihood, NDArray] | None,
+    ) -> None:
         nodes = self._nodes(rows, *self._range())[:, 0]
-        model = GModel(rows, counts, nodes, _widths(nodes), self._basis(nodes), float(self.c0))
+        grid = nodes, _widths(nodes), self._basis(nodes)
+        model = GModel(rows, counts, *grid, float(self.c0), few)
         if self.df == "auto":
             model = self._choose(model, place)
         found = model.maximise()
@@ -410,9 +425,8 @@ class LogSpline(Prior):
     def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
         nodes = likelihood.nodes(self.n_nodes)
         nodes = np.union1d(nodes[(nodes > low) & (nodes < high)], [low, high])
-        if len(nodes) < self.n_nodes // 2:  # messages that are vague, on the scale of the interval
-            nodes = np.union1d(nodes, np.linspace(low, high, self.n_nodes))
-        return nodes[:, None]
+        # messages may be vague, on the scale of the interval, or all in a part of it
+        return without_gaps(nodes, self.n_nodes)[:, None]
 
     def _range(self) -> tuple[float, float]:
         return float(self.range_[0]), float(self.range_[1])
@@ -477,11 +491,11 @@ def _knots(
     return np.interp(steps, (even + (below - below[0]) / (below[-1] - below[0])) / 2, at)
 
 
-def _centre(likelihood: Likelihood) -> tuple[float, float]:
+def _centre(likelihood: Likelihood, moments: Moments) -> tuple[float, float]:
     """Mean and standard deviation of the normal population on the line; 0 of no data."""
     if np.isfinite(likelihood.support).any() or not _informed(likelihood).any():
         return 0.0, 0.0
-    mean, variance = _moments(likelihood)
+    mean, variance = moments()
     return mean, float(np.sqrt(variance))
 
 

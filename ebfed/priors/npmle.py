@@ -32,6 +32,7 @@ MOST_ATOMS = 100  # of a quadrature
 STEPS = 100
 CROWD = 100  # atoms beyond which they move by steps to peaks alone
 ROUGH = 1e-3  # a gap per client that is far from the maximum
+MOST_KEPT = 10_000_000  # likelihoods at nodes that are kept
 BLOCK = 200_000  # likelihoods that are in memory at a time
 
 
@@ -142,15 +143,19 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     Of many clients, fewer rows that stand for them are fitted instead, with a linear term that
     makes their gradient that of all clients (a surrogate likelihood; Jordan, Lee and Yang 2019).
     Each pass over the clients takes the distance to the maximum down by as much as the curvatures
-    of the two differ. The gap is that of all clients.
+    of the two differ. The gap is that of all clients; sums over them may be by a `Lattice`.
     """
     nodes = rows.nodes(n_nodes)
     few, times = rows.condensed(counts)
     if len(few) == len(rows):
         return _directly(rows, counts, nodes, *_start(rows, counts, nodes), tol)
-    whole, small = (
-        _Problem(*each, nodes, np.zeros(len(nodes))) for each in ((rows, counts), (few, times))
-    )
+    of_all = rows, counts
+    if rows.lattice is not None:
+        of_all = rows.at_lattice, rows.lattice.weights(counts)
+    no_tilt = np.zeros(len(nodes))
+    whole, small = _Problem(*of_all, nodes, no_tilt), _Problem(few, times, nodes, no_tilt)
+    if len(few) * len(nodes) <= MOST_KEPT and type(few).tally is Likelihood.tally:
+        small = replace(small, at_nodes=few.relative(nodes[:, None]))
     atoms, weights = small.climb(*_start(few, times, nodes), tol)
     mixture, last = whole.mixture(atoms, weights), np.inf
     while True:
@@ -165,7 +170,7 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
         surrogate = replace(small, tilt=rises - small.rises(small.mixture(atoms, weights)))
         found = surrogate.climb(atoms, weights, tol / 10)
         target = whole.mixture(*found)
-        step = line_search(counts, mixture, target)
+        step = line_search(of_all[1], mixture, target)
         atoms, weights = _together(atoms, (1 - step) * weights, found[0], step * found[1])
         mixture = (1 - step) * mixture + step * target
 
@@ -251,12 +256,14 @@ class _Problem:
     """Maximise ``sum_i counts_i log f_i + sum_j weight_j tilt(atom_j)`` over populations.
 
     `tilt` has values at the nodes. Between them it is the polynomial through the nearest six.
+    `at_nodes` are likelihoods of the rows at the nodes, kept where that is faster.
     """
 
     rows: Likelihood
     counts: NDArray
     nodes: NDArray
     tilt: NDArray
+    at_nodes: NDArray | None = None
 
     @cached_property
     def spacing(self) -> NDArray:
@@ -288,6 +295,8 @@ class _Problem:
 
     def rises(self, mixture: NDArray) -> NDArray:
         """Gradient at the nodes, up to a constant."""
+        if self.at_nodes is not None:
+            return (self.counts / mixture) @ self.at_nodes + self.tilt
         return self.rows.tally(self.counts / mixture, self.nodes) + self.tilt
 
     def peaks(

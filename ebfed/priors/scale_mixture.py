@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Likelihood
+from ebfed.likelihoods import Likelihood, StudentT
 from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
@@ -97,7 +97,9 @@ class ScaleMixture(Symmetric):
         super()._fit(likelihood)
 
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
-        scales = self._grid_of_scales(rows)
+        scales, n_messages = self._grid_of_scales(rows), len(rows)
+        if isinstance(rows, StudentT) and rows.lattice is not None:
+            rows, counts = rows.summed()
         likelihoods = self._likelihoods(rows, scales)
         if self.null_weight > 1 and scales[0] == 0 and len(scales) > 1:
             # as many more clients, of whom it is known that they are at the mode
@@ -107,7 +109,7 @@ class ScaleMixture(Symmetric):
         tol = self.tol * counts.sum()
         weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
         self._set(self.mode, weights, scales, len(scales) - 1)
-        if len(scales) > 1 and len(rows) <= FEW:
+        if len(scales) > 1 and n_messages <= FEW:
             # in between even over scales and over their logarithms, of which the grid is even
             base = np.sqrt(np.maximum(scales, scales[1]))
             shapes = CONCENTRATION * base / base.sum()

@@ -50,7 +50,8 @@ class SpikeAndSlab(Symmetric):
         whole = self._surface(rows, counts)
         thinner = [whole]  # a tenth of the clients, a hundredth, …
         for step in 10 ** np.arange(1, np.log10(max(len(rows) / THIN, 1)) + 1, dtype=int):
-            thinner.append(self._surface(rows.take(slice(None, None, step)), counts[::step]))
+            if len(rows) / step < whole.size:
+                thinner.append(self._surface(rows.take(slice(None, None, step)), counts[::step]))
         rough = thinner.pop()
         free = np.array([self.spike, True, mode is None])
         modes = whole.modes if mode is None else np.array([mode])
@@ -185,6 +186,8 @@ class _Surface(ABC):
 
     Attributes
     ----------
+    n_clients, size : int
+        Number of clients, and of rows that stand for them.
     unit : float
         Typical error of a message; slabs are sought down to a hundredth of the `smallest`.
     modes : ndarray
@@ -198,6 +201,7 @@ class _Surface(ABC):
     smooth: ClassVar[bool] = False
 
     n_clients: int
+    size: int
     unit: float
     smallest: float
     modes: NDArray
@@ -268,7 +272,10 @@ class _OfMessages(_Surface):
     def __init__(self, slab: Slab, rows: Estimates):
         self.slab, self.x, self.s2 = slab, *map(np.ravel, (rows.values, rows.variances))
         self.rows = rows
-        self.n_clients = len(self.x)
+        self.nodes, self.counts = rows, np.ones(len(rows))
+        if isinstance(rows, StudentT) and rows.lattice is not None:
+            self.nodes, self.counts = rows.summed()
+        self.n_clients, self.size = len(self.x), len(self.nodes)
         self.smallest = np.sqrt(self.s2.min()) / 10
         self.ends = self.x.min(), self.x.max()
         self._at = lru_cache(maxsize=4)(self._figures)
@@ -276,12 +283,13 @@ class _OfMessages(_Surface):
     def _figures(self, weight: float, log_scale: float, mode: float) -> NDArray:
         """Value, slope and second derivatives; see `kernels.normal_slab`."""
         scale = np.exp(log_scale)
-        if not isinstance(self.rows, StudentT):
+        if not isinstance(self.nodes, StudentT):
             return self.slab.fit(self.x, self.s2, weight, scale, mode)
-        errors = self.s2, self.rows.degrees
-        sizes = student_sizes(self.x - mode, *errors, scale**2, scale**2)
-        is_laplace = self.slab is LaplaceSlab
-        return student_slab(self.x, *errors, sizes, weight, scale, mode, is_laplace)
+        x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
+        errors = s2, self.nodes.degrees
+        sizes = student_sizes(x - mode, *errors, scale**2, scale**2)
+        point = weight, scale, mode, self.slab is LaplaceSlab
+        return student_slab(x, *errors, sizes, self.counts, *point)
 
     @cached_property
     def unit(self) -> float:  # type: ignore[override]
@@ -291,8 +299,10 @@ class _OfMessages(_Surface):
     def modes(self) -> NDArray:  # type: ignore[override]
         middle = np.quantile(self.x, [0.5, 0.1, 0.3, 0.7, 0.9], method="nearest")
         # a message much preciser than the others can hold the mode alone
-        precise = self.x[np.argsort(self.s2, kind="stable")[:5]]
-        return np.unique(np.concatenate((middle, precise, [self.centre])))
+        precise = np.argsort(self.s2, kind="stable")[:5]
+        if self.n_clients > FEW:
+            precise = precise[9 * self.s2[precise] < self.unit**2]
+        return np.unique(np.concatenate((middle, self.x[precise], [self.centre])))
 
     @cached_property
     def centre(self) -> float:  # type: ignore[override]
@@ -316,18 +326,19 @@ class _OfMessages(_Surface):
         return float(self._at(*point)[0])
 
     def null(self, mode: float) -> float:
-        return float(self.rows.log_ratio(self.x - mode, self.s2).sum())
+        x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
+        return float(self.counts @ self.nodes.log_ratio(x - mode, s2))
 
     def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
         figures = self._at(*point)
         return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
 
     def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
-        u = self.x - mode
-        logs = log_blurred(self.slab, self.rows, u, self.s2, scales)
-        logs -= self.rows.log_ratio(u, self.s2)
+        x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
+        logs = log_blurred(self.slab, self.nodes, x - mode, s2, scales)
+        logs -= self.nodes.log_ratio(x - mode, s2)
         logs = np.ascontiguousarray(logs.T)
-        return np.expm1(np.minimum(logs, 600.0)), np.ones(len(self.x))
+        return np.expm1(np.minimum(logs, 600.0)), self.counts
 
 
 class _OfReports(_Surface):
@@ -335,7 +346,7 @@ class _OfReports(_Surface):
 
     def __init__(self, slab: Slab, rows: Likelihood, counts: NDArray):
         self.slab, self.rows, self.counts = slab, rows, counts
-        self.n_clients = len(rows)
+        self.n_clients = self.size = len(rows)
         self.nodes = rows.nodes(Symmetric.n_nodes)
         self.at_nodes, self.scale = relative_likelihoods(rows.logpdf(self.nodes[:, None]))
         self.ends = self.nodes[0], self.nodes[-1]

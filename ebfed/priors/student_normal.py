@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -66,8 +66,12 @@ class Errors:
     design : ndarray of shape (n, p)
     restricted : bool
         Whether the coefficients are integrated out.
-    share : float
-        Clients that each row stands for.
+    weights : ndarray of shape (n,)
+        Clients that each row stands for; negative at some nodes of a lattice.
+    typical : float
+        Median of the squares of the scales of all clients.
+    few : tuple, optional
+        Fewer rows that stand for all, and their weights, where `rows` are nodes of a lattice.
     tilt : float
         Of ``tilt log(t + typical)``, which is added where rows stand for more clients than
         themselves, so that the slope is that of all.
@@ -76,18 +80,15 @@ class Errors:
     rows: StudentT
     design: NDArray
     restricted: bool
-    share: float = 1.0
+    weights: NDArray
+    typical: float
+    few: tuple[StudentT, NDArray] | None = None
     tilt: float = 0.0
 
     @cached_property
     def size(self) -> float:
         """Unit of differences of log-likelihood, which rounding makes larger for many rows."""
-        return max(1.0, len(self.rows) / FEW)
-
-    @cached_property
-    def typical(self) -> float:
-        """Median of the squares of the scales."""
-        return float(np.median(self.s2))
+        return max(1.0, float(self.weights.sum()) / FEW)
 
     @cached_property
     def s2(self) -> NDArray:
@@ -96,15 +97,19 @@ class Errors:
 
     def nearest(self) -> NDArray:
         """Coefficients by least squares, as if errors were normal."""
-        size = np.sqrt(self.s2)
+        size = np.sqrt(self.s2 / self.weights)
         return np.linalg.lstsq(self.design / size[:, None], self.rows.values[:, 0] / size)[0]
 
     def thinned(self, size: int) -> Errors:
-        """Every so many-th row, in the order of their values, to stand for all."""
+        """Every so many-th row, in the order of their values, to stand for all; or the few rows."""
+        if self.few is not None:
+            rows, weights = self.few
+            design = np.repeat(self.design[:1], len(rows), axis=0)
+            return replace(self, rows=rows, design=design, weights=weights, few=None)
         step = -(-len(self.rows) // size)
         some = np.argsort(self.rows.values[:, 0], kind="stable")[step // 2 :: step]
-        share = len(self.rows) / len(some)
-        return Errors(self.rows.take(some), self.design[some], self.restricted, share)
+        weights = np.full(len(some), len(self.rows) / len(some))
+        return replace(self, rows=self.rows.take(some), design=self.design[some], weights=weights)
 
     def at(self, t: float, beta: NDArray, tol: float = 1e-8) -> Point:
         """Climb to the best coefficients for t, until `lack` is below `tol`.
@@ -116,15 +121,16 @@ class Errors:
         for _ in range(100):
             tried = beta + step
             figures = self.rows.derivatives(self.rows.values[:, 0] - self.design @ tried, t)
-            value = float(figures[0].sum())
+            value = float(self.weights @ figures[0])
             if value < best - 1e-9 * (1 + abs(best)) and np.abs(step).max(initial=0.0) > 0:
                 step = step / 4
                 continue
             beta, best = tried, value
             one, two, _, _, precision = figures[1:]
-            slope = self.design.T @ one
-            bend = (self.design.T * (one**2 - two)) @ self.design
-            safe = (self.design.T * precision) @ self.design  # of reweighted least squares
+            weighted = self.design.T * self.weights
+            slope = weighted @ one
+            bend = (weighted * (one**2 - two)) @ self.design
+            safe = (weighted * precision) @ self.design  # of reweighted least squares
             is_peak = np.linalg.eigvalsh(bend).min(initial=np.inf) > 1e-3 * np.linalg.norm(safe)
             step = np.linalg.solve(bend if is_peak else safe, slope)
             if slope @ step < tol * self.size:
@@ -142,26 +148,25 @@ class Errors:
     ) -> Point:
         """Slope and curvature in t, where beta follows it; `step` is what beta still lacks."""
         one, two, three, four = figures[1:5]
-        design, inverse = self.design, np.linalg.inv(bend)
-        by_both = 0.5 * design.T @ (three - one * two)
+        design, weights, inverse = self.design, self.weights, np.linalg.inv(bend)
+        by_both = 0.5 * design.T @ (weights * (three - one * two))
         follows = inverse @ by_both  # how beta moves with t
-        slope = 0.5 * float(two.sum()) + float(by_both @ step)
-        curvature = 0.25 * (two**2 - four).sum() - by_both @ follows
+        slope = 0.5 * float(weights @ two) + float(by_both @ step)
+        curvature = 0.25 * weights @ (two**2 - four) - by_both @ follows
         if self.restricted:
             # of the information: a direct change with t, and that by way of beta
             direct = 0.5 * (four - two**2) - one * three + one**2 * two
             turn = (three - 3 * one * two + 2 * one**3) * (design @ follows)
-            leverage = ((design @ inverse) * design).sum(axis=1)
-            slope += 0.5 * float(leverage @ (direct + turn)) / self.share
-            value -= 0.5 * float(np.linalg.slogdet(bend)[1]) / self.share
+            leverage = ((design @ inverse) * design).sum(axis=1) * weights
+            slope += 0.5 * float(leverage @ (direct + turn))
+            value -= 0.5 * float(np.linalg.slogdet(bend)[1])
         if not curvature > 0:  # that of normal errors
-            curvature = 0.5 * float((figures[5] ** 2).sum())
+            curvature = 0.5 * float(weights @ figures[5] ** 2)
         far = t + self.typical
-        value = self.share * value + self.tilt * np.log(far)
-        slope = self.share * slope + self.tilt / far
+        value += self.tilt * np.log(far)
+        slope += self.tilt / far
         lack = float(step @ bend @ step)
-        more = self.share * curvature, inverse / self.share, follows, lack
-        return Point(t, beta + step, value, slope, *more)
+        return Point(t, beta + step, value, slope, curvature, inverse, follows, lack)
 
     def scan(self) -> Point:
         """Peaks of the criterion over a wide range of variances."""
@@ -219,16 +224,19 @@ def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) 
         Covariates of the clients.
     """
     unit = float(2.0 ** (np.frexp(np.sqrt(likelihood.variances.min()))[1] - 1))
+    typical = float(np.median(likelihood.variances)) / unit**2
     centre = 0.0 if prior.mean is None else float(np.ravel(prior.mean)[0])
+    few = None
+    if design is None and likelihood.lattice is not None:
+        few = _in_units(*likelihood.condensed(np.ones(len(likelihood))), centre, unit)
+        likelihood, weights = likelihood.summed()
+    else:
+        weights = np.ones(len(likelihood))
     matrix = np.ones((len(likelihood), int(prior.mean is None)))
     matrix = matrix if design is None else design.matrix
-    # nodes of equal degrees of freedom are the same, and computed once for neighbours
-    order = np.argsort(likelihood.degrees, kind="stable")
-    rows, matrix = likelihood.take(order), matrix[order]
-    rows = StudentT((rows.values - centre) / unit, rows.variances / unit**2, rows.degrees)
-    whole = Errors(rows, matrix, prior.method == "reml")
-    start = whole.nearest()
-    learned = prior.variance is None and len(rows) > max(matrix.shape[1], 1)
+    rows, weights, matrix = _in_units(likelihood, weights, centre, unit, matrix)
+    whole = Errors(rows, matrix, prior.method == "reml", weights, typical, few)
+    learned = prior.variance is None and weights.sum() > max(matrix.shape[1], 1)
     if learned:
         found = whole.thinned(FEW).scan()
         for size in (10 * FEW, len(rows)):
@@ -237,7 +245,7 @@ def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) 
                 found = some.climb(some.at(found.t, found.beta, 10.0))
     else:
         t = 0.0 if prior.variance is None else float(np.ravel(prior.variance)[0]) / unit**2
-        found = whole.at(t, start)
+        found = whole.at(t, whole.thinned(FEW).nearest())
 
     def take(one: Any, point: Point) -> None:
         """Give a population the figures of a point, in the units of the messages."""
@@ -256,6 +264,19 @@ def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) 
         _learn_plausible(prior, whole, found, take)
 
 
+def _in_units(
+    rows: StudentT, weights: NDArray, centre: float, unit: float, matrix: NDArray | None = None
+) -> Any:
+    """Rows less a centre, in a unit, with their weights and rows of a matrix, if that is given.
+
+    Nodes of equal degrees of freedom are the same, and computed once for neighbours.
+    """
+    order = np.argsort(rows.degrees, kind="stable")
+    rows, weights = rows.take(order), weights[order]
+    rows = StudentT((rows.values - centre) / unit, rows.variances / unit**2, rows.degrees)
+    return (rows, weights) if matrix is None else (rows, weights, matrix[order])
+
+
 def _learn_plausible(
     prior: Any, whole: Errors, found: Point, take: Callable[[Any, Point], None]
 ) -> None:
@@ -269,10 +290,10 @@ def _learn_plausible(
         some = whole.thinned(FEW)
         lacking = found.slope - some.at(found.t, found.beta).slope
         tilt = lacking * (found.t + some.typical)
-        some = Errors(some.rows, some.design, some.restricted, some.share, tilt)
+        some = replace(some, tilt=tilt)
     x = some.rows.values[:, 0] - some.design @ found.beta
-    typical = float(np.sqrt(np.median(whole.s2)))
-    largest = np.sqrt(10 * float((x**2).sum()))
+    typical = float(np.sqrt(whole.typical))
+    largest = np.sqrt(10 * float(some.weights @ x**2))
     known: dict[float, Point] = {}
 
     def log_density(points: NDArray) -> NDArray:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.kernels import student_blurred
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.slabs import NormalSlab, Parts, Slab
+from ebfed.priors.slabs import LaplaceSlab, NormalSlab, Parts, Slab
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["Estimates", "Symmetric"]
@@ -292,6 +293,11 @@ def _point(u: NDArray) -> Parts:
 
 def log_blurred(slab: Slab, rows: Estimates, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
     """Log-density of each message under each component, over its noise's peak, shape (k, n)."""
+    if isinstance(rows, StudentT):
+        at_mode = np.repeat(rows.log_ratio(u, s2)[None], (scales == 0).sum(), axis=0)
+        laplace = slab is LaplaceSlab
+        slabs = student_blurred(u, s2, rows.degrees, scales[scales > 0], laplace)
+        return np.concatenate([at_mode, slabs])
     normals, logs = _normals(rows, u, s2, scales), np.empty((len(scales), len(u)))
     for row, scale in zip(logs, scales, strict=True):
         parts = _logs(slab, rows, normals, u, s2, scale)

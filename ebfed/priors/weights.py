@@ -63,7 +63,9 @@ def fit_weights(
 def _fitted(
     likelihoods: NDArray, counts: NDArray, weights: NDArray, tol: float
 ) -> tuple[NDArray, float]:
-    if len(likelihoods) > MANY:  # a start from a tenth of the rows, unless it fails another
+    if (
+        len(likelihoods) > MANY and (counts > 0).all()
+    ):  # a start from a tenth of the rows, unless it fails another
         rough, _ = _fitted(likelihoods[::10], counts[::10], weights, tol)
         weights = rough if (likelihoods @ rough > 0).all() else (rough + weights) / 2
     gap = np.inf
@@ -163,7 +165,7 @@ def newton(
     from scipy.optimize import nnls
 
     mixture, total = likelihoods @ weights, counts.sum()
-    second = _cross_products(likelihoods, np.sqrt(counts) / mixture)
+    second = _cross_products(likelihoods, counts / mixture**2)
     if tilt is None:
         # |(S - 2) w|**2, as the weights sum to one
         first = (counts / mixture) @ likelihoods
@@ -313,9 +315,9 @@ def _barrier(
 
 
 def _cross_products(likelihoods: NDArray, factors: NDArray) -> NDArray:
-    """``sum_i factors_i**2 L_ij L_ik``, a block of rows at a time."""
+    """``sum_i factors_i L_ij L_ik``, a block of rows at a time."""
     total = np.zeros((likelihoods.shape[1],) * 2)
     for first in range(0, len(likelihoods), BLOCK):
-        block = likelihoods[first : first + BLOCK] * factors[first : first + BLOCK, None]
-        total += block.T @ block
+        block = likelihoods[first : first + BLOCK]
+        total += (block * factors[first : first + BLOCK, None]).T @ block
     return total

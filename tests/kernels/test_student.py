@@ -116,7 +116,9 @@ def test_slabs(slab):
     point = np.array([0.4, np.log(1.3), 0.2])
     scale2 = np.exp(2 * point[1])
     sizes = student_sizes(x - point[2], s2, df, scale2, scale2)
-    found = student_slab(x, s2, df, sizes, point[0], np.exp(point[1]), point[2], is_laplace)
+    found = student_slab(
+        x, s2, df, sizes, np.ones(len(x)), point[0], np.exp(point[1]), point[2], is_laplace
+    )
     assert found[0] == pytest.approx(value(point), rel=1e-9)
     steps = 1e-3 * np.eye(3)
     slopes = [(value(point + e) - value(point - e)) / 2e-3 for e in steps]
@@ -129,7 +131,7 @@ def test_slabs(slab):
     np.testing.assert_allclose(found[4:], np.array(bends) / 4e-6, rtol=1e-3, atol=1e-4)
     normal = normal_slab if slab is NormalSlab else laplace_slab
     far = np.full(4, np.inf)
-    limit = student_slab(x, s2, far, np.ones(4, np.int64), 0.4, 1.3, 0.2, is_laplace)
+    limit = student_slab(x, s2, far, np.ones(4, np.int64), np.ones(4), 0.4, 1.3, 0.2, is_laplace)
     np.testing.assert_allclose(limit, normal(x, s2, 0.4, 1.3, 0.2), rtol=1e-10)
     same = Gaussian(x[:, None], s2[:, None])
     assert log_blurred(slab, same, x, s2, np.ones(1)).shape == (1, 4)

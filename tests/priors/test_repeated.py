@@ -8,9 +8,9 @@ import pytest
 
 from ebfed.channels import TwoBit
 from ebfed.families import Binomial as Rates
-from ebfed.likelihoods import Binomial, Poisson
-from ebfed.priors import Beta, Discrete, Gamma, repeated
-from ebfed.priors.repeated import RepeatedPosterior
+from ebfed.likelihoods import Binomial, Poisson, StudentT
+from ebfed.priors import Beta, Discrete, Gamma, LogSpline, Normal, ScaleMixture, repeated
+from ebfed.priors.repeated import InterpolatedPosterior, RepeatedPosterior
 from ebfed.tables.clients import Summary
 
 N = 300
@@ -110,3 +110,56 @@ def test_data_that_hardly_repeat_are_not_looked_up(monkeypatch):
     exposure = np.linspace(1, 2, 40)
     counts = Poisson(np.arange(40)[:, None], exposure)
     assert not isinstance(Gamma().fit(counts).posterior(counts), RepeatedPosterior)
+
+
+# --- estimates with t errors ----------------------------------------------------------------------
+
+
+def estimates(n=30_000):
+    """Estimates with t errors; one has no message, and one no error."""
+    rng = np.random.default_rng(2)
+    s = rng.uniform(0.8, 1.1, n)
+    x = rng.normal(0, 1.5, n) + s * rng.standard_t(5, n)
+    s[0], s[1] = np.inf, 0.0
+    return StudentT(x[:, None], s[:, None] ** 2, np.full(n, 5.0))
+
+
+POPULATIONS = {
+    "normal": lambda: Normal(0.5, 2.0),
+    "log-spline": lambda: LogSpline(5),
+    "scale mixture": lambda: ScaleMixture(scales=[0, 1, 2]),
+    "atoms": lambda: Discrete([[-2.0], [0.0], [2.0]], [0.2, 0.5, 0.3]),
+}
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_figures_between_estimates(name):
+    """To 1e-5 standard errors of those of each client; points have theirs exactly."""
+    messages = estimates()
+    prior = POPULATIONS[name]().fit(messages)
+    found, some = prior.posterior(messages), np.r_[0:40, 1000:1040]
+    assert isinstance(found, InterpolatedPosterior)
+    each = prior.posterior(messages.take(some))
+    for figure in ("mean", "sd", "expectation"):
+        expected = getattr(each, figure)
+        np.testing.assert_allclose(getattr(found, figure)[some], expected, atol=3e-5)
+    grid = 0.1 if name == "log-spline" else 3e-5  # its quantiles are nodes of a grid
+    np.testing.assert_allclose(found.quantile(0.2)[some], each.quantile(0.2), atol=grid)
+    for which in ("prob_below", "prob_above"):
+        expected = getattr(each, which)(0.3)
+        np.testing.assert_allclose(getattr(found, which)(0.3)[some], expected, atol=grid)
+    own = np.arange(len(messages))[:, None] / len(messages)
+    expected = each.prob_below(own[some])
+    np.testing.assert_allclose(found.prob_below(own)[some], expected, atol=grid)
+    np.testing.assert_allclose(found.interval()[0][some], each.interval()[0], atol=grid)
+    assert found.mean[1] == messages.values[1]
+    assert found.sd[1] == 0
+
+
+def test_ends_of_the_line_and_draws():
+    messages = estimates()
+    found = Normal(0.5, 2.0).fit(messages).posterior(messages)
+    assert np.isneginf(found.quantile(0.0)[2:]).all()
+    assert found.sample(2, 0).shape == (2, len(messages), 1)
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.sd, found.sd)

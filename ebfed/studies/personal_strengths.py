@@ -213,8 +213,8 @@ def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) ->
         recorded.append(_mislabelled(tests[-1][1], share, rng))
     X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
     clients = Clients(np.arange(m), setting.n * np.arange(m + 1), X, y)
-    tested = (np.stack(each) for each in zip(*tests, strict=True))
-    return Dealt(clients, *tested, np.stack(recorded))
+    X, y = (np.stack(each) for each in zip(*tests, strict=True))
+    return Dealt(clients, X, y, np.stack(recorded))
 
 
 def _mislabelled(y: NDArray, share: float, rng: np.random.Generator) -> NDArray:

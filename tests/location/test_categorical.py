@@ -72,7 +72,7 @@ def test_series_and_lists():
 def test_labels_beyond_integers_stay_apart():
     huge = eb.CategoricalEB().fit(np.resize([1e300, 1e308, 2.0], 30), groups=np.repeat(range(5), 6))
     assert huge.classes_.tolist() == [2.0, 1e300, 1e308]
-    assert "1e+300" in str(huge.summary()) and "1e+308" in str(huge.summary())
+    assert {"1e+300", "1e+308"} <= set(str(huge.summary()).split())
 
 
 def test_estimates_and_draws_add_up():

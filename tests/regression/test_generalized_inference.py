@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import ebfed as eb
 from ebfed.regression.numerics.spread_doubt import MANY
+from ebfed.testing.nodes import fit_on_nodes
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -127,3 +128,23 @@ def test_who_has_none():
     assert np.isinf(other.tests()["df"]).all()
     with pytest.raises(ValueError, match="ddf must be 'satterthwaite' or 'asymptotic'"):
         other.tests(ddf="residual")
+
+
+@pytest.mark.parametrize("est", [eb.LinearEB, eb.GeneralizedEB])
+def test_a_node_with_some_of_the_groups_has_tests_by_z(est):
+    """Its rows are not those that the errors are of."""
+    X, y, groups = draw(20, 5)
+    here = est(varying=["intercept"]).fit(X, y, groups=groups)
+    some = groups < 8
+    given = [{"X": X[own], "y": y[own], "groups": groups[own]} for own in (some, ~some)]
+    node = fit_on_nodes(est(varying=["intercept"]), given)[0][0]
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.tests(ddf="satterthwaite")
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.influence()
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.confint(method="profile")
+    plain = here.tests(ddf="asymptotic")
+    np.testing.assert_allclose(node.tests(ddf="asymptotic")["p.value"], plain["p.value"], rtol=1e-4)
+    ends = here.confint(ddf="asymptotic")[["conf.low", "conf.high"]]
+    np.testing.assert_allclose(node.confint()[["conf.low", "conf.high"]], ends, rtol=1e-4)

@@ -55,10 +55,10 @@ def test_columns_of_rows_have_many_degrees_and_columns_of_groups_few():
     found = fit.tests()
     plain = fit.tests(ddf="asymptotic")
     assert found["df"].iloc[1] > 30
-    assert (found["df"].iloc[[0, 2]] < 12).all()
+    assert (found["df"].iloc[[0, 2]] < 20).all()
     larger = found["std.error"] / plain["std.error"]
     assert (larger.iloc[[0, 2]] > 1.05).all()
-    assert larger.iloc[1] == pytest.approx(1, abs=0.1)
+    assert larger.iloc[1] == pytest.approx(1, abs=0.15)
     np.testing.assert_array_equal(plain["std.error"], fit.tidy("fixed")["std.error"])
     one = fit.inference().joint(np.eye(3)[[2]])
     assert one.p_value == pytest.approx(found["p.value"].iloc[2], rel=1e-9)
@@ -108,6 +108,20 @@ def test_intervals_are_by_t_and_those_of_lme4_by_z():
     np.testing.assert_array_equal(with_ends["std.error"], tidy["std.error"])
     with pytest.raises(ValueError, match=r"is of method='wald'; method='profile'"):
         fit.confint(method="profile", ddf="asymptotic")
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("slopes", [0.0, 0.3])
+def test_a_thousand_groups_have_some_thousand_degrees(covariance, slopes):
+    """And errors near those of z, also where slopes have no variance, and the mean moves."""
+    rng = np.random.default_rng(5)
+    groups, x = np.repeat(np.arange(1000), 5), rng.normal(size=5000)
+    own = rng.normal(size=(2, 1000))[:, groups] * [[0.5], [slopes]]
+    y = rng.poisson(np.exp(own[0] + (0.3 + own[1]) * x))
+    fit = eb.GeneralizedEB("poisson", covariance).fit(x[:, None], y, groups=groups)
+    found, plain = fit.tests(), fit.tests(ddf="asymptotic")
+    np.testing.assert_allclose(found["std.error"], plain["std.error"], rtol=0.03)
+    assert (found["df"] > 500).all()
 
 
 def test_of_many_groups_they_are_infinite():

@@ -13,10 +13,11 @@ matrices). Of normal coefficients of n groups with
 equal errors, to which k coefficients of the mean are fitted, these are the restricted estimate and
 n - k.
 
-V at a population is the inverse of the information on the mean (and shapes) there, and the square
-of how far the likeliest mean moves. Spreads of several levels or coefficients are taken one after
-the other: factors of the variance multiply (logarithms of matrices add), and the relative variances
-of 1/V add.
+V at a population is the inverse of the information on the mean (and shapes) there. How far the
+likeliest mean moves with the spread, as it does where the link is a logarithm, adds its square to
+``s**2``, which is taken as known. Spreads of several levels or coefficients are taken one after the
+other: factors of the variance multiply (logarithms of matrices add), and the relative variances of
+1/V add.
 
 References
 ----------
@@ -76,7 +77,6 @@ class SpreadDegrees(Inference):
         for k, mean in enumerate(result["node_means"]):
             roots = [each[k] for each in result["node_roots"]]
             V = profile.covariance_given(mean, [each @ each.T for each in roots])
-            V += np.outer(mean - self.mean, mean - self.mean)
             precisions[k] = np.linalg.inv(back.T @ V @ back)
         return root, precisions
 
@@ -92,10 +92,14 @@ class SpreadDegrees(Inference):
             yield own, precisions
 
     @cached_property
-    def covariance(self) -> NDArray:
-        """Sampling covariance of the mean, what not knowing the spread adds included."""
-        if not len(self._fit._result["node_weights"]):
-            return self._fit.mean_covariance_
+    def _moved(self) -> NDArray[np.float64]:
+        """Mean of the squares by which the mean moves with the spread, shape (p, p)."""
+        shift = self._fit._result["node_means"] - self.mean
+        return shift.T @ (self._fit._result["node_weights"][:, None] * shift)
+
+    @cached_property
+    def _given_spread(self) -> NDArray[np.float64]:
+        """Sampling covariance of the mean, averaged over spreads, shape (p, p)."""
         root, total = self._nearby[0], np.zeros(self._nearby[1].shape[1:])
         for weights, precisions in self._by_parameter():
             values, vectors = np.linalg.eigh(np.tensordot(weights, precisions, 1))
@@ -103,6 +107,13 @@ class SpreadDegrees(Inference):
         values, vectors = np.linalg.eigh(total)
         half = root @ (vectors * np.exp(-values / 2))
         return half @ half.T
+
+    @cached_property
+    def covariance(self) -> NDArray:
+        """Sampling covariance of the mean, what not knowing the spread adds included."""
+        if not len(self._fit._result["node_weights"]):
+            return self._fit.mean_covariance_
+        return self._given_spread + self._moved
 
     def df(self, contrasts: NDArray) -> NDArray:
         """Degrees of freedom of each contrast."""
@@ -116,4 +127,9 @@ class SpreadDegrees(Inference):
             inverse = 1 / np.where(known, V, 1.0)
             mean = weights @ inverse
             doubt += np.maximum(weights @ (inverse / mean - 1) ** 2, 0.0)
+        own, whole = (
+            np.einsum("np,pq,nq->n", contrasts, each, contrasts)
+            for each in (self._given_spread, self.covariance)
+        )
+        doubt *= np.divide(own, whole, out=np.ones(len(own)), where=whole > 0) ** 2
         return np.divide(2, doubt, out=np.full(len(doubt), np.inf), where=doubt > KNOWN)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.inference.degrees_of_freedom import Method
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.generalized_profile import GeneralizedProfile
-from ebfed.regression.inferring import walds_intervals
+from ebfed.regression.inferring import check_rows_of_all, walds_intervals
 from ebfed.regression.intervals import IntervalMethod, check_draws, check_no_degrees, frame_of_ends
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
@@ -52,7 +52,7 @@ def confint_of_generalized(
     ddf : {"satterthwaite", "asymptotic"}, optional
         Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
         lme4's ``confint(method = "Wald")``, right for many groups. Satterthwaite's if None;
-        infinite where the rows are not here, or the fit is not by quadrature.
+        infinite where rows are at other nodes, or the fit is not by quadrature.
     n_boot : int
         Number of draws.
     random_state : int, Generator or None
@@ -99,8 +99,7 @@ def confint_of_generalized(
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     check_is_fitted(self, "clients_")
-    if self._is_server or not self.clients_.n.any():
-        raise ValueError(f"method={method!r} needs the rows of the fit; this copy has none.")
+    check_rows_of_all(self, f"intervals by {method!r}")
     rows = self.view().parameters()
     if method == "profile":
         if "sizes" not in self._result:

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Tested",
+    "check_rows_of_all",
     "check_type",
     "coefficient_tests",
     "confint_of_crossed",
     "errors_and_degrees",
+    "has_rows_of_all",
     "inference_of_generalized",
     "inference_of_linear",
     "link_of",
@@ -41,17 +43,32 @@ __all__ = [
 Tested = Literal["wald", "III"]
 
 
+def has_rows_of_all(fit: Any) -> bool:
+    """Whether a fit has the rows of all its groups: no server has, nor one of several nodes."""
+    there = not fit._is_server and bool(fit.clients_.n.any())
+    return there and len(fit.clients_) == fit._n_clients
+
+
+def check_rows_of_all(fit: Any, what: str) -> None:
+    """Raise a ValueError if a fit has not the rows of all its groups."""
+    if not has_rows_of_all(fit):
+        here = 0 if fit._is_server else int((fit.clients_.n > 0).sum())
+        raise ValueError(
+            f"the rows of all groups are needed for {what}; this copy of the fit has those of "
+            f"{here} of {fit._n_clients}."
+        )
+
+
 def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     """Return the factors of a fit, its levels, and what it has learned.
 
     Raises
     ------
     ValueError
-        If the rows of the fit are with the clients, the fit has no likelihood, or it has no noise.
+        If rows of the fit are with other clients, the fit has no likelihood, or it has no noise.
     """
     check_is_fitted(fit, "clients_")
-    if fit._is_server or not fit.clients_.n.any():
-        raise ValueError("tests need what the fit has of the rows of groups; this copy has none.")
+    check_rows_of_all(fit, "tests")
     if fit.solver == "gradient":
         raise ValueError("tests need solver='marginal': gradient descent has no likelihood.")
     if fit.noise_variance_ == 0:
@@ -98,6 +115,9 @@ def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
             f"ddf={ddf!r} takes no dispersion: it is of one noise variance. 'asymptotic' is for z "
             "tests, as in glmmTMB."
         )
+    if ddf == "asymptotic" and not has_rows_of_all(self):
+        result = self._result
+        return FixedDegrees(result["mean"], result["mean_covariance"], np.inf)
     return inference_of(mixed_fit(self), ddf)
 
 
@@ -122,15 +142,15 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
         raise ValueError(
             f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got {ddf!r}."
         )
-    rows = not self._is_server and bool(self.clients_.n.any())
-    if ddf == "satterthwaite" and not rows:
-        raise ValueError(f"ddf={ddf!r} needs the rows of the fit; this copy has none.")
+    if ddf == "satterthwaite":
+        check_rows_of_all(self, f"ddf={ddf!r}")
     if ddf == "satterthwaite" and "node_weights" not in self._result:
         raise ValueError(
             f"ddf={ddf!r} needs a fit by quadrature, LogisticEB's 'aghq', whose likelihood has a "
             "maximum; 'asymptotic' is for z tests."
         )
-    if ddf == "asymptotic" or not rows or "node_weights" not in self._result:
+    known = has_rows_of_all(self) and "node_weights" in self._result
+    if ddf == "asymptotic" or not known:
         return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
     return SpreadDegrees(self)
 
@@ -164,7 +184,7 @@ def errors_and_degrees(
 def _has_degrees(fit: Any) -> bool:
     if not hasattr(fit, "clients_"):  # of crossed factors, whose fit has all
         return True
-    if fit._is_server or not fit.clients_.n.any():
+    if not has_rows_of_all(fit):
         return False
     return getattr(fit, "solver", None) != "gradient" and getattr(fit, "noise_variance_", 1) > 0
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.influence import changes_without, cooks_distances
-from ebfed.regression.inferring import mixed_fit, names_of_mean
+from ebfed.regression.inferring import check_rows_of_all, mixed_fit, names_of_mean
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.frames import frame
 from ebfed.tables.levels import parents_of
@@ -98,8 +98,7 @@ def influence_of_generalized(self: Any, level: str | None = None) -> Any:
         As of `LinearEB.influence`; NaN where the other groups cannot be fitted.
     """
     check_is_fitted(self, "clients_")
-    if self._is_server or not self.clients_.n.any():
-        raise ValueError("influence needs the rows of groups; this copy of the fit has none.")
+    check_rows_of_all(self, "leaving groups out")
     place = _place(self, level)
     owners, ids, n = _groups(self, place)
     changes = _refitted(self, owners, len(ids))

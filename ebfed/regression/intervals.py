@@ -54,7 +54,7 @@ def confint_of_linear(
     ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
         Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
         lme4's ``confint(method = "Wald")``. Satterthwaite's if None; infinite where the noise of
-        rows has levels, or the rows of groups are not here.
+        rows has levels, or rows are at other nodes.
     n_boot : int
         Number of draws.
     random_state : int, Generator or None

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import ebfed as eb
 from ebfed.regression.numerics.spread_doubt import MANY
+from ebfed.testing.nodes import fit_on_nodes
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -54,10 +55,10 @@ def test_columns_of_rows_have_many_degrees_and_columns_of_groups_few():
     found = fit.tests()
     plain = fit.tests(ddf="asymptotic")
     assert found["df"].iloc[1] > 30
-    assert (found["df"].iloc[[0, 2]] < 12).all()
+    assert (found["df"].iloc[[0, 2]] < 20).all()
     larger = found["std.error"] / plain["std.error"]
     assert (larger.iloc[[0, 2]] > 1.05).all()
-    assert larger.iloc[1] == pytest.approx(1, abs=0.1)
+    assert larger.iloc[1] == pytest.approx(1, abs=0.15)
     np.testing.assert_array_equal(plain["std.error"], fit.tidy("fixed")["std.error"])
     one = fit.inference().joint(np.eye(3)[[2]])
     assert one.p_value == pytest.approx(found["p.value"].iloc[2], rel=1e-9)
@@ -109,6 +110,20 @@ def test_intervals_are_by_t_and_those_of_lme4_by_z():
         fit.confint(method="profile", ddf="asymptotic")
 
 
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize("slopes", [0.0, 0.3])
+def test_a_thousand_groups_have_some_thousand_degrees(covariance, slopes):
+    """And errors near those of z, also where slopes have no variance, and the mean moves."""
+    rng = np.random.default_rng(5)
+    groups, x = np.repeat(np.arange(1000), 5), rng.normal(size=5000)
+    own = rng.normal(size=(2, 1000))[:, groups] * [[0.5], [slopes]]
+    y = rng.poisson(np.exp(own[0] + (0.3 + own[1]) * x))
+    fit = eb.GeneralizedEB("poisson", covariance).fit(x[:, None], y, groups=groups)
+    found, plain = fit.tests(), fit.tests(ddf="asymptotic")
+    np.testing.assert_allclose(found["std.error"], plain["std.error"], rtol=0.03)
+    assert (found["df"] > 500).all()
+
+
 def test_of_many_groups_they_are_infinite():
     rng = np.random.default_rng(0)
     y = rng.poisson(np.exp(rng.normal(0, 0.5, MANY)))
@@ -127,3 +142,23 @@ def test_who_has_none():
     assert np.isinf(other.tests()["df"]).all()
     with pytest.raises(ValueError, match="ddf must be 'satterthwaite' or 'asymptotic'"):
         other.tests(ddf="residual")
+
+
+@pytest.mark.parametrize("est", [eb.LinearEB, eb.GeneralizedEB])
+def test_a_node_with_some_of_the_groups_has_tests_by_z(est):
+    """Its rows are not those that the errors are of."""
+    X, y, groups = draw(20, 5)
+    here = est(varying=["intercept"]).fit(X, y, groups=groups)
+    some = groups < 8
+    given = [{"X": X[own], "y": y[own], "groups": groups[own]} for own in (some, ~some)]
+    node = fit_on_nodes(est(varying=["intercept"]), given)[0][0]
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.tests(ddf="satterthwaite")
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.influence()
+    with pytest.raises(ValueError, match="those of 8 of 20"):
+        node.confint(method="profile")
+    plain = here.tests(ddf="asymptotic")
+    np.testing.assert_allclose(node.tests(ddf="asymptotic")["p.value"], plain["p.value"], rtol=1e-4)
+    ends = here.confint(ddf="asymptotic")[["conf.low", "conf.high"]]
+    np.testing.assert_allclose(node.confint()[["conf.low", "conf.high"]], ends, rtol=1e-4)

@@ -206,5 +206,5 @@ def test_wrong_arguments_are_named():
         fit.confint(1.0, method="profile")
     state = fit._kept | {"n": np.zeros(0, np.int64)}
     server = eb.GeneralizedEB("poisson", varying=["intercept", 0]).conclude(state)
-    with pytest.raises(ValueError, match="method='profile' needs the rows of the fit"):
+    with pytest.raises(ValueError, match="needed for intervals by 'profile'"):
         server.confint(method="profile")

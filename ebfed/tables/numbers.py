@@ -7,6 +7,8 @@ import datetime
 import inspect
 import re
 import warnings
+from collections.abc import Mapping
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -74,6 +76,11 @@ def filled(values: Any, name: str) -> Any:
     return unmasked(values, name)
 
 
+@cache
+def _arguments(kind: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(kind).parameters
+
+
 def check_single(estimator: Any) -> None:
     """Refuse values of arguments that are of another kind than the default.
 
@@ -99,7 +106,8 @@ def check_single(estimator: Any) -> None:
     ...
     ValueError: fit_intercept must be True or False; got 7.
     """
-    for name, argument in inspect.signature(type(estimator)).parameters.items():
+    kind: Any = type(estimator)
+    for name, argument in _arguments(kind).items():
         value, default = getattr(estimator, name, None), argument.default
         for part in value.values() if isinstance(value, dict) else [value]:
             if hasattr(part, "get_params") and not isinstance(part, type):

@@ -10,7 +10,8 @@ from ebfed.kernels._jit import jit
 
 BATCH = 16  # clients that `whiten` and `square_products` work on together
 _NOTHING = 1e-28  # what rounding leaves of the square of a column
-_LANES, _STEP = 8, 32  # clients and rows that `triangular_factors` works on together
+_LANES, _STEP = 64, 32  # most clients and rows that `triangular_factors` works on together
+_AT_HAND = 1 << 17  # most numbers of them, unless clients are few
 
 
 @jit
@@ -38,10 +39,12 @@ def triangular_factors(rows, indptr, size):
     out = np.zeros((n_clients, size, p))
     counts = indptr[1:] - indptr[:-1]
     order = np.argsort(counts)  # clients of a batch are about as long
-    A = np.empty((p + _STEP, p, _LANES))
-    brings = np.empty(_LANES, np.bool_)  # whether a client has more rows
-    for first in range(0, n_clients, _LANES):
-        batch = order[first : first + _LANES]
+    lanes = min(_LANES, n_clients, max(32, _AT_HAND // ((p + _STEP) * p)))
+    A = np.empty((p + _STEP, p, lanes))
+    brings = np.empty(lanes, np.bool_)  # whether a client has more rows
+    space = np.empty((4, lanes))
+    for first in range(0, n_clients, max(lanes, 1)):
+        batch = order[first : first + lanes]
         A[:p] = 0.0
         for start in range(0, counts[batch[-1]], _STEP):  # the triangle so far, and more rows
             most = min(_STEP, counts[batch[-1]] - start)
@@ -54,7 +57,7 @@ def triangular_factors(rows, indptr, size):
                     for j in range(p):
                         A[p + i, j, c] = rows[begin + i, j]
             for j in range(p):
-                _reflect(A[: p + most], j, brings)
+                _reflect(A[: p + most], j, brings, space)
                 if j + 1 >= most and _all_done(A[: p + most], j + 1, brings):
                     break
         for c in range(len(batch)):
@@ -69,24 +72,24 @@ def triangular_factors(rows, indptr, size):
 
 
 @jit
-def _reflect(A, j, brings):
+def _reflect(A, j, brings, space):
     """Turn column j of A to zero below its diagonal, and all later columns with it.
 
     Rows j + 1 to p - 1 of that column are zero already. A client that brings no rows stays as it
     is, whatever its neighbours need.
     """
-    n, p, _ = A.shape
-    norm, shrink, product = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
-    above = np.zeros(_LANES)
+    n, p, lanes = A.shape
+    norm, shrink, product, above = space[0], space[1], space[2], space[3]
+    above[:] = 0.0
     for i in range(j):
-        for c in range(_LANES):
+        for c in range(lanes):
             above[c] += A[i, j, c] ** 2
-    for c in range(_LANES):
+    for c in range(lanes):
         product[c] = A[j, j, c] ** 2
     for i in range(p, n):
-        for c in range(_LANES):
+        for c in range(lanes):
             product[c] += A[i, j, c] ** 2
-    for c in range(_LANES):
+    for c in range(lanes):
         if not brings[c]:
             norm[c], shrink[c] = A[j, j, c], 0.0
             continue
@@ -98,30 +101,30 @@ def _reflect(A, j, brings):
         shrink[c] = norm[c] * A[j, j, c]
         shrink[c] = 1.0 / shrink[c] if shrink[c] != 0 else 0.0
     for k in range(j + 1, p):
-        for c in range(_LANES):
+        for c in range(lanes):
             product[c] = A[j, j, c] * A[j, k, c]
         for i in range(p, n):
-            for c in range(_LANES):
+            for c in range(lanes):
                 product[c] += A[i, j, c] * A[i, k, c]
-        for c in range(_LANES):
+        for c in range(lanes):
             product[c] *= shrink[c]
             A[j, k, c] += product[c] * A[j, j, c]
         for i in range(p, n):
-            for c in range(_LANES):
+            for c in range(lanes):
                 A[i, k, c] += product[c] * A[i, j, c]
-    for c in range(_LANES):
+    for c in range(lanes):
         A[j, j, c] = norm[c]
     for i in range(p, n):
-        for c in range(_LANES):
+        for c in range(lanes):
             A[i, j, c] = 0.0
 
 
 @jit
 def _all_done(A, first, brings):
     """Whether reflections of columns from `first` on would find nothing to turn."""
-    n, p, _ = A.shape
+    n, p, lanes = A.shape
     for k in range(first, p):
-        for c in range(_LANES):
+        for c in range(lanes):
             above = left = 0.0
             for i in range(k):
                 above += A[i, k, c] ** 2
@@ -210,7 +213,7 @@ def whiten(factors, effects, columns, root, out):
 
 
 @jit
-def square_products(left, right, whole):
+def square_products(left, right, columns, whole):
     """Add up, over clients, squares and products of the entries of ``K = left' right``.
 
     Parameters
@@ -218,6 +221,8 @@ def square_products(left, right, whole):
     left : ndarray of shape (q, r, n_clients)
         n_clients is a multiple of `BATCH`.
     right : ndarray of shape (k, r, n_clients)
+    columns : int64 ndarray of shape (q,)
+        Rows beyond which the columns of `left` are zero.
     whole : bool
         Whether products are wanted.
 
@@ -231,29 +236,26 @@ def square_products(left, right, whole):
     q, r, n_clients = left.shape
     k = right.shape[0]
     entries = np.empty((q if whole else 1, k, BATCH))
-    squares = np.zeros((q, k, BATCH))
-    products = np.zeros((q, q))
+    squares, products = np.zeros((q, k, BATCH)), np.zeros((q, q, BATCH))
     for first in range(0, n_clients, BATCH):
         for a in range(q):
             K = entries[a if whole else 0]
             for b in range(k):
                 K[b] = 0.0
-                for i in range(r):
+                for i in range(min(columns[a] + 1, r)):
                     for c in range(BATCH):
                         K[b, c] += left[a, i, first + c] * right[b, i, first + c]
                 for c in range(BATCH):
                     squares[a, b, c] += K[b, c] ** 2
             if whole:
                 for d in range(a + 1):
-                    value = 0.0
                     for b in range(k):
                         for c in range(BATCH):
-                            value += entries[a, b, c] * entries[d, b, c]
-                    products[a, d] += value
+                            products[a, d, c] += entries[a, b, c] * entries[d, b, c]
     for a in range(q):
         for d in range(a):
             products[d, a] = products[a, d]
-    return squares.sum(axis=2), products
+    return squares.sum(axis=2), products.sum(axis=2)
 
 
 @jit

@@ -139,6 +139,8 @@ class Factors:
 
     def padded(self, size: int) -> NDArray[np.float64]:
         """Rows, with zeros up to `size` of them for each client."""
+        if size == self.rows.shape[1]:
+            return self.rows
         return np.pad(self.rows, [(0, 0), (0, size - self.rows.shape[1]), (0, 0)])
 
     def take(self, index: NDArray | slice) -> Self:

@@ -68,8 +68,10 @@ def test_whiten(diagonal, r):
 @pytest.mark.parametrize("whole", [True, False])
 def test_square_products(n, whole):
     left, right = RNG.normal(size=(3, 4, n)), RNG.normal(size=(2, 4, n))
+    columns = np.array([0, 2, 5])
+    left[0, 1:], left[1, 3:] = 0.0, 0.0
     K = np.einsum("qin,kin->nqk", left, right)
-    squares, products = square_products(left, right, whole)
+    squares, products = square_products(left, right, columns, whole)
     np.testing.assert_allclose(squares, (K**2).sum(axis=0), rtol=1e-12)
     expected = np.einsum("nqk,npk->qp", K, K) if whole else np.zeros((3, 3))
     np.testing.assert_allclose(products, expected, rtol=1e-12)

@@ -170,6 +170,7 @@ class Problem:
         self.dof = max(left_over if self.restricted else n_rows, 1)
         self.last: tuple[NDArray, Profile] | None = None
         self.last_effects: NDArray | None = None
+        self.last_slope: NDArray | None = None
         self.converged = True
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
@@ -229,8 +230,7 @@ class Problem:
     def begin(self) -> NDArray:
         """Make what all whitenings share; returns products of the columns."""
         self.white = np.zeros_like(self.rows)
-        flat = self.rows.reshape(self.p + 1, -1)
-        return flat @ flat.T
+        return _products(self.rows)
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows: sum of ``log|V_i|``, and products of the columns."""
@@ -240,8 +240,7 @@ class Problem:
             log_det = whiten(self.rows, self.Z, self.varying, root, self.white)
         else:
             self.white[:], log_det = self.rows, 0.0
-        white = self.white.reshape(self.p + 1, -1)
-        return log_det, white @ white.T
+        return log_det, _products(self.white)
 
     def squares_left(self, beta: NDArray) -> float:
         """Sum of squares of the residuals of the rows that were whitened last."""
@@ -263,7 +262,7 @@ class Problem:
             quadratic = self.squares_left(beta)
         of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
         profile = Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
-        self.last, self.last_effects = (root, profile), None
+        self.last, self.last_effects, self.last_slope = (root, profile), None, None
         return profile
 
     def value(self, profile: Profile) -> float:
@@ -293,7 +292,7 @@ class Problem:
         slope = self.map.T @ profile.products @ self.map
         if self.restricted:
             hat = (profile.half @ X.reshape(self.p, -1)).reshape(-1, *X.shape[1:])
-            squares, products = square_products(Z, hat, not diagonal)
+            squares, products = square_products(Z, hat, self.varying, not diagonal)
             slope = slope - (np.diag(squares.sum(axis=1)) if diagonal else products)
         residual = self.white[-1] - (profile.beta @ X.reshape(self.p, -1)).reshape(X.shape[1:])
         scores = (Z * residual).sum(axis=1)
@@ -342,8 +341,8 @@ class Problem:
         def criterion(free: NDArray) -> tuple[float, NDArray]:
             root = entries.root(free)
             profile = self.whiten(root)
-            slope = entries.of(2 * self.slope(profile, diagonal) @ root)
-            return self.value(profile), slope
+            self.last_slope = self.slope(profile, diagonal)
+            return self.value(profile), entries.of(2 * self.last_slope @ root)
 
         start = entries.free(root)
         free, path, self.converged = descend(
@@ -375,13 +374,19 @@ class Problem:
 
     def grow(self, root: NDArray, tolerance: float) -> NDArray | None:
         """Return a better root where T is to grow in a direction; None at a minimum."""
-        grown = (self.grow_block(block, root, tolerance) for block in self.blocks)
-        return next((each for each in grown if each is not None), None)
-
-    def grow_block(self, block: slice, root: NDArray, tolerance: float) -> NDArray | None:
-        """Return a root of which one level's has grown, if that is better."""
         profile = self.whiten(root)
-        value, slope = self.value(profile), self.slope(profile, False)[block, block]
+        whole = self.slope(profile, False) if self.last_slope is None else self.last_slope
+        for block in self.blocks:
+            grown = self.grow_block(block, root, whole[block, block], tolerance)
+            if grown is not None:
+                return grown
+        return None
+
+    def grow_block(
+        self, block: slice, root: NDArray, slope: NDArray, tolerance: float
+    ) -> NDArray | None:
+        """Return a root of which one level's has grown, if that is better."""
+        value = self.value(self.whiten(root))
         if not len(slope):
             return None
         slopes, directions = np.linalg.eigh(slope)
@@ -427,7 +432,7 @@ class Problem:
         from ebfed.kernels import square_products
 
         Z = self.effects()
-        curvature, _ = square_products(Z, Z, False)
+        curvature, _ = square_products(Z, Z, self.varying, False)
         shared = np.einsum("qim,qim->q", Z, Z)
         return curvature - np.outer(shared, shared) / self.n_rows
 
@@ -623,6 +628,12 @@ def best_size(problem: Problem, logs: NDArray) -> NDArray:
     if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
         logs[best] = minimize_scalar(value, bracket=tuple(logs[around]), tol=1e-2).x
     return np.full(q, np.exp(logs[best]))
+
+
+def _products(columns: NDArray) -> NDArray:
+    """Products of a few columns; of two arrays, for BLAS is slow at those of one with itself."""
+    flat = columns.reshape(len(columns), -1)
+    return flat @ flat.copy().T
 
 
 def _squares(columns: NDArray) -> NDArray:

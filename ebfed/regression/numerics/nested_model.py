@@ -110,6 +110,8 @@ class NestedProblem(Problem):
             rows.reshape(-1, width)[order], ends, min(width, int(np.diff(ends).max()))
         )
         self.apart = rest.reshape(-1, width)
+        # populations that are compared often have the lowest level in common
+        self.lowest: tuple[NDArray, tuple[float, NDArray, NDArray]] | None = None
         self.orders: list[tuple[NDArray, NDArray, int]] = []  # from the second level
         height, apart = touched, np.repeat(np.arange(len(rest)), rest.shape[1])
         for owner in reversed(self.owners[1:]):
@@ -121,29 +123,40 @@ class NestedProblem(Problem):
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
-        from ebfed.kernels import whiten
-
-        rows, log_det = self.bottom, 0.0
-        self.whites: list[NDArray] = []
+        lowest, *above = reversed(range(len(self.blocks)))
+        own = root[self.blocks[lowest], self.blocks[lowest]]
+        if self.lowest is None or not np.array_equal(own, self.lowest[0]):
+            self.lowest = own, self.whitened_level(lowest, own, self.bottom)
+        log_det, white, rows = self.lowest[1]
+        self.whites: list[NDArray] = [white]
         self.whitened: list[NDArray] = []
-        for level in reversed(range(len(self.blocks))):
-            block, white = self.blocks[level], rows
-            own = np.ascontiguousarray(root[block, block])
-            if own.any():
-                Z = self.effects_of(level, rows) if self.whites else self.Z
-                white = np.zeros_like(rows)
-                log_det += whiten(rows, Z, self.varying[block], own, white)
+        for level in above:
+            own = root[self.blocks[level], self.blocks[level]]
+            more, white, rows = self.whitened_level(level, own, rows)
+            log_det += more
             self.whites.insert(0, white)
-            rows = self.stacked(level) if level else white
         self.root, self.white = root, rows
         flat = rows.reshape(self.p + 1, -1)
         return log_det, flat @ flat.T
 
-    def stacked(self, level: int) -> NDArray:
+    def whitened_level(
+        self, level: int, own: NDArray, rows: NDArray
+    ) -> tuple[float, NDArray, NDArray]:
+        """Log-determinants of a level, its whitened rows, and what the level above has of them."""
+        from ebfed.kernels import whiten
+
+        white, log_det = rows, 0.0
+        if own.any():
+            Z = self.Z if rows is self.bottom else self.effects_of(level, rows)
+            white, columns = np.zeros_like(rows), self.varying[self.blocks[level]]
+            log_det = whiten(rows, Z, columns, np.ascontiguousarray(own), white)
+        return log_det, white, self.stacked(level, white) if level else white
+
+    def stacked(self, level: int, white: NDArray) -> NDArray:
         """Factors of the whitened rows of each parent's groups, as `laid_out`."""
         from ebfed.kernels import triangular_factors
 
-        white, n = self.whites[0], len(self.owners[level])
+        n = len(self.owners[level])
         rows = white[:, :, :n].transpose(2, 1, 0).reshape(-1, self.p + 1)
         if level == len(self.blocks) - 1:
             rows = np.concatenate([rows, self.apart])

@@ -41,7 +41,8 @@ def _fit_every_kind() -> None:
     """Fit tiny tables of every kind of label and value that kernels are compiled for."""
     import numpy as np
 
-    from ebfed.engines.sums import fixed_point, total
+    from ebfed.engines.sums import add_fixed, fixed_point, total
+    from ebfed.learning import FedAvg
     from ebfed.location import (
         BernoulliEB,
         CategoricalEB,
@@ -51,6 +52,7 @@ def _fit_every_kind() -> None:
         VarianceEB,
         posterior_from,
     )
+    from ebfed.models import MLP
     from ebfed.regression import AdaMixClassifier, CrossedEB, GeneralizedEB, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
@@ -84,6 +86,10 @@ def _fit_every_kind() -> None:
         for X in (values, frozen(values)):
             Tally().add(groups, X)
     total(fixed_point(values[:, None], 1))
+    for dtype in ("float64", "float32"):
+        add_fixed(values[:, None].astype(dtype), np.zeros((1, 1)), 1)
+        learner = FedAvg(MLP(2), n_rounds=2, local_steps=2, dtype=dtype)
+        learner.fit(values[:, None], near % 2, groups=near)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
     for prior in (

@@ -37,7 +37,7 @@ from ebfed.kernels.logistic import (
     log_logistic_normal,
 )
 from ebfed.kernels.modes import laplace
-from ebfed.kernels.networks import cross_entropy, gate, rectify
+from ebfed.kernels.networks import cross_entropy, gate, move_down, rectify, step_down
 from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
@@ -100,6 +100,7 @@ __all__ = [
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
+    "move_down",
     "negative_binomial_gamma",
     "negative_binomial_profile",
     "negative_binomial_values",
@@ -118,6 +119,7 @@ __all__ = [
     "shorten_digits",
     "softmax_normal",
     "square_products",
+    "step_down",
     "student_blurred",
     "student_log_density",
     "student_moments",

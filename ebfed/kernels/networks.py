@@ -1,4 +1,4 @@
-"""Steps between the matrix products of small networks, each in one pass."""
+"""What learning does between the matrix products of small networks, each in one pass."""
 
 import math
 
@@ -77,3 +77,36 @@ def cross_entropy(outputs, y, weight, loss, slope):
             for k in range(len(own)):
                 out[k] *= w / whole
             out[right] = -w * rest / whole
+
+
+@jit
+def step_down(theta, gradient, rate):
+    """Replace gradients by the parameters after a step down them.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (c, p) or (1, p)
+    gradient : ndarray of shape (c, p)
+        Written to.
+    rate : number of the same type
+    """
+    for i in range(len(gradient)):
+        at, own = theta[i if len(theta) > 1 else 0], gradient[i]
+        for j in range(len(own)):
+            own[j] = at[j] - rate * own[j]
+
+
+@jit
+def move_down(theta, gradient, rate, start):
+    """Replace gradients by how far parameters are from a start after a step down them.
+
+    Parameters
+    ----------
+    theta, gradient, rate
+        As in `step_down`.
+    start : ndarray of shape (1, p)
+    """
+    for i in range(len(gradient)):
+        at, own, origin = theta[i if len(theta) > 1 else 0], gradient[i], start[0]
+        for j in range(len(own)):
+            own[j] = (at[j] - origin[j]) - rate * own[j]

@@ -13,7 +13,7 @@ extending has an example.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -200,7 +200,7 @@ class Learner(SupervisedEstimator):
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
     # The state that a fit with warm_start goes on from.
-    _state: LearningState | None = None
+    _state: LearningState | None = field(default=None, init=False)
 
     # What a method defines --------------------------------------------------------------------
 

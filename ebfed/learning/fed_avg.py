@@ -91,17 +91,14 @@ class FedAvg(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
         w, descend = shared["w"], task.descent(self.peak_rate)
-        change = theta = spare = None  # memory that later steps take
-        for batch in task:
-            theta = w if change is None else np.add(w, change, out=None if theta is w else theta)
-            step = descend.step(task.gradient(theta, batch, spare))
-            if change is None:
-                change = step
-            else:
-                change += step
-                spare = step if step.dtype == batch.X.dtype else None
-        assert change is not None
-        return {"w": change}, own
+        theta, spare = w, None  # whose memory the next gradient takes
+        for step, batch in enumerate(task, 1):
+            gradient = task.gradient(theta, batch, spare)
+            if step == task.local_steps:
+                return {"w": descend.change(theta, gradient, w)}, own
+            before, theta = theta, descend(theta, gradient)
+            spare = before if before is not w and before.dtype == batch.X.dtype else None
+        raise AssertionError("a round has a step")
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
 from ebfed.engines.protocol import Named
 
 __all__ = ["Descent", "Optimizer", "check_optimizer", "server_step"]
@@ -45,27 +46,38 @@ class Descent:
         self._second: NDArray = np.zeros(1, np.float32)
 
     def __call__(self, theta: NDArray, gradient: NDArray) -> NDArray[np.float64]:
-        """Return parameters, shape (c, p), after a step down their gradients; see `step`."""
-        step = self.step(gradient)
-        fits = step.dtype == np.result_type(theta, step)
-        return np.add(theta, step, out=step if fits else None)
+        """Return parameters, shape (c, p), after a step down their gradients.
 
-    def step(self, gradient: NDArray) -> NDArray[np.float64]:
-        """Return the step down gradients, shape (c, p).
-
-        The memory of the gradients, which are lost, holds the result where it can.
+        The memory of the gradients, which is lost, holds the result where it can.
         """
+        if self._fits(theta, gradient):
+            kernels.step_down(theta, gradient, gradient.dtype.type(self._rate))
+            return gradient
+        return theta - self._step(gradient)
+
+    def change(self, theta: NDArray, gradient: NDArray, start: NDArray) -> NDArray[np.float64]:
+        """Return how far parameters are from a start, shape (1, p), after such a step."""
+        if self._fits(theta, gradient):
+            kernels.move_down(theta, gradient, gradient.dtype.type(self._rate), start)
+            return gradient
+        return self(theta, gradient) - start
+
+    def _fits(self, theta: NDArray, gradient: NDArray) -> bool:
+        """Whether a step is plain, and of one precision."""
+        same = theta.dtype == gradient.dtype
+        return same and self._optimizer == "sgd" and np.ndim(self._rate) == 0
+
+    def _step(self, gradient: NDArray) -> NDArray[np.float64]:
         if self._optimizer == "sgd":
-            fits = gradient.dtype == np.result_type(self._rate, gradient)
-            return np.multiply(gradient, -self._rate, out=gradient if fits else None)
+            return self._rate * gradient
         if self._optimizer == "momentum":
             self._first = MOMENTUM * self._first + gradient
-            return -self._rate * self._first
+            return self._rate * self._first
         self._count += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
         size = np.sqrt(self._second / (1 - 0.999**self._count)) + 1e-8
-        return -self._rate / (1 - 0.9**self._count) * self._first / size
+        return self._rate / (1 - 0.9**self._count) * self._first / size
 
 
 def server_step(optimizer: Optimizer, average: NDArray, moments: Named) -> tuple[NDArray, Named]:

@@ -67,6 +67,11 @@ class Task:
         """Yield the batch of each local step."""
         return iter(self._rows)
 
+    @property
+    def local_steps(self) -> int:
+        """How many local steps there are."""
+        return len(self._rows)
+
     def batches(self, count: int) -> Iterator[Batch]:
         """Yield that many batches, whatever the number of local steps."""
         return self._rows.take(count)

@@ -29,8 +29,7 @@ class Torch(Model):
     are what clients train, except those that do not require gradients: they and the buffers stay
     as they are in the module. The module itself is never changed.
 
-    It computes on the device of its own parameters, such as ``"cuda"`` after ``module.cuda()``.
-    Each step copies rows and parameters there, and gradients back.
+    Each step copies rows and parameters to a device, and gradients back.
 
     Parameters
     ----------
@@ -49,6 +48,8 @@ class Torch(Model):
         or (n,) for a number; responses are numbers of classes, or numbers.
     pretrained : bool
         Whether training starts from the parameters of the module, rather than from random ones.
+    device : str or torch.device, optional
+        Where the module computes, such as ``"cuda"``. None: where its parameters are.
 
     Raises
     ------
@@ -71,6 +72,7 @@ class Torch(Model):
         classifies: bool = True,
         pretrained: bool = False,
         loss: Any = None,
+        device: Any = None,
     ):
         _import_torch()
         self.module = module
@@ -78,6 +80,7 @@ class Torch(Model):
         self.classifies = classifies
         self.pretrained = pretrained
         self.loss = loss
+        self.device = device
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each block of parameters; check that the module can be used."""
@@ -116,7 +119,7 @@ class Torch(Model):
             for name, block in parameters.items()
         }
         outputs, tape = (_in_turn if _takes_turns(self.module) else _at_once)(
-            self.module, values, rows
+            self._called(device), values, rows
         )
         return outputs.cpu().numpy().astype(X.dtype, copy=False), tape
 
@@ -141,7 +144,7 @@ class Torch(Model):
     def exported(self, parameters: Named) -> dict[str, Any]:
         """Return the module's ``state_dict``, with these parameters in it."""
         state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
-        kind = self._dtype(), self._device()
+        kind = self._dtype(), next(self.module.parameters()).device
         return state | {name: _tensor(value, *kind) for name, value in parameters.items()}
 
     def normalizing(self) -> list[str]:
@@ -157,7 +160,26 @@ class Torch(Model):
 
     def _device(self) -> Any:
         """Return where the module computes."""
-        return next(self.module.parameters()).device
+        if self.device is None:
+            return next(self.module.parameters()).device
+        torch = _import_torch()
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)
+        except (RuntimeError, TypeError, AssertionError) as error:
+            raise ValueError(
+                f"device must be one that PyTorch has here, such as 'cpu'; got {self.device!r}: "
+                f"{error}"
+            ) from error
+        return device
+
+    def _called(self, device: Any) -> Callable[[dict, Any], Any]:
+        """Return a function of trained parameters and rows: the module's outputs on a device."""
+        torch = _import_torch()
+        state = (*self.module.named_parameters(), *self.module.named_buffers())
+        trained = _trained(self.module)
+        fixed = {name: value.to(device) for name, value in state if name not in trained}
+        return lambda own, rows: torch.func.functional_call(self.module, own | fixed, (rows,))
 
     def _layout(self, n_features: int) -> tuple[int, ...]:
         """Return the shape of a row."""
@@ -179,7 +201,7 @@ class Torch(Model):
     def _try_out(self, n_features: int, n_outputs: int) -> None:
         """Check the outputs of a module for three random rows."""
         torch = _import_torch()
-        module = copy.deepcopy(self.module)
+        module = copy.deepcopy(self.module).to(self._device())
         before = {name: value.clone() for name, value in module.named_buffers()}
         layout, dtype = self._layout(n_features), self._dtype()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -344,27 +366,25 @@ def _takes_turns(module: Any) -> bool:
     return any(isinstance(layer, slow) for layer in module.modules())
 
 
-def _at_once(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
+def _at_once(called: Callable, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
     """Return outputs of all clients in one call, and a function from their slopes to gradients."""
     torch = _import_torch()
 
     def outputs_of(values: dict) -> Any:
-        return torch.func.vmap(lambda own, rows: torch.func.functional_call(module, own, (rows,)))(
-            values, rows
-        )
+        return torch.func.vmap(called)(values, rows)
 
     outputs, back = torch.func.vjp(outputs_of, values)
     return outputs, lambda slope: back(slope)[0]
 
 
-def _in_turn(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
+def _in_turn(called: Callable, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
     """Return the same, one client after the other."""
     torch = _import_torch()
     clients = []
     with torch.enable_grad():
         for i, own_rows in enumerate(rows):
             own = {name: value[i].requires_grad_() for name, value in values.items()}
-            clients.append((torch.func.functional_call(module, own, (own_rows,)), own))
+            clients.append((called(own, own_rows), own))
 
     def back(slope: Any) -> dict:
         gradients = [

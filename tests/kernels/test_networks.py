@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.kernels import cross_entropy, gate, rectify
+from ebfed.kernels import cross_entropy, gate, move_down, rectify, step_down
 
 RNG = np.random.default_rng(0)
 # rounding of a few operations on numbers near 1
@@ -57,3 +57,14 @@ def test_a_loss_far_below_rounding_has_its_slope():
     cross_entropy(np.array([[[0.0, 50.0]]]), np.ones((1, 1), int), np.ones((1, 1)), loss, slope)
     np.testing.assert_allclose(slope[0, 0], [np.exp(-50.0), -np.exp(-50.0)], rtol=1e-12)
     np.testing.assert_allclose(loss, np.exp(-50.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("clients", [1, 3])
+def test_steps_down_gradients(dtype, clients):
+    theta, gradient, start = (normals(dtype, n, 7) for n in (clients, 3, 1))
+    rate, after, moved = np.dtype(dtype).type(0.3), gradient.copy(), gradient.copy()
+    step_down(theta, after, rate)
+    np.testing.assert_allclose(after, theta - rate * gradient, **NEAR[dtype])
+    move_down(theta, moved, rate, start)
+    np.testing.assert_allclose(moved, theta - rate * gradient - start, **NEAR[dtype])

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 import ebfed as eb
 from ebfed import learning
@@ -739,6 +740,31 @@ def test_clients_that_were_never_invited_are_predicted_by_the_shared_parameters(
     expected = est.score(X[theirs], y[theirs])  # by the shared parameters
     assert expected > 0.8
     assert est.score(X[theirs], y[theirs], groups=groups[theirs]) >= expected - 0.02
+
+
+INVITING = [
+    each
+    for each in (getattr(learning, name) for name in learning.__all__)
+    if issubclass(each, learning.Learner)
+    and each not in (learning.Learner, learning.LocalOnly, learning.JointDPSGD)
+]
+
+
+@pytest.mark.parametrize("cls", INVITING)
+def test_no_learner_predicts_clients_worse_that_were_never_invited(cls):
+    """One of 60 is invited; the others are predicted no worse than by what is shared."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 10)
+    X = rng.normal(size=(600, 3))
+    y = X @ [2.0, -1.0, 0.5] > 0
+    est = cls(sample_rate=1 / 60, sampling="fixed", n_rounds=1, learning_rate=1.0, random_state=1)
+    if cls in (learning.FedBN, learning.FedRep):
+        est.set_params(personal=["intercept"])
+    if cls.requires_privacy:
+        est.set_params(privacy=learning.ClientPrivacy(noise_multiplier=0.0, clip=100.0))
+    est.fit(X, y, groups=groups)
+    own, shared = est.predict_proba(X, groups=groups), est.predict_proba(X)
+    assert log_loss(y, own) <= log_loss(y, shared) + 0.01
 
 
 def test_a_shared_model_of_another_kind_predicts_for_clients_that_were_never_invited(tmp_path):

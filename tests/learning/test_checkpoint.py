@@ -247,6 +247,7 @@ def test_a_full_disk_loses_nothing(steps, tmp_path):
 
 
 SOME = {"n_rounds": 12, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3, "random_state": 3}
+OWNERS = {"n_rounds": 12, "sample_rate": 0.3, "random_state": 3}
 HELD = {"validation_fraction": 0.3, "evaluate_every": 2}
 
 
@@ -270,26 +271,50 @@ def killed_in_round(est, number):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+LEARNERS = [
+    eb.FedAvg(**SOME, **HELD, early_stopping=2),
+    eb.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
+    eb.AdaPeD(**SOME, **HELD),
+    eb.AdaPeD(**SOME, unsampled=True, shared_model=MLP(3)),
+    eb.FedRep(MLP(3), **SOME),
+    eb.FedRep(MLP(3), **SOME, **NOISY),
+    eb.Scaffold(**SOME, server_optimizer="momentum"),
+    eb.Scaffold(**SOME, **NOISY),
+    eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
+    eb.FedProx(**SOME, **NOISY),
+    eb.HierarchicalEB(**SOME, strength_rounds=5, fine_tune=3),
+    eb.HierarchicalEB(**SOME, **NOISY, strength_rounds=5, fine_tune=3),
+    eb.Ditto(**SOME, **NOISY, fine_tune=3),
+    eb.DPAdaPeD(**SOME, **NOISY),
+    eb.PPSGD(**SOME | {"local_steps": 1}, **NOISY),
+    eb.Ditto(**SOME),
+    eb.FedMutual(**SOME),
+    eb.FedMutual(**SOME, **NOISY),
+    eb.LocalOnly(**SOME),
+    eb.PerFedAvg(**SOME),
+    eb.PerFedAvg(**SOME, **NOISY),
+    eb.PFedMe(**SOME),
+    eb.PFedMe(**SOME, **NOISY),
+    eb.QuPeD(**SOME),
+    eb.QuPeD(**SOME, **NOISY),
+    eb.DPFedAvg(**SOME, **NOISY),
+    eb.FeO2(**SOME, **NOISY, ratio=0.3),
+    eb.FedBN(personal=["intercept"], **SOME),
+    eb.FedBN(personal=["intercept"], **SOME, **NOISY),
+    eb.JointDPSGD(**OWNERS, **NOISY, personal=["intercept"], average=True),
+]
+
+
+def test_every_learner_is_killed():
+    known = (getattr(eb.learning, name) for name in eb.learning.__all__)
+    every = {each for each in known if issubclass(each, eb.learning.Learner)}
+    assert {type(est) for est in LEARNERS} == every - {eb.learning.Learner}
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     "est",
-    [
-        eb.FedAvg(**SOME, **HELD, early_stopping=2),
-        eb.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
-        eb.AdaPeD(**SOME, **HELD),
-        eb.AdaPeD(**SOME, unsampled=True, shared_model=MLP(3)),
-        eb.FedRep(MLP(3), **SOME),
-        eb.FedRep(MLP(3), **SOME, **NOISY),
-        eb.Scaffold(**SOME, server_optimizer="momentum"),
-        eb.Scaffold(**SOME, **NOISY),
-        eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
-        eb.FedProx(**SOME, **NOISY),
-        eb.HierarchicalEB(**SOME, strength_rounds=5, fine_tune=3),
-        eb.HierarchicalEB(**SOME, **NOISY, strength_rounds=5, fine_tune=3),
-        eb.Ditto(**SOME, **NOISY, fine_tune=3),
-        eb.DPAdaPeD(**SOME, **NOISY),
-        eb.PPSGD(**SOME | {"local_steps": 1}, **NOISY),
-    ],
+    LEARNERS,
     ids=lambda est: f"{type(est).__name__}-{'private' if est.privacy else 'plain'}",
 )
 def test_every_learner_goes_on_when_it_was_killed(est, tmp_path, monkeypatch):
@@ -324,6 +349,18 @@ def test_warm_start_goes_on(cls):
     assert parts.history_.equals(whole.history_)
 
 
+@pytest.mark.parametrize("est", LEARNERS, ids=lambda est: type(est).__name__)
+def test_a_clone_knows_nothing_of_the_fit(est):
+    assert not [name for name in est.get_params() if name.startswith("_")]
+
+
+def test_a_clone_with_a_warm_start_begins_anew():
+    est = eb.FedAvg(n_rounds=2, warm_start=True, random_state=0).fit(X, Y, groups=GROUPS)
+    again = clone(est).fit(X, Y, groups=GROUPS)
+    np.testing.assert_array_equal(again.shared_["w"], est.shared_["w"])
+    assert len(again.history_) == 2
+
+
 def test_warm_start_keeps_its_promise():
     privacy = eb.ClientPrivacy(noise_multiplier=1.0)
     est = eb.DPFedAvg(Softmax(), n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
@@ -332,6 +369,11 @@ def test_warm_start_keeps_its_promise():
         est.set_params(n_rounds=5, privacy__noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
     est.set_params(privacy__noise_multiplier=1.0).fit(X, Y, groups=GROUPS)
     assert est.privacy_["times"].tolist() == [5]
+    whole = clone(est).fit(X, Y, groups=GROUPS)  # one fit of five rounds
+    assert est.privacy_["epsilon"][0] == pytest.approx(whole.privacy_["epsilon"][0], rel=1e-9)
+    spent = est.history_["epsilon"]
+    np.testing.assert_allclose(spent, whole.history_["epsilon"], rtol=1e-9)
+    assert np.all(np.diff(spent) > 0)
     opened = learner(warm_start=True).set_params(n_rounds=2)
     opened.fit(X, Y, groups=GROUPS, consent=CONSENT)
     with pytest.raises(ValueError, match="must not change"):

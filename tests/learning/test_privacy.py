@@ -31,6 +31,10 @@ PRIVATE = [eb.DPFedAvg, eb.DPAdaPeD, eb.FeO2, eb.PPSGD]
 EVERY = pytest.mark.parametrize("learner", PRIVATE)
 
 
+# of own parameters by name, or of owners
+OWN = [eb.FedRep, eb.FedBN, eb.JointDPSGD]
+ALL = [*PRIVATE, *OWN, eb.AdaPeD, eb.Ditto, eb.FedAvg, eb.FedMutual, eb.FedProx, eb.HierarchicalEB]
+ALL += [eb.PFedMe, eb.PerFedAvg, eb.QuPeD, eb.Scaffold]
 NAMES = eb.ClientPrivacy().get_params().keys()
 
 
@@ -112,6 +116,27 @@ def test_one_client_cannot_spoil_the_rest(learner, trust):
     assert all(np.isfinite(value).all() for value in est.shared_.values())
     others = GROUPS != 1
     assert np.isfinite(est.predict(FEATURES[others], groups=GROUPS[others])).all()
+
+
+@pytest.mark.parametrize("learner", ALL)
+def test_changes_are_clipped_as_a_whole(learner):
+    """Not step by step: after several steps the longest has the norm C, and no client more."""
+    clip = 1e-4
+    est = make(learner, Linear(), **(FEW | {"noise_multiplier": 0.0}), clip=clip)
+    if learner in OWN:
+        est.set_params(personal=["intercept"])
+    if learner not in (eb.JointDPSGD, eb.PPSGD):
+        est.set_params(local_steps=4)
+    state, clients, memory = begin(est)
+    turn = {"turn": np.zeros(8, np.int8)}
+    message, _ = answer(est, state | turn, clients, memory)
+    exchange, sent = est.exchange(8), est.broadcast(state)
+    longest = exchange.longest(sent, est.describe(clients, memory), turn["turn"])[0]
+    whole = np.hstack([message["changes"][name] for name in exchange.clipped(sent)[0][0]])
+    assert exchange.clipped(sent)[0][1] == clip
+    share = np.linalg.norm(whole, axis=1) / longest
+    assert np.all(share <= 1 + 1e-12)
+    assert np.median(share) > 0.999 if learner is not eb.JointDPSGD else share.max() > 0.5
 
 
 @pytest.mark.parametrize("variant", ["refined", "paper"])
@@ -216,12 +241,20 @@ def test_noise_of_a_server_in_two_parts():
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
 
 
+def test_all_private_learners_are_here():
+    known = (getattr(eb.learning, name) for name in eb.learning.__all__)
+    every = {each for each in known if issubclass(each, eb.learning.Learner)}
+    assert set(ALL) == every - {eb.learning.Learner, eb.learning.LocalOnly}
+
+
 @pytest.mark.parametrize("trust", ["server", "none"])
-@pytest.mark.parametrize("learner", [eb.DPAdaPeD, eb.JointDPSGD])
+@pytest.mark.parametrize("learner", ALL)
 def test_an_adaptive_clip_is_accounted_for(learner, trust):
     """All parts of a message and its bit are one release of multiplier z, of any clip."""
     est = make(learner, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip_quantile=0.5)
     est.set_params(privacy__trust=trust, privacy__clip=0.4)
+    if learner in OWN:
+        est.set_params(personal=["intercept"])
     state, clients, memory = begin(est)
     sent = est.broadcast(state | {"clip": 0.07})
     exchange = est.exchange(8)
@@ -234,7 +267,8 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
     stream = Stream(key(0), 0)
     message, _ = silent.local(silent.broadcast(state), memory | turn, clients, stream)
     longest = exchange.longest(sent, silent.describe(clients, memory), turn["turn"])[0]
-    norm = np.linalg.norm(message["changes"]["u" if "u" in scales else "mu"], axis=1)
+    whole = np.hstack([message["changes"][name] for name in exchange.clipped(sent)[0][0]])
+    norm = np.linalg.norm(whole, axis=1)
     assert np.all(norm <= np.multiply(longest, 0.4 / 0.07 * (1 + 1e-12)))
     moved = silent.update(state | turn, message)["clip"]
     users = est.describe(clients, memory).get("users", np.ones(8))

@@ -364,6 +364,24 @@ def test_a_group_is_exported_as_a_module():
         fit.export("z")
 
 
+@pytest.mark.parametrize("layer", [nn.Linear(D, 5), nn.Sequential(nn.Flatten(), nn.Linear(D, 5))])
+def test_a_module_computes_on_the_device_that_is_asked_for(layer):
+    """What is fixed and what is trained come together, where there is one device only, too."""
+    module = nn.Sequential(layer, nn.BatchNorm1d(5).eval(), nn.Linear(5, K)).double()
+    module[1].running_mean += 0.5
+    module[1].bias.requires_grad_(False)
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(30, D)), np.arange(30) % K, np.arange(30) % 3
+    here, there = (
+        FedAvg(Torch(module, pretrained=True, device=device), n_rounds=3).fit(X, y, groups=groups)
+        for device in (None, torch.device("cpu"))
+    )
+    np.testing.assert_array_equal(here.parameters_, there.parameters_)
+    for device in ("nowhere", 1.5, "cuda:99"):
+        with pytest.raises(ValueError, match="device must be one that PyTorch has here"):
+            FedAvg(Torch(module, device=device), n_rounds=1).fit(X, y, groups=groups)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device")
 @pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss()])
 def test_a_module_computes_where_it_is(loss):
@@ -377,4 +395,8 @@ def test_a_module_computes_where_it_is(loss):
         for device in ("cpu", "cuda")
     ]
     np.testing.assert_allclose(fits[0].parameters_, fits[1].parameters_, rtol=1e-9, atol=1e-9)
+    moved = Torch(module, pretrained=True, loss=loss, device="cuda")
+    moved = FedAvg(moved, n_rounds=3).fit(X, y, groups=groups)
+    np.testing.assert_allclose(moved.parameters_, fits[1].parameters_, rtol=1e-9, atol=1e-9)
+    assert {value.device.type for value in moved.export(0).values()} == {"cpu"}
     assert {value.device.type for value in fits[1].export(0).values()} == {"cuda"}

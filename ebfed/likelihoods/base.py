@@ -122,6 +122,20 @@ class Likelihood(ABC):
         """Likelihood of these clients' means plus Gaussian noise of a known variance."""
         raise TypeError(f"{type(self).__name__} clients cannot report plain noisy means.")
 
+    def outlier_gain(self, counts: NDArray, level: float) -> float:
+        """Log-likelihood that an outlier of the error brings if it has an atom of its own.
+
+        0 where errors are not known to have outliers.
+
+        Parameters
+        ----------
+        counts : ndarray of shape (n,)
+            How many clients each row stands for.
+        level : float
+            Probability that some outlier brings more.
+        """
+        return 0.0
+
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Self:
         """Draw new messages of these clients, whose parameters are theta of shape (n, d).
 
@@ -212,6 +226,10 @@ class Likelihood(ABC):
         Rows may be messages between those of clients, with counts that are negative; see `Lattice`.
         """
         return self.compress()
+
+    def weighed(self, counts: NDArray) -> tuple[Likelihood, NDArray]:
+        """Rows that stand for these in sums of smooth functions, and weights for these counts."""
+        return self, counts
 
     @property
     def lattice(self) -> Lattice | None:

@@ -140,6 +140,44 @@ class StudentT(Likelihood):
         """
         return self.variances[:, 0] * (1 + 2 / (self.degrees + 1))
 
+    def outlier_gain(self, counts: NDArray, level: float) -> float:
+        r"""Log-likelihood that an outlier of the error brings if it has an atom of its own.
+
+        An estimate z standard errors from the parameter of all has the likelihood ``r = (1 + z**2 /
+        df)**(-(df + 1) / 2)`` there, relative to its peak. If it has an atom of weight 1/n beside,
+        the log-likelihood is higher by ``log(1 + 1 / (n r)) - 1``. The result is the number g with
+
+        .. math:: \sum_i P(\log(1 + 1 / (n r_i)) - 1 > g) = level,
+
+        or 0 if that is negative. It grows like ``log(n) / df``.
+
+        Examples
+        --------
+        >>> errors = StudentT(np.zeros((1, 1)), np.ones((1, 1)), np.array([3.0]))
+        >>> [round(errors.outlier_gain(np.array([n]), 0.05), 1) for n in (100.0, 10_000.0)]
+        [3.4, 4.9]
+        """
+        from scipy.optimize import brentq
+        from scipy.special import ndtr, stdtr
+
+        counts = counts[self._informed]
+        degrees, which = np.unique(self.degrees[self._informed], return_inverse=True)
+        times, n = np.bincount(which, counts), counts.sum()
+        is_normal = np.isinf(degrees)
+        finite = np.where(is_normal, 1.0, degrees)
+
+        def excess(gain: float) -> float:
+            """Expected number of outliers that bring more, less the level."""
+            rarity = np.log(n) + np.log(np.expm1(gain + 1))
+            z = np.sqrt(finite * np.expm1(2 * rarity / (finite + 1)))
+            beyond = np.where(is_normal, ndtr(-np.sqrt(2 * rarity)), stdtr(finite, -z))
+            return float(times @ (2 * beyond) - level)
+
+        if not len(times) or excess(0.0) <= 0:
+            return 0.0
+        most = 300.0  # its square is a float
+        return most if excess(most) > 0 else float(brentq(excess, 0.0, most))
+
     def nodes(self, k: int) -> NDArray:
         """As for normal errors, and evenly in gaps: the tails of a t law reach over these."""
         return without_gaps(Gaussian(self.values, self.variances).nodes(k), k)
@@ -198,9 +236,18 @@ class StudentT(Likelihood):
 
     def summed(self) -> tuple[StudentT, NDArray]:
         """Nodes of the lattice of many clients, with their weights."""
-        if self.lattice is None or self.at_lattice is None:
+        if self.lattice is None:
             return self.compress()
-        return self.at_lattice, self.lattice.weights(np.ones(self._informed.sum()))
+        return self.weighed(np.ones(len(self)))
+
+    def weighed(self, counts: NDArray) -> tuple[StudentT, NDArray]:
+        """Nodes of the lattice of many clients, with their weights; the rows, of few.
+
+        Rows without information, or seen exactly, are left out where there is a lattice.
+        """
+        if self.lattice is None or self.at_lattice is None:
+            return self, counts
+        return self.at_lattice, self.lattice.weights(counts[self._informed])
 
     def condensed(self, counts: NDArray) -> tuple[StudentT, NDArray]:
         """Fewer rows: two for all of about one value, variance and number of degrees.

@@ -22,6 +22,7 @@ from ebfed.priors.base import (
 )
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.npmle import npmle
+from ebfed.priors.outlying_atoms import LEVEL, without_outlying
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import dirichlet_draws, enough, fit_weights
 from ebfed.tables.numbers import numbers
@@ -54,6 +55,15 @@ class Discrete(Prior):
     computer. For counts its posterior means are at the middle of what the maximisers allow. Its few
     atoms are a Gauss quadrature. Gaussian estimates need no such rule: D is not constant there, and
     for equal errors the population is unique (Lindsay and Roeder 1993).
+
+    Where errors have t distributions, the maximiser has atoms that stand for outliers of the error
+    alone. Those that bring no more log-likelihood than the farthest error does in one of 20 samples
+    are left out, and weights are fitted again (`outlying_atoms.without_outlying`). Real parameters
+    that are as rare and as near go with them. Mean squared errors of 10,000 groups, above those
+    under the true population: with 2 or 3 degrees of freedom, .5 % where the population is normal
+    and 11 % where it is t with 3 degrees of freedom, in place of 60 % and 47 %; with 5 degrees .8 %
+    and 1.6 %, in place of .8 % and .5 %; from 8 degrees on there is little difference, and none for
+    very many. `duality_gap_` includes the log-likelihood that is given up.
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
@@ -93,7 +103,8 @@ class Discrete(Prior):
     atoms_ : ndarray of shape (k, d)
     weights_ : ndarray of shape (k,)
     duality_gap_ : float or None
-        Duality gap; None where the atoms were placed by EM or weights were given.
+        The log-likelihood is at most this much below its maximum; None where the atoms were placed
+        by EM or weights were given.
     path_ : ndarray
         Log-likelihood before each step of EM, which never falls; if atoms were placed by EM.
     bic_ : ndarray
@@ -296,6 +307,11 @@ class Discrete(Prior):
                 stacklevel=6,
             )
         self.duality_gap_ = float(gap)
+        if price := rows.outlier_gain(counts, LEVEL):
+            of_all = rows.weighed(counts)
+            left = without_outlying(*of_all, atoms, weights, price, tol)
+            atoms, weights = left.atoms, left.weights
+            self.duality_gap_ += left.loss
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
         nodes = rows.nodes(N_NODES)
         # as the number of clusters of a Dirichlet process, which grows like the logarithm

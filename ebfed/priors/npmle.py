@@ -149,9 +149,7 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     few, times = rows.condensed(counts)
     if len(few) == len(rows):
         return _directly(rows, counts, nodes, *_start(rows, counts, nodes), tol)
-    of_all = rows, counts
-    if rows.lattice is not None:
-        of_all = rows.at_lattice, rows.lattice.weights(counts)
+    of_all = rows.weighed(counts)
     no_tilt = np.zeros(len(nodes))
     whole, small = _Problem(*of_all, nodes, no_tilt), _Problem(few, times, nodes, no_tilt)
     if len(few) * len(nodes) <= MOST_KEPT and type(few).tally is Likelihood.tally:

@@ -149,7 +149,7 @@ class InterpolatedPosterior(Posterior):
         Function from a likelihood to posteriors, of each client by itself.
     likelihood : StudentT of n clients
     lattice : Lattice
-        Theirs.
+        Lattice of these.
 
     Examples
     --------

@@ -78,7 +78,7 @@ def _fitted(
         weights = weights.copy()
         weights[active] = newton(likelihoods[:, active], counts, weights[active])
     total = counts.sum()
-    if gap <= tol and rising.min() >= -FLAT * total:
+    if gap <= tol and rising.min() >= -FLAT * total and (counts > 0).all():
         cells, width = np.ones(len(weights)), tol / total / 100
         centre = analytic_centre(likelihoods, counts, likelihoods @ weights, cells, width)
         if centre is not None:

@@ -64,10 +64,10 @@ SHARED, TUNED, DITTO, ADAPED, ALONE = (
 )
 RIVALS = (TUNED, DITTO, ADAPED, ALONE)
 LEARNED, HELD_BACK = "HierarchicalEB", "HierarchicalEB, rows held back"
-OURS = (LEARNED, HELD_BACK)
+UNTUNED = (LEARNED, HELD_BACK)
 HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB", HELD_BACK: "EB held"}
 COLORS = GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE, SKY
-LOOKS = dict(zip((SHARED, *RIVALS, *OURS), COLORS, strict=True))
+LOOKS = dict(zip((SHARED, *RIVALS, *UNTUNED), COLORS, strict=True))
 COMMON = {
     "learning_rate": 0.3,
     "local_steps": 10,
@@ -408,11 +408,10 @@ class PersonalStrengthsStudy(SimulatedStudy):
             + "; ".join(_say_lead(row) for row in learned.itertuples())
             + f"; in the mean of settings by {100 * learned['ahead'].mean():+.1f}."
         )
-        yield "Chosen: " + "; ".join(
-            f"{row.setting}: {row.method}, {row.chosen}"
-            for row in self.table.itertuples()
-            if row.method in RIVALS
-        )
+        for (setting, epsilon), rows in self._settings():
+            name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
+            rivals = rows[rows["method"].isin(RIVALS)]
+            yield f"Chosen in {name}: " + "; ".join(rivals["method"] + ", " + rivals["chosen"])
         if np.isfinite(self.table["epsilon"]).any():
             yield SIMULATED_NOISE
 
@@ -434,8 +433,8 @@ class PersonalStrengthsStudy(SimulatedStudy):
                         k,
                         xerr=200 * row[f"{value}_se"],
                         color=LOOKS[row["method"]],
-                        marker="D" if row["method"] in OURS else "o",
-                        ms=6 if row["method"] in OURS else 4,
+                        marker="D" if row["method"] in UNTUNED else "o",
+                        ms=6 if row["method"] in UNTUNED else 4,
                         ls="",
                         label=row["method"] if k == 0 else None,
                     )
@@ -476,7 +475,7 @@ def _cells(
     return [
         {"setting": setting, **common, "epsilon": float(epsilon), "method": method}
         for setting in settings
-        for method in (*RIVALS, *OURS)
+        for method in (*RIVALS, *UNTUNED)
     ]
 
 
@@ -487,7 +486,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     leads = []
     for _, rows in runs.groupby(by[:-2], sort=False):
         accuracy = rows.pivot(index="run", columns="method", values="accuracy")
-        best = accuracy.drop(columns=[*OURS], errors="ignore").mean().idxmax()
+        best = accuracy.drop(columns=[*UNTUNED], errors="ignore").mean().idxmax()
         lead = accuracy.sub(accuracy[best], axis=0)
         half = stdtrit(len(lead) - 1, 0.975) * lead.std() / math.sqrt(len(lead))
         here = rows.drop_duplicates("method")[by]

@@ -1,13 +1,17 @@
 """The study of strengths of personalisation: its data, its tuning, its page."""
 
 import math
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ebfed.datasets import load_digits
 from ebfed.studies import personal_strengths as study
 from ebfed.studies.personal_strengths import Setting
+
+RECORD = Path(__file__).parents[1] / "reference" / "personal_strengths_table.csv"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,7 @@ def test_every_rival_has_as_many_configurations():
     for name in study.RIVALS:
         decays = [each["weight_decay"] for each in study.CONFIGURATIONS[name]]
         assert decays == [0.0] * 3 + [1e-3] * 3
-    assert all(len(study.CONFIGURATIONS[name]) == 1 for name in study.OURS)
+    assert all(len(study.CONFIGURATIONS[name]) == 1 for name in study.UNTUNED)
 
 
 def test_the_best_configuration_is_taken(monkeypatch):
@@ -154,7 +158,7 @@ def test_private_methods_have_their_epsilon():
     (row,) = study._one_run((0, 0), "quick", 6, 4, 4, 8.0, study.LEARNED)
     assert 0 < row["accuracy"] < 1
     dealt = study.deal("quick", 6, [0])
-    for method in (study.TUNED, study.DITTO, study.ADAPED, *study.OURS):
+    for method in (study.TUNED, study.DITTO, study.ADAPED, *study.UNTUNED):
         ((_, learner),) = study._fits(method, dealt, 4, 4, 8.0, [0])
         assert learner.privacy_["epsilon"].tolist() == [pytest.approx(8.0, rel=1e-3)]
         assert learner.privacy.clip == study.CLIP
@@ -170,10 +174,10 @@ def test_table_and_page(quick):
         study.DITTO,
         study.ADAPED,
         study.ALONE,
-        *study.OURS,
+        *study.UNTUNED,
     ]
     assert table["accuracy"][study.LEARNED] > table["accuracy"][study.SHARED] + 0.1
-    rivals = table["accuracy"].drop([*study.OURS])
+    rivals = table["accuracy"].drop([*study.UNTUNED])
     best = rivals.max()
     assert table["ahead"][study.LEARNED] == pytest.approx(table["accuracy"][study.LEARNED] - best)
     accuracy = quick.runs.pivot(index="run", columns="method", values="accuracy")
@@ -189,3 +193,22 @@ def test_table_and_page(quick):
     assert left.get_xlabel() == "test accuracy, %"
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["quick"]
     assert len(right.get_lines()) >= 5
+
+
+def test_the_record_is_that_of_all_cells():
+    """`ebfed study personal-strengths --out DIR` writes it anew."""
+    record = pd.read_csv(RECORD)
+    cells = {(cell["setting"], cell["method"]) for cell in study.STUDY.cells(False)}
+    shared = {(setting, study.SHARED) for setting, _ in cells}
+    assert set(zip(record["setting"], record["method"], strict=True)) == cells | shared
+    page = study.PersonalStrengthsStudy(record, pd.DataFrame(), reps=3, seed=0).to_text()
+    page = " ".join(page.split())
+    assert all(study.SETTINGS[setting].title in page for setting, _ in cells)
+    # what the page of learners says of it
+    accuracy = record.pivot(index="setting", columns="method", values="accuracy")
+    assert accuracy.mean().drop(study.HELD_BACK).idxmax() == study.LEARNED
+    learned = record[record["method"] == study.LEARNED].set_index("setting")
+    assert (learned["ahead"] > -0.005).sum() == 5
+    errors = record.pivot(index="setting", columns="method", values="calibration")
+    halved = errors.index[errors[study.HELD_BACK] < errors[study.TUNED] / 2]
+    assert set(halved) == {"alike", "fashion-permuted"}

@@ -102,8 +102,10 @@ def _fit_every_kind() -> None:
     ):
         shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
         shrunk.interval(), shrunk.local_false_sign_rate()
-    for prior in ("normal", "point_normal"):
+    for prior in ("normal", "point_normal", "scale_mixture"):
         posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior, df=5)
+    # so many are summed and interpolated over nodes of a lattice
+    posterior_from(stream.normals(20_001)[:, 0], np.ones(20_001), df=5)
     X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
     y = X[:, 0] + stream.normals(60)[:, 0]
     LinearEB("full").fit(X, y, groups=groups)

@@ -389,9 +389,9 @@ class PersonalStrengthsStudy(SimulatedStudy):
         """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
-            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. EB held: the same, a "
-            "tenth of rows held back. Rivals have the best of six configurations in other "
-            "clients; HierarchicalEB has one in all settings."
+            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. EB held: "
+            "HierarchicalEB, rows held back, a tenth of them. Rivals have the best of six "
+            "configurations in other clients; HierarchicalEB has one in all settings."
         )
         floor = 100 * self.table["floor"]
         yield (

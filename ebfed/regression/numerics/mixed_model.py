@@ -312,6 +312,7 @@ class Problem:
         if self.covariance != "full":
             return self.descend(entries, np.diag(first), tolerance)
         root, path = np.diag(first), []
+        tolerance = min(tolerance, 1e-8)  # one step more: means move with covariances
         for _ in range(20):
             root, more = self.descend(LowerRoot(self.lower), root, tolerance)
             path += more

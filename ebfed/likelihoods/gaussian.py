@@ -164,7 +164,7 @@ class Gaussian(Likelihood):
         values = self.values[has_data]
         variances = np.broadcast_to(self.variances[has_data], values.shape)
         d = self.n_features
-        if len(values) <= 20_000 or d > 1:
+        if len(values) <= MANY or d > 1:
             rows, counts = np.unique(np.hstack([values, variances]), axis=0, return_counts=True)
             return Gaussian(rows[:, :d], rows[:, d:]), counts.astype(float)
         level = np.round(np.log(variances[:, 0] / variances.min()) / 0.02)

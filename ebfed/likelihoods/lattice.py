@@ -148,7 +148,6 @@ class Lattice:
         first[whole] = np.cumsum(sizes[whole]) - sizes[whole]
         place = np.full(len(values), -1)
         place[kept] = size + np.arange(kept.sum())
-        unit = -np.cos((np.arange(ORDER) + 0.5) * np.pi / ORDER)
         axes = _together(freedom, errors)
         at = np.concatenate(
             [

@@ -205,7 +205,7 @@ class StudentT(Likelihood):
         less than 1 %, all without bias over the messages merged.
         """
         rows = self.take(self._informed)
-        if len(rows) <= 20_000:
+        if len(rows) <= MANY:
             return rows._merged([rows.values[:, 0], rows.variances[:, 0], rows.degrees])
         values, variances = rows.values[:, 0], rows.variances[:, 0]
         level = np.round(np.log(variances / variances.min()) / 0.02)

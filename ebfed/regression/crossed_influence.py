@@ -27,13 +27,12 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
-from ebfed.inference.influence import cooks_distances
 from ebfed.regression.crossed_fitting import regressed
 from ebfed.regression.crossed_reading import CrossedRows
 from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.families import Responses
+from ebfed.regression.influence import frame_of_changes
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem
-from ebfed.tables.frames import frame
 
 __all__ = ["influence_of_crossed"]
 
@@ -115,10 +114,8 @@ def influence_of_crossed(
     else:
         own = [codes[keep, k] for k in range(codes.shape[1])]
         changes = _changes(self._fit, self.terms_, design[keep], found.take(keep), own, place)
-    columns = {"n": n, "cooksd": cooks_distances(changes, self.mean_covariance_)}
-    columns |= {f"dfbeta.{term}": changes[:, j] for j, term in enumerate(self.terms_)}
-    style = self._styles[number].avoiding(columns)
-    return frame({style.group: ids} | columns, style)
+    style = self._styles[number]
+    return frame_of_changes(changes, self.mean_covariance_, self.terms_, ids, n, style)
 
 
 def _refitted(fit: Any, rows: CrossedRows, codes: NDArray, m: int) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -13,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.inference.influence import changes_without, cooks_distances
 from ebfed.regression.inferring import check_rows_of_all, mixed_fit, names_of_mean
 from ebfed.tables.dispersed import Dispersed
-from ebfed.tables.frames import frame
+from ebfed.tables.frames import Style, frame
 from ebfed.tables.levels import parents_of
 
-__all__ = ["influence_of_generalized", "influence_of_linear"]
+__all__ = ["frame_of_changes", "influence_of_generalized", "influence_of_linear"]
 
 
 def influence_of_linear(self: Any, level: str | None = None, *, refit: bool = False) -> Any:
@@ -143,12 +144,40 @@ def _refitted(fit: Any, owners: NDArray, m: int) -> NDArray[np.float64]:
 def _frame(
     fit: Any, changes: NDArray, covariance: NDArray, ids: NDArray, n: NDArray, place: int
 ) -> Any:
-    columns = {"n": n, "cooksd": cooks_distances(changes, covariance)}
-    names = names_of_mean(fit)
-    columns |= {f"dfbeta.{name}": changes[:, j] for j, name in enumerate(names)}
     style = fit._style_
     if fit._level_names and place < len(fit._level_names) - 1:
         own = style.above[place]
         style = type(style)(style.backend, own.group, above=style.above[:place])
+    return frame_of_changes(changes, covariance, names_of_mean(fit), ids, n, style)
+
+
+def frame_of_changes(
+    changes: NDArray,
+    covariance: NDArray,
+    terms: Sequence[str],
+    ids: NDArray,
+    n: NDArray,
+    style: Style,
+) -> Any:
+    """Return Cook's distances and changes of coefficients, a row for each group.
+
+    Parameters
+    ----------
+    changes : ndarray of shape (m, p)
+        Coefficients less those without the group.
+    covariance : ndarray of shape (p, p)
+        Sampling covariance of the coefficients.
+    terms : sequence of str
+        Their names.
+    ids, n : ndarray of shape (m,)
+        Labels of the groups, and numbers of rows.
+    style : Style
+
+    Returns
+    -------
+    DataFrame
+    """
+    columns = {"n": n, "cooksd": cooks_distances(changes, covariance)}
+    columns |= {f"dfbeta.{term}": changes[:, j] for j, term in enumerate(terms)}
     style = style.avoiding(columns)
     return frame({style.group: ids} | columns, style)

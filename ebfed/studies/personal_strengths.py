@@ -375,7 +375,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
             yield THIN
             for (setting, epsilon), rows in settings:
                 rows = rows.set_index("method").reindex(methods)
-                name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
+                name = _name(setting, epsilon)
                 best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
                 cells = [
                     f"{100 * row[value]:.1f}±{100 * row[f'{value}_se']:.1f}"
@@ -409,9 +409,10 @@ class PersonalStrengthsStudy(SimulatedStudy):
             + f"; in the mean of settings by {100 * learned['ahead'].mean():+.1f}."
         )
         for (setting, epsilon), rows in self._settings():
-            name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
             rivals = rows[rows["method"].isin(RIVALS)]
-            yield f"Chosen in {name}: " + "; ".join(rivals["method"] + ", " + rivals["chosen"])
+            yield f"Chosen in {_name(setting, epsilon)}: " + "; ".join(
+                rivals["method"] + ", " + rivals["chosen"]
+            )
         if np.isfinite(self.table["epsilon"]).any():
             yield SIMULATED_NOISE
 
@@ -426,7 +427,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
         for ax, (value, label) in zip(axes, panels, strict=True):
             names = []
             for k, ((setting, epsilon), rows) in enumerate(self._settings()):
-                names.append(setting if math.isinf(epsilon) else f"{setting}, ε = {epsilon:g}")
+                names.append(_name(setting, epsilon))
                 for row in rows.to_dict("records"):
                     ax.errorbar(
                         100 * row[value],
@@ -495,10 +496,15 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(pd.concat(leads), on=by)
 
 
+def _name(setting: str, epsilon: float) -> str:
+    """Name a setting and its budget."""
+    return setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
+
+
 def _say_lead(row: Any) -> str:
     """Print a difference with its interval."""
-    where = row.setting if math.isinf(row.epsilon) else f"{row.setting}, epsilon {row.epsilon:g}"
     lower, upper = 100 * row.ahead_lower, 100 * row.ahead_upper
+    where = _name(row.setting, row.epsilon)
     return f"{100 * row.ahead:+.1f} [{lower:+.1f}, {upper:+.1f}] ({where})"
 
 

@@ -18,6 +18,7 @@ from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Binomial, Gaussian, Poisson
 from ebfed.priors import beta_binomial, negative_binomial
 from ebfed.priors.nested import nested_estimates
+from ebfed.priors.variance_components import MomentTable, fit_components
 from ebfed.tables.categories import NestedCategories
 
 __all__ = [
@@ -211,7 +212,7 @@ def fit_encoding(
     >>> round(encoding.centre, 2), encoding.levels[0].round(2)
     (0.55, array([0.39, 0.66, 0.61]))
     """
-    if not parents and kind in CONJUGATE:
+    if not parents:
         spread = None if near is None else near.spreads[0]
         centre, size, spread = CONJUGATE[kind](sums, spread)
         total = sums.size + size
@@ -232,6 +233,20 @@ def _upper(parents: NDArray, size: NDArray, mean: NDArray) -> tuple[NDArray, NDA
     return total, np.divide(sums, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
+def _normal(sums: GroupSums, near: float | None) -> tuple[float, float, float]:
+    """Mean of a normal population, the rows that it is worth, and its variance over the noise's."""
+    noisy = sums.scatter > 0 or not sums.degrees  # rows that are alone in their groups are noise
+    with np.errstate(divide="ignore"):
+        variances = 1 / sums.size[:, None]
+    messages = Gaussian(sums.mean[:, None], variances, np.array([sums.scatter]), sums.degrees)
+    table = MomentTable.of(messages, 0, noisy)
+    if not len(table.counts):
+        return 0.0, np.inf, 0.0
+    ratio = fit_components([table], "reml", near)[0] if sums.degrees else 0.0
+    size = (1 / ratio if ratio else np.inf) if noisy else 0.0
+    return float(table.profile(ratio).mean), size, ratio
+
+
 def _beta(sums: GroupSums, near: float | None) -> tuple[float, float, float]:
     """Mean of a beta population, the rows that it is worth, and its overdispersion."""
     successes = np.rint(sums.mean * sums.size).astype(np.int64)
@@ -248,7 +263,7 @@ def _gamma(sums: GroupSums, near: float | None) -> tuple[float, float, float]:
     return mean, 1 / (overdispersion * mean) if overdispersion else np.inf, overdispersion
 
 
-CONJUGATE = {"binary": _beta, "count": _gamma}
+CONJUGATE = {"continuous": _normal, "binary": _beta, "count": _gamma}
 
 
 @dataclass(frozen=True)

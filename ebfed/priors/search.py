@@ -70,7 +70,7 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
 def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> float | None:
     """Find a minimum that is within a factor of 2 of the one of similar data.
 
-    To some three digits; the scan of `minimise` finds it to all, wherever it is.
+    To some seven digits; the scan of `minimise` finds it to all, wherever it is.
 
     Parameters
     ----------
@@ -98,15 +98,17 @@ def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> fl
     if not takes_arrays:
         if not criterion(near / 2)[1] < 0 < criterion(2 * near)[1]:
             return None
-        return float(np.exp(brentq(lambda x: criterion(np.exp(x))[1], low, high, xtol=1e-4)))
-    points = np.linspace(low, high, 40)
+        return float(np.exp(brentq(lambda x: criterion(np.exp(x))[1], low, high, xtol=1e-7)))
+    points = np.linspace(low, high, 24)
     slopes = criterion(np.exp(points))[1]
     if not slopes[0] < 0 < slopes[-1]:
         return None
     above = int(np.argmax(slopes > 0))
-    return float(
-        np.exp(np.interp(0.0, slopes[above - 1 : above + 1], points[above - 1 : above + 1]))
-    )
+    cell = slice(above - 1, above + 1)
+    near = float(np.interp(0.0, slopes[cell], points[cell]))
+    points = near + np.array([-1e-3, 1e-3])  # at most some 1e-4 from there
+    left, right = criterion(np.exp(points))[1]
+    return float(np.exp(near - 1e-3 * (left + right) / (right - left)))
 
 
 def maximise(

@@ -120,7 +120,7 @@ class MomentTable:
         """Merge the messages of one column; those without information or error are left out."""
         _, variances, values, scatter, degrees = informative(likelihood, column, noisy)
         sample = variances[:1000]
-        if len(sample) == len(np.unique(sample)) == 1000:  # few are equal: merging saves nothing
+        if len(sample) == 1000 == len(np.unique(sample)):  # few are equal: merging saves nothing
             nothing = np.zeros(len(values))
             return cls(variances, nothing + 1, values, nothing, scatter, degrees)
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))

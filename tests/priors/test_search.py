@@ -14,7 +14,7 @@ def test_a_minimum_nearby_is_found(takes_arrays):
         return (np.log(t) - 1) ** 2, 2 * (np.log(t) - 1) / t
 
     found = minimum_near(criterion, 3.0, takes_arrays)
-    assert found == pytest.approx(np.e, rel=1e-3)
+    assert found == pytest.approx(np.e, rel=1e-6)
     assert minimum_near(criterion, 30.0, takes_arrays) is None
     assert minimum_near(criterion, 0.0, takes_arrays) is None
     assert minimum_near(criterion, None, takes_arrays) is None
@@ -29,4 +29,4 @@ def test_fits_of_counts_may_begin_near():
     for maximise, table in ((beta_binomial.maximise, rates), (negative_binomial.maximise, counts)):
         mean, spread = maximise(*table)
         for near in (0.8 * spread, 0.0, 100 * spread):
-            np.testing.assert_allclose(maximise(*table, near), (mean, spread), rtol=1e-3)
+            np.testing.assert_allclose(maximise(*table, near), (mean, spread), rtol=1e-6)

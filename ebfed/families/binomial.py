@@ -13,10 +13,10 @@ from ebfed.blocks import blocks
 from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
-from ebfed.tables.labels import label_range, row_numbers
+from ebfed.tables.labels import numbered_rows
 from ebfed.tables.of_rows import NOTHING, check_whole
 
-__all__ = ["Binomial", "numbered_rows"]
+__all__ = ["Binomial"]
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,3 @@ class Binomial(Family):
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the proportions ``0, 1/n, ..., 1``."""
         return np.arange(int(size) + 1) / max(int(size), 1)
-
-
-def numbered_rows(labels: NDArray | None, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
-    """Labels of the groups that there may be, and the place of each row's among them."""
-    if labels is None:
-        return np.arange(n_rows), np.arange(n_rows)
-    ids, codes = row_numbers(labels)
-    if ids is not None and codes is not None:
-        return ids, codes
-    first, size = label_range(labels)  # integers that number the rows of a table
-    return np.arange(first, first + size), labels - first if first else labels

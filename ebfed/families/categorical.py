@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.families.base import Figures
-from ebfed.families.binomial import Binomial, numbered_rows
+from ebfed.families.binomial import Binomial
 from ebfed.likelihoods import Multinomial
 from ebfed.tables.clients import Summary
+from ebfed.tables.labels import numbered_rows
 from ebfed.tables.of_rows import NOTHING, check_whole
 
 __all__ = ["Categorical"]

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ebfed.families.base import LOG, Family, Figures, Link
 from ebfed.likelihoods import Poisson as PoissonLikelihood
-from ebfed.likelihoods.distinct import number_rows
 from ebfed.tables.clients import Summary
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import numbered_rows
 from ebfed.tables.of_rows import NOTHING, check_whole
 
 __all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
@@ -51,15 +50,17 @@ class RowsOfGroups:
 
 
 def of_counts(function: Callable[[NDArray], NDArray], counts: NDArray) -> NDArray:
-    """Return a function of counts, which is computed once for each different one.
+    """Return a function of counts, by a table of all up to the largest if that is shorter.
 
     Examples
     --------
     >>> of_counts(log_factorial, np.array([[3.0], [0.0], [3.0]])).ravel().round(4)
     array([1.7918, 0.    , 1.7918])
     """
-    codes, first, _ = number_rows([counts.ravel().astype(np.int64)])
-    return function(counts.ravel()[first])[codes].reshape(counts.shape)
+    largest = counts.max(initial=0)
+    if largest >= counts.size:
+        return function(counts)
+    return function(np.arange(largest + 1))[counts.astype(np.int64)]
 
 
 def log_factorial(counts: NDArray) -> NDArray:
@@ -120,15 +121,16 @@ class Poisson(Family):
         """Add up events, exposures and the base measure of the rows of each group."""
         events, exposure = self.responses(values, of_rows)
         n_rows, d = events.shape
-        if labels is None:
-            ids, codes = np.arange(n_rows), np.arange(n_rows)
-        else:
-            ids, codes = number_labels(labels)
+        ids, codes = numbered_rows(labels, n_rows)
+        n = np.bincount(codes, minlength=len(ids))
+        if not n.all():
+            there = n > 0
+            ids, codes, n = ids[there], (np.cumsum(there) - 1)[codes], n[there]
         times = of_rows.get("sample_weight")
         if times is not None:
             check_whole(times, self.name)
+            n = np.bincount(codes, times, minlength=len(ids))
         rows = RowsOfGroups(codes, times, len(ids))
-        n = np.bincount(codes, times, minlength=len(ids))
         weight = n.astype(float) if exposure is None else rows.total(exposure)
         total, sums = rows.totals(events), self._sums(rows, events, exposure)
         return Summary(

@@ -16,6 +16,7 @@ __all__ = [
     "number_integers",
     "number_labels",
     "number_tuples",
+    "numbered_rows",
     "parents_among",
     "row_numbers",
 ]
@@ -127,6 +128,35 @@ def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int6
     if labels is None or (labels.dtype == np.int64 and label_range(labels)[1]):
         return None, labels
     return number_labels(labels)
+
+
+def numbered_rows(labels: NDArray | None, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
+    """Labels of the groups that there may be, and the place of each row's among them.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_rows,) or None
+        As `check_labels` returns them; each row is a group of its own if None.
+    n_rows : int
+
+    Returns
+    -------
+    ids : ndarray of shape (m,)
+        Sorted. Of integers in a narrow range, all of the range.
+    codes : int64 ndarray of shape (n_rows,)
+
+    Examples
+    --------
+    >>> numbered_rows(np.array([7, 5, 7]), 3)
+    (array([5, 6, 7]), array([2, 0, 2]))
+    """
+    if labels is None:
+        return np.arange(n_rows), np.arange(n_rows)
+    ids, codes = row_numbers(labels)
+    if ids is not None and codes is not None:
+        return ids, codes
+    first, size = label_range(labels)
+    return np.arange(first, first + size), labels - first if first else labels
 
 
 def number_integers(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,6 +1,7 @@
 """Numbers of labels."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ def test_other_labels_are_numbered(labels):
     np.testing.assert_array_equal(ids[codes], labels)
 
 
+@pytest.mark.skipif(pd.__version__ < "3", reason="pandas 2 ends text at a null character")
 @given(
     st.lists(st.text(st.characters(codec=None), max_size=LONGEST // 2), min_size=1),
     st.sampled_from([object, "U"]),

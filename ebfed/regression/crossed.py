@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_files import CrossedFile
@@ -76,8 +77,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
     as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
     over the variances and beta; its value and its slope are computed without further
-    approximation. Standard errors of beta come from its second derivatives. Posteriors of effects
-    are normal around their joint mode. Spreads are underestimated where levels have few rows.
+    approximation. Standard errors of beta come from its second derivatives; `tests` and `confint`
+    are by Student's t, over variances that the rows do not tell from the likeliest ones. Posteriors
+    of effects are normal around their joint mode. Spreads are underestimated where levels have few
+    rows.
 
     All rows are read at one place: levels of crossed factors share rows, so that no factor divides
     them between clients. `LinearEB` fits groups of clients, and groups within groups.
@@ -588,21 +591,35 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
             Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
             errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
-            levels in all, without slopes. Infinite ones are for tests by z, the only ones of rows
-            that are not Gaussian.
+            levels in all, without slopes. Infinite ones are for tests by z, as `glmer` has them. Of
+            counts and successes, Satterthwaite's have standard errors of their own, over spreads
+            near the fitted ones: see `ebfed.inference.spread_degrees`. If None, infinite where the
+            search for the maximum did not converge.
+
+        Raises
+        ------
+        ValueError
+            If there are no such degrees of freedom of this fit.
         """
         check_is_fitted(self, "mean_")
+        sloped, counts = isinstance(self._fit, SlopedFit), self.family != "gaussian"
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
-        sloped = isinstance(self._fit, SlopedFit)
-        known = known[2:] if self.family != "gaussian" else known[::2] if sloped else known
-        ddf = known[0] if ddf is None else ddf
-        if ddf not in known:
+        known = known[::2] if sloped or counts else known
+        if ddf not in (None, *known):
             raise ValueError(
                 f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows"
                 f"{' with slopes' * sloped}; got {ddf!r}."
             )
-        if ddf == "asymptotic":
+        nearby = self._fit.nearby if isinstance(self._fit, CrossedFit) else None
+        if counts and nearby is None and ddf == "satterthwaite":
+            raise ValueError(
+                f"ddf={ddf!r} needs a fit that converged to a maximum of the likelihood; "
+                "'asymptotic' is for z tests."
+            )
+        if ddf == "asymptotic" or (counts and nearby is None):
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+        if nearby is not None:
+            return SpreadDegrees(self.mean_, nearby)
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         if isinstance(self._fit, SlopedFit):

@@ -16,6 +16,7 @@ from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import (
@@ -29,7 +30,6 @@ from ebfed.regression.crossed_slopes import (
     JointNormals,
     SlopedFit,
     check_coefficients,
-    coef_of_levels,
     correlated_of,
     maximum_of,
     singular,
@@ -355,7 +355,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _effects(self, level: str, given_mean: bool = False) -> Posterior:
+    def _effects(self, level: str | None, given_mean: bool = False) -> Posterior:
         """Posterior of the effects of the levels of a factor."""
         check_is_fitted(self, "mean_")
         if level not in self._names:
@@ -374,64 +374,29 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         counts, style = {"n": self._n[number]}, self._styles[number]
         return posterior.labelled(self.levels_[level], counts, style, tuple(terms[number]))
 
-    def posterior(self, level: str) -> Posterior:
+    def posterior(self, level: str | None = None) -> Posterior:
         """Posterior of the effects of the levels of a factor.
 
         Parameters
         ----------
         level : str
-            Name of the factor.
+            Name of the factor, which must be given: a posterior is of the levels of one. `ranef`
+            and `coef` have the levels of all.
 
         Returns
         -------
         Posterior
             One entry per level, in the order of the sorted labels; given the variances, and with
             what is not known of the coefficients of X.
+
+        Raises
+        ------
+        ValueError
+            If there is no such factor.
         """
         return self._effects(level)
 
-    def ranef(self, level: str | None = None) -> Any:
-        """Return the effects of levels, with standard deviations given the coefficients of X.
-
-        These are lme4's conditional modes and conditional standard deviations.
-
-        Parameters
-        ----------
-        level : str, optional
-            Name of a factor. None: all, one after the other.
-
-        Returns
-        -------
-        DataFrame
-            Of one factor: its labels, ``estimate`` and ``std.error``; of all: ``group``, the name
-            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``. Of factors
-            with slopes a row for each coefficient, which ``term`` names.
-        """
-        check_is_fitted(self, "mean_")
-        if level is not None:
-            found = self._effects(level, given_mean=True)
-            style, labels = self._styles[self._names.index(level)], self.levels_[level]
-            k = found.mean.shape[1]
-            columns = {"term": np.tile(np.array(found.terms, object), len(labels))} if k > 1 else {}
-            columns |= {"estimate": found.mean.ravel(), "std.error": found.sd.ravel()}
-            return frame({style.group: np.repeat(labels, k)} | columns, style)
-        parts = [self._effects(name, given_mean=True) for name in self._names]
-        sizes = [each.mean.size for each in parts]
-        names = [
-            np.repeat(np.array([str(label) for label in ids.tolist()], object), each.mean.shape[1])
-            for ids, each in zip(self._ids, parts, strict=True)
-        ]
-        columns = {
-            "group": np.repeat(np.array(self._names, object), sizes),
-            "level": np.concatenate(names),
-        }
-        if any(terms != [INTERCEPT] for terms in self._kept["varying"]):
-            terms = [np.tile(np.array(each.terms, object), len(each)) for each in parts]
-            columns["term"] = np.concatenate(terms)
-        columns["estimate"] = np.concatenate([each.mean.ravel() for each in parts])
-        columns["std.error"] = np.concatenate([each.sd.ravel() for each in parts])
-        return frame(columns, self._style_.unlabelled())
-
+    ranef = ranef_of_levels
     coef = coef_of_levels
 
     # Predictions ------------------------------------------------------------------------------

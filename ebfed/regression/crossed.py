@@ -22,6 +22,7 @@ from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import (
     crossed_kenward_roger,
     crossed_satterthwaite,
+    sloped_kenward_roger,
     sloped_satterthwaite,
 )
 from ebfed.regression.crossed_influence import influence_of_crossed
@@ -556,10 +557,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
             Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
             errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
-            levels in all, without slopes. Infinite ones are for tests by z, as `glmer` has them. Of
-            counts and successes, Satterthwaite's have standard errors of their own, over spreads
-            near the fitted ones: see `ebfed.inference.spread_degrees`. If None, infinite where the
-            search for the maximum did not converge.
+            levels in all, times their coefficients. Infinite ones are for tests by z, as `glmer`
+            has them. Of counts and successes, Satterthwaite's have standard errors of their own,
+            over spreads near the fitted ones: see `ebfed.inference.spread_degrees`. If None,
+            infinite where the search for the maximum did not converge.
 
         Raises
         ------
@@ -567,13 +568,13 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             If there are no such degrees of freedom of this fit.
         """
         check_is_fitted(self, "mean_")
-        sloped, counts = isinstance(self._fit, SlopedFit), self.family != "gaussian"
+        counts = self.family != "gaussian"
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
-        known = known[::2] if sloped or counts else known
+        known = known[::2] if counts else known
         if ddf not in (None, *known):
             raise ValueError(
-                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows"
-                f"{' with slopes' * sloped}; got {ddf!r}."
+                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
+                f"got {ddf!r}."
             )
         nearby = self._fit.nearby if isinstance(self._fit, CrossedFit) else None
         if counts and nearby is None and ddf == "satterthwaite":
@@ -589,7 +590,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         if isinstance(self._fit, SlopedFit):
             correlated = [self._kept["correlated"][k] for k in self._order]
-            return sloped_satterthwaite(self.mean_, self._fit.system, back, correlated)
+            of = sloped_kenward_roger if ddf == "kenward-roger" else sloped_satterthwaite
+            return of(self.mean_, self._fit.system, back, correlated)
         made = crossed_kenward_roger if ddf == "kenward-roger" else crossed_satterthwaite
         return made(self.mean_, self._fit.system, back)
 

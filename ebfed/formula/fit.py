@@ -629,8 +629,13 @@ class FormulaFit:
             Groups of the fit, if there is no `data`. Others get the population, with an
             `UnseenGroupWarning`.
         **options
-            Arguments of the estimator's method, such as ``level="state"`` of `LinearEB`.
+            Arguments of the estimator's method, such as ``level="state"`` of `LinearEB`; of
+            `CrossedEB` it has ``level=`` alone.
         """
+        if isinstance(self.estimator_, CrossedEB) and (data is not None or groups is not None):
+            raise ValueError(
+                "a posterior of crossed factors is of all levels of one of them: give level= alone."
+            )
         if data is None:
             given = {} if groups is None else {"groups": groups}
             return self.estimator_.posterior(**given, **options)

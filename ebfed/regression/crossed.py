@@ -13,13 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import (
     crossed_kenward_roger,
     crossed_satterthwaite,
+    sloped_kenward_roger,
     sloped_satterthwaite,
 )
 from ebfed.regression.crossed_influence import influence_of_crossed
@@ -28,7 +31,6 @@ from ebfed.regression.crossed_slopes import (
     JointNormals,
     SlopedFit,
     check_coefficients,
-    coef_of_levels,
     correlated_of,
     maximum_of,
     singular,
@@ -76,8 +78,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
     as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
     over the variances and beta; its value and its slope are computed without further
-    approximation. Standard errors of beta come from its second derivatives. Posteriors of effects
-    are normal around their joint mode. Spreads are underestimated where levels have few rows.
+    approximation. Standard errors of beta come from its second derivatives; `tests` and `confint`
+    are by Student's t, over variances that the rows do not tell from the likeliest ones. Posteriors
+    of effects are normal around their joint mode. Spreads are underestimated where levels have few
+    rows.
 
     All rows are read at one place: levels of crossed factors share rows, so that no factor divides
     them between clients. `LinearEB` fits groups of clients, and groups within groups.
@@ -352,7 +356,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _effects(self, level: str, given_mean: bool = False) -> Posterior:
+    def _effects(self, level: str | None, given_mean: bool = False) -> Posterior:
         """Posterior of the effects of the levels of a factor."""
         check_is_fitted(self, "mean_")
         if level not in self._names:
@@ -371,64 +375,29 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         counts, style = {"n": self._n[number]}, self._styles[number]
         return posterior.labelled(self.levels_[level], counts, style, tuple(terms[number]))
 
-    def posterior(self, level: str) -> Posterior:
+    def posterior(self, level: str | None = None) -> Posterior:
         """Posterior of the effects of the levels of a factor.
 
         Parameters
         ----------
         level : str
-            Name of the factor.
+            Name of the factor, which must be given: a posterior is of the levels of one. `ranef`
+            and `coef` have the levels of all.
 
         Returns
         -------
         Posterior
             One entry per level, in the order of the sorted labels; given the variances, and with
             what is not known of the coefficients of X.
+
+        Raises
+        ------
+        ValueError
+            If there is no such factor.
         """
         return self._effects(level)
 
-    def ranef(self, level: str | None = None) -> Any:
-        """Return the effects of levels, with standard deviations given the coefficients of X.
-
-        These are lme4's conditional modes and conditional standard deviations.
-
-        Parameters
-        ----------
-        level : str, optional
-            Name of a factor. None: all, one after the other.
-
-        Returns
-        -------
-        DataFrame
-            Of one factor: its labels, ``estimate`` and ``std.error``; of all: ``group``, the name
-            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``. Of factors
-            with slopes a row for each coefficient, which ``term`` names.
-        """
-        check_is_fitted(self, "mean_")
-        if level is not None:
-            found = self._effects(level, given_mean=True)
-            style, labels = self._styles[self._names.index(level)], self.levels_[level]
-            k = found.mean.shape[1]
-            columns = {"term": np.tile(np.array(found.terms, object), len(labels))} if k > 1 else {}
-            columns |= {"estimate": found.mean.ravel(), "std.error": found.sd.ravel()}
-            return frame({style.group: np.repeat(labels, k)} | columns, style)
-        parts = [self._effects(name, given_mean=True) for name in self._names]
-        sizes = [each.mean.size for each in parts]
-        names = [
-            np.repeat(np.array([str(label) for label in ids.tolist()], object), each.mean.shape[1])
-            for ids, each in zip(self._ids, parts, strict=True)
-        ]
-        columns = {
-            "group": np.repeat(np.array(self._names, object), sizes),
-            "level": np.concatenate(names),
-        }
-        if any(terms != [INTERCEPT] for terms in self._kept["varying"]):
-            terms = [np.tile(np.array(each.terms, object), len(each)) for each in parts]
-            columns["term"] = np.concatenate(terms)
-        columns["estimate"] = np.concatenate([each.mean.ravel() for each in parts])
-        columns["std.error"] = np.concatenate([each.sd.ravel() for each in parts])
-        return frame(columns, self._style_.unlabelled())
-
+    ranef = ranef_of_levels
     coef = coef_of_levels
 
     # Predictions ------------------------------------------------------------------------------
@@ -588,26 +557,41 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
             Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
             errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
-            levels in all, without slopes. Infinite ones are for tests by z, the only ones of rows
-            that are not Gaussian.
+            levels in all, times their coefficients. Infinite ones are for tests by z, as `glmer`
+            has them. Of counts and successes, Satterthwaite's have standard errors of their own,
+            over spreads near the fitted ones: see `ebfed.inference.spread_degrees`. If None,
+            infinite where the search for the maximum did not converge.
+
+        Raises
+        ------
+        ValueError
+            If there are no such degrees of freedom of this fit.
         """
         check_is_fitted(self, "mean_")
+        counts = self.family != "gaussian"
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
-        sloped = isinstance(self._fit, SlopedFit)
-        known = known[2:] if self.family != "gaussian" else known[::2] if sloped else known
-        ddf = known[0] if ddf is None else ddf
-        if ddf not in known:
+        known = known[::2] if counts else known
+        if ddf not in (None, *known):
             raise ValueError(
-                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows"
-                f"{' with slopes' * sloped}; got {ddf!r}."
+                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
+                f"got {ddf!r}."
             )
-        if ddf == "asymptotic":
+        nearby = self._fit.nearby if isinstance(self._fit, CrossedFit) else None
+        if counts and nearby is None and ddf == "satterthwaite":
+            raise ValueError(
+                f"ddf={ddf!r} needs a fit that converged to a maximum of the likelihood; "
+                "'asymptotic' is for z tests."
+            )
+        if ddf == "asymptotic" or (counts and nearby is None):
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+        if nearby is not None:
+            return SpreadDegrees(self.mean_, nearby)
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         if isinstance(self._fit, SlopedFit):
             correlated = [self._kept["correlated"][k] for k in self._order]
-            return sloped_satterthwaite(self.mean_, self._fit.system, back, correlated)
+            of = sloped_kenward_roger if ddf == "kenward-roger" else sloped_satterthwaite
+            return of(self.mean_, self._fit.system, back, correlated)
         made = crossed_kenward_roger if ddf == "kenward-roger" else crossed_satterthwaite
         return made(self.mean_, self._fit.system, back)
 

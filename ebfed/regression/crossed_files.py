@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from ebfed.engines.publishing import name_columns
+from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem
@@ -38,6 +39,8 @@ class CrossedPopulation(TypedDict):
         Its table, and its products among levels of the other factors: sparse matrices.
     columns_with_levels : ndarray of shape (c, q + c)
         The other rows of its `inner`.
+    nearby : dict or None
+        `NearbySpreads` by name.
     n_features : int
     columns : str
         Names of the columns of X, one a line.
@@ -52,6 +55,7 @@ class CrossedPopulation(TypedDict):
     table: dict[str, Any]
     among: dict[str, Any]
     columns_with_levels: NDArray
+    nearby: dict[str, NDArray] | None
     n_features: int
     columns: str
 
@@ -80,6 +84,7 @@ class CrossedFile:
             "among": _of_sparse(among),
             "columns_with_levels": sums.inner[q:, :],
             "n_rows": sums.n_rows,
+            "nearby": None if found.nearby is None else found.nearby._asdict(),
             **names,  # type: ignore[typeddict-item]
         }
         return {name: getattr(found, name) for name in OF_FIT} | state
@@ -112,7 +117,8 @@ def _intercepts(fit: Any, state: Any) -> CrossedFit:
     gamma, restricted = state["gamma"], fit.method == "reml"
     linear = state["linear"]
     equations = CrossedSystem(sums, gamma, restricted) if linear else CrossedEquations(sums, gamma)
-    return CrossedFit(equations, *(state[name] for name in OF_FIT))
+    nearby = None if state["nearby"] is None else NearbySpreads(**state["nearby"])
+    return CrossedFit(equations, **{name: state[name] for name in OF_FIT}, nearby=nearby)
 
 
 def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solve_triangular
 
+from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
@@ -38,6 +40,9 @@ class CrossedFit:
         -2 log-likelihood.
     converged : bool
     history : list of dict
+    nearby : NearbySpreads or None
+        Spreads near the fitted ones, and the coefficients there; None of Gaussian rows, and without
+        a maximum.
     """
 
     equations: CrossedEquations
@@ -50,6 +55,7 @@ class CrossedFit:
     criterion: float
     converged: bool
     history: list[dict[str, Any]]
+    nearby: NearbySpreads | None = None
 
     @classmethod
     def gaussian(
@@ -110,6 +116,7 @@ class CrossedFit:
         found = model.fit()
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         base = -2 * float(family.base(rows, np.zeros(0))[0].sum())
+        nearby = spreads_near(model, found)
         return cls(
             model.with_columns(found.mode),
             found.mode.first,
@@ -121,6 +128,7 @@ class CrossedFit:
             found.mode.criterion + base,
             found.converged,
             [{"criterion": value + base} for value in found.path],
+            None if nearby is None else nearby.turned(back),
         )
 
     @property

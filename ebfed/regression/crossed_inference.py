@@ -1,11 +1,14 @@
 """Degrees of freedom of tests in linear models of crossed factors.
 
 Satterthwaite's are of any size. Kenward and Roger's need traces of products of matrices with a row
-and a column for every level of every factor; with ``V = noise / W + sum_k a_k Z_k Z_k'`` these are
+and a column for every coefficient of every level. The covariance of rows is linear in entries g_a
+of the covariances of factors, ``V = noise / W + sum_a g_a V_a``, with ``V_a = Z D_a Z'``, where D_a
+has the slope of the covariance of a level for each level of the factor. With
 
-    U_kl = Z_k' V^-1 Z_l,    R_k = Z_k' V^-1 X,    tr(V^-1 V_k V^-1 V_l) = |U_kl|**2,
+    U = Z' V^-1 Z,    R = Z' V^-1 X
 
-and those in the noise follow from ``V^-1 = noise V^-1 W^-1 V^-1 + sum_k a_k V^-1 V_k V^-1``.
+are ``tr(V^-1 V_a V^-1 V_b) = tr(U D_a U D_b)``, and ``X' V^-1 V_a V^-1 V_b V^-1 X = R' D_a U D_b
+R``. Those in the noise follow from ``V^-1 = noise V^-1 W^-1 V^-1 + sum_a g_a V^-1 V_a V^-1``.
 """
 
 from __future__ import annotations
@@ -18,15 +21,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.sparse import block_diag, csr_matrix, eye, kron
 
 from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
 from ebfed.inference.sums import GroupSums
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.crossed_slopes import SlopedSystem, entries_of_roots
 
-__all__ = ["crossed_kenward_roger", "crossed_satterthwaite", "sloped_satterthwaite"]
+__all__ = [
+    "crossed_kenward_roger",
+    "crossed_satterthwaite",
+    "sloped_kenward_roger",
+    "sloped_satterthwaite",
+]
 
-# Levels of all factors together, for matrices with a row and a column for each.
+# Coefficients of levels of all factors together, for matrices with a row and a column for each.
 MOST_LEVELS = 3_000
 # Step of differences, as a share of a root, and the least root of which it is a share.
 STEP, LEAST = 1e-3, 0.1
@@ -221,37 +230,102 @@ def crossed_kenward_roger(mean: NDArray, system: CrossedSystem, back: NDArray) -
     ValueError
         If the fit is by maximum likelihood, or there are too many levels.
     """
-    sums, q, p, noise = system.sums, system.sums.q, system.p, system.noise
-    if not system.restricted:
+    sums = system.sums
+    _check_kenward_roger(system.restricted, sums.sizes)
+    roots, sizes = list(system.theta[:, None, None]), sums.sizes
+    entries = [[(0, 0)]] * len(roots)
+    return _kenward_roger(mean, system, back, np.diag(sums.first), roots, sizes, entries)
+
+
+def sloped_kenward_roger(
+    mean: NDArray, system: SlopedSystem, back: NDArray, correlated: Sequence[bool]
+) -> Inference:
+    """Return those of a model with slopes.
+
+    Parameters
+    ----------
+    mean, system, back, correlated : as in `sloped_satterthwaite`
+
+    Raises
+    ------
+    ValueError
+        If the fit is by maximum likelihood, or there are too many coefficients of levels.
+    """
+    sums = system.sums
+    _check_kenward_roger(system.restricted, sums.sizes * sums.widths)
+    free = entries_of_roots(sums, correlated)
+    entries = [list(zip(*(each.tolist() for each in own), strict=True)) for own in free]
+    blocks = block_diag(list(sums.blocks)).toarray()
+    return _kenward_roger(mean, system, back, blocks, system.roots, sums.sizes, entries)
+
+
+def _check_kenward_roger(restricted: bool, sizes: NDArray) -> None:
+    if not restricted:
         raise ValueError(
             "ddf='kenward-roger' needs a fit by REML, method='reml'; this one is by maximum "
             "likelihood."
         )
-    first = len(sums.first)
-    if first + q > MOST_LEVELS:
+    if sizes.sum() > MOST_LEVELS:
         raise ValueError(
-            f"ddf='kenward-roger' is of up to {MOST_LEVELS:,} levels of all factors together; this "
-            f"fit has {first + q:,}. ddf='satterthwaite' has no limit."
+            f"ddf='kenward-roger' is of up to {MOST_LEVELS:,} levels in all, times their "
+            f"coefficients; this fit has {sizes.sum():,}. 'satterthwaite' has no limit."
         )
+
+
+def _kenward_roger(
+    mean: NDArray,
+    system: CrossedSystem | SlopedSystem,
+    back: NDArray,
+    blocks: NDArray,
+    roots: Sequence[NDArray],
+    sizes: NDArray,
+    entries: Sequence[Sequence[tuple[int, int]]],
+) -> Inference:
+    """Add up what `KenwardRoger` reads.
+
+    Parameters
+    ----------
+    mean, system, back : as in `crossed_satterthwaite`
+    blocks : ndarray of shape (q1, q1)
+        Weighed products of the columns of the first factor, by level.
+    roots : list of ndarray of shape (p_k, p_k)
+        Root of the covariance of each factor, over the noise.
+    sizes : int64 ndarray of shape (n_factors,)
+        Numbers of levels.
+    entries : list of list of pair of int
+        Entries of the covariance of each factor that are parameters.
+    """
+    sums, q, p, noise = system.sums, system.sums.q, system.p, system.noise
     table = sums.table.toarray()
-    products = np.block([[np.diag(sums.first), table], [table.T, sums.inner[:q, :q]]])
+    products = np.block([[blocks, table], [table.T, sums.inner[:q, :q]]])
     columns = np.vstack([sums.outer[:, :p], sums.inner[:q, q : q + p]])
-    root = np.concatenate([np.full(first, system.theta[0]), system.scale[:q]])
-    scaled = cho_factor(np.eye(first + q) + root[:, None] * products * root)
-    solved = root[:, None] * cho_solve(scaled, root[:, None] * np.hstack([products, columns]))
-    U = (products - products @ solved[:, : first + q]) / noise
-    R = (columns - products @ solved[:, first + q :]) / noise
-    M = (sums.inner[q : q + p, q : q + p] - columns.T @ solved[:, first + q :]) / noise
-    owner = np.concatenate([np.zeros(first, np.int64), sums.owner])
-    parts = [np.flatnonzero(owner == k) for k in range(sums.n_factors)]
-    phi, K = system.gamma * noise, sums.n_factors
+    root = csr_matrix(block_diag([kron(eye(n), L) for n, L in zip(sizes, roots, strict=True)]))
+    scaled = cho_factor(np.eye(len(products)) + root.T @ (root.T @ products).T)
+    solved = root @ cho_solve(scaled, root.T @ np.hstack([products, columns]))
+    U = (products - products @ solved[:, : len(products)]) / noise
+    R = (columns - products @ solved[:, len(products) :]) / noise
+    M = (sums.inner[q : q + p, q : q + p] - columns.T @ solved[:, len(products) :]) / noise
+    ends = np.cumsum([0, *(n * len(L) for n, L in zip(sizes, roots, strict=True))])
+    # of each parameter: place of its factor, slope of the covariance of a level, value
+    parts: list[tuple[slice, NDArray, float]] = []
+    for k, (L, places) in enumerate(zip(roots, entries, strict=True)):
+        for i, j in places:
+            slope = np.zeros((len(L), len(L)))
+            slope[i, j] = slope[j, i] = 1.0
+            value = float(noise * (L @ L.T)[i, j])
+            parts.append((slice(ends[k], ends[k + 1]), slope, value))
+    phi, K = np.array([value for *_, value in parts]), len(parts)
     S, Q = np.zeros((K + 1, p + 1, p + 1)), np.zeros((K + 1, K + 1, p + 1, p + 1))
     trace, pairs = np.zeros(K + 1), np.zeros((K + 1, K + 1))
-    for k, own in enumerate(parts):
-        S[k, :p, :p], trace[k] = R[own].T @ R[own], np.trace(U[np.ix_(own, own)])
-        for m, other in enumerate(parts):
-            block = U[np.ix_(own, other)]
-            Q[k, m, :p, :p], pairs[k, m] = R[own].T @ block @ R[other], np.sum(block**2)
+    for a, (own, slope, _) in enumerate(parts):
+        moved = _by_level(slope, R[own])
+        S[a, :p, :p] = R[own].T @ moved
+        trace[a] = np.trace(_by_level(slope, U[own, own]))
+        for b, (other, bend, _) in enumerate(parts[a:], a):
+            turned = _by_level(bend, U[other, own])
+            Q[a, b, :p, :p] = moved.T @ turned.T @ R[other]
+            pairs[a, b] = pairs[b, a] = np.sum(_by_level(slope, U[own, other]) * turned.T)
+            Q[b, a] = Q[a, b].T
     S[K, :p, :p] = (M - np.tensordot(phi, S[:K, :p, :p], 1)) / noise
     trace[K] = (sums.n_rows - phi @ trace[:K]) / noise
     Q[:K, K] = (S[:K] - np.tensordot(phi, Q[:K, :K], (0, 1))) / noise
@@ -262,3 +336,8 @@ def crossed_kenward_roger(mean: NDArray, system: CrossedSystem, back: NDArray) -
     found = GroupSums(np.zeros(1), np.zeros((1, p + 1, p + 1)), trace, S, pairs, Q)
     fit: Any = _Sums(mean, found, np.linalg.inv(M), (back,))
     return KenwardRoger(fit)
+
+
+def _by_level(slope: NDArray, rows: NDArray) -> NDArray:
+    """Multiply the rows of the coefficients of each level, from the left."""
+    return (slope @ rows.reshape(-1, len(slope), rows.shape[1])).reshape(rows.shape)

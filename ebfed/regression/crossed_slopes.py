@@ -17,13 +17,11 @@ from ebfed.regression.crossed_fitting import CrossedFit, log_det, regressed, sca
 from ebfed.regression.families import Responses
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
-from ebfed.tables.frames import frame
 
 __all__ = [
     "JointNormals",
     "SlopedFit",
     "check_coefficients",
-    "coef_of_levels",
     "correlated_of",
     "maximum_of",
     "singular",
@@ -32,32 +30,6 @@ __all__ = [
 
 # Share of the squares of a column that others must leave, for it to be one of its own.
 LEAST = 1e-10
-
-
-def coef_of_levels(self: Any, level: str) -> Any:
-    """Return the coefficients of the levels of a factor: those of all rows, and how each differs.
-
-    Parameters
-    ----------
-    level : str
-        Name of the factor.
-
-    Returns
-    -------
-    DataFrame
-        A row for each level and each term that differs: the label, ``term``, ``estimate`` and
-        ``std.error``, which has what is not known of both.
-    """
-    found = self.posterior(level)
-    place = self._order.index(self._names.index(level))
-    design = np.array([[float(term == each) for each in self.terms_] for term in found.terms])
-    style, k = self._styles[self._names.index(level)], len(design)
-    columns = {
-        "term": np.tile(np.array(found.terms, object), len(found)),
-        "estimate": (found.mean + design @ self.mean_).ravel(),
-        "std.error": self._fit.errors_with(place, design).ravel(),
-    }
-    return frame({style.group: np.repeat(found.ids, k)} | columns, style)
 
 
 class SlopedPopulation(TypedDict):

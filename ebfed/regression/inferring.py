@@ -16,7 +16,7 @@ from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, 
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.generalized_inference import SpreadDegrees
+from ebfed.regression.generalized_inference import degrees_of_generalized
 from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
 from ebfed.tables.levels import keys_of_parents
@@ -128,7 +128,7 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
     ----------
     ddf : {"satterthwaite", "asymptotic"}, optional
         ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
-        fitted one, standard errors included; see `ebfed.regression.generalized_inference`.
+        fitted one, standard errors included; see `ebfed.inference.spread_degrees`.
         ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
         has its rows, a finite maximum of the likelihood, and is by quadrature.
 
@@ -152,7 +152,7 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
     known = has_rows_of_all(self) and "node_weights" in self._result
     if ddf == "asymptotic" or not known:
         return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
-    return SpreadDegrees(self)
+    return degrees_of_generalized(self)
 
 
 def errors_and_degrees(
@@ -202,8 +202,8 @@ def confint_of_crossed(self: Any, level: float = 0.95, *, ddf: Method | None = N
     ----------
     level : float in (0, 1)
     ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
-        Degrees of freedom, as in `inference`; ``"asymptotic"`` are infinite, as of lme4's
-        ``confint(method = "Wald")``.
+        Degrees of freedom, as in `inference`, which has other standard errors with some of them;
+        ``"asymptotic"`` are infinite, as of lme4's ``confint(method = "Wald")``.
 
     Returns
     -------

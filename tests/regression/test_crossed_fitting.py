@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import poisson
+from scipy.stats import t as student
 
 import ebfed as eb
 from ebfed.regression.numerics import crossed_model
@@ -161,9 +162,31 @@ def test_predictions_average_over_what_is_not_known():
     twin = pickle.loads(pickle.dumps(fit))
     np.testing.assert_array_equal(twin.predict(rows), known)
     assert "Laplace" in str(fit.summary())
-    assert np.isinf(fit.tests()["df"]).all()
+
+
+def test_tests_are_by_t_and_those_of_glmer_by_z():
+    rows = counts().assign(kind=lambda rows: np.array(list("uvw"))[rows["b"] % 3])
+    fit = eb.from_formula("y ~ x + kind + (1 | a) + (1 | b)", rows, family="poisson")
+    found, plain, tidy = fit.tests(), fit.tests(ddf="asymptotic"), fit.tidy("fixed", conf_int=True)
+    assert np.isinf(plain["df"]).all()
+    np.testing.assert_array_equal(plain["std.error"], tidy["std.error"])
+    assert (found["std.error"] > plain["std.error"]).all()
+    # kinds are three of nine levels each
+    assert found["df"].iloc[[2, 3]].between(4, 8).all()
+    reach = student(found["df"]).ppf(0.975) * found["std.error"]
+    for ends in (fit.confint(), tidy):
+        np.testing.assert_allclose(ends["conf.high"], tidy["estimate"] + reach, rtol=1e-9)
+    by_z = fit.confint(ddf="asymptotic")
+    np.testing.assert_allclose(
+        by_z["conf.high"], tidy["estimate"] + 1.959964 * tidy["std.error"], rtol=1e-6
+    )
+    terms = fit.tests(type="III").set_index("term")
+    assert 4 < terms.loc["kind", "den.df"] < 8
+    means = fit.margins("kind").frame()
+    assert (means["df"] < 20).all()
+    assert np.isinf(fit.margins("kind", ddf="asymptotic").frame()["df"]).all()
     with pytest.raises(ValueError, match="'asymptotic' for CrossedEB of poisson rows"):
-        fit.tests(ddf="satterthwaite")
+        fit.tests(ddf="kenward-roger")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from scipy.linalg import block_diag
 
 import ebfed as eb
+from ebfed.regression import crossed_inference
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -20,12 +21,14 @@ FORMULAS = {
     "inst_diagonal": "y ~ service + (1 + service || d) + (1 | s)",
     "inst_slope": "y ~ service + (0 + service | d) + (1 | s)",
     "penicillin": "diameter ~ t + (1 | plate) + (1 + t | sample)",
+    "penicillin_diagonal": "diameter ~ t + (1 | plate) + (1 + t || sample)",
     "penicillin_weights": "diameter ~ t + (1 | plate) + (1 + t | sample)",
     "constant": "diameter ~ u + (1 + u | plate) + (1 | sample)",
     "constant_diagonal": "diameter ~ u + (1 + u || plate) + (1 | sample)",
 }
 CASES = [*FIGURES.groupby(["model", "method"]).groups]
 DEGREES = pd.read_csv(REFERENCE / "lmertest_crossed_slopes.csv")
+ROGER = pd.read_csv(REFERENCE / "pbkrtest_crossed_slopes.csv")
 
 
 def fit_of(case, method):
@@ -79,8 +82,52 @@ def test_degrees_of_freedom_are_those_of_lmertest(case, method):
     found = fit.tests()
     np.testing.assert_allclose(found["df"], told["df"], rtol=1e-3)
     assert np.all(found["p.value"] >= fit.tests(ddf="asymptotic")["p.value"])
-    with pytest.raises(ValueError, match=r"gaussian rows with slopes; got 'kenward-roger'"):
+    if method == "ml":
+        with pytest.raises(ValueError, match="needs a fit by REML"):
+            fit.tests(ddf="kenward-roger")
+
+
+@pytest.mark.parametrize("case", ROGER["model"].unique())
+def test_degrees_and_errors_of_kenward_and_roger_are_those_of_pbkrtest(case):
+    """Of columns of rows, and such as are constant within the levels of a factor with slopes."""
+    told = ROGER[ROGER["model"] == case]
+    if case.startswith("cake"):
+        rows = pd.read_csv(REFERENCE / "cake.csv")
+        rows["replicate"] = rows["batch"].str[1:]
+        rows["warm"] = (rows["temperature"] - 200) / 10
+        batch = 1 + np.unique(rows["batch"], return_inverse=True)[1]
+        rows["angle"] += rows["warm"] * (batch * 11 % 7 - 3) / 2
+        slopes = "(0 + warm | batch)" if case == "cake_slope" else "(1 + warm | batch)"
+        model = f"angle ~ warm + recipe + (1 | replicate) + {slopes}"
+        fit = eb.from_formula(model, rows, eb.CrossedEB())
+    else:
+        fit = fit_of(case, "reml")
+    several = told["term"].str.startswith("anova")
+    found = fit.tests(ddf="kenward-roger")
+    np.testing.assert_allclose(found["df"], told["df"][~several], rtol=1e-3)
+    np.testing.assert_allclose(found["std.error"], told["std.error"][~several], rtol=1e-4)
+    den = fit.tests(ddf="kenward-roger", type="III")["den.df"]
+    np.testing.assert_allclose(den, told["df"][several], rtol=1e-3)
+
+
+def test_kenward_and_roger_take_few_coefficients(monkeypatch):
+    fit = fit_of("penicillin", "reml")
+    monkeypatch.setattr(crossed_inference, "MOST_LEVELS", 35)
+    with pytest.raises(ValueError, match="times their coefficients; this fit has 36"):
         fit.tests(ddf="kenward-roger")
+
+
+def test_an_intercept_that_varies_alone_has_the_degrees_of_a_model_without_slopes():
+    """The sums of both kinds of model are apart, and their parameters the same."""
+    rows = crossed(4)
+    one = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows).estimator_
+    rows["one"] = 1.0
+    other = eb.CrossedEB(fit_intercept=False, varying={"a": ["one"], "b": ["one"]})
+    other.fit(rows[["one", "x"]], rows["y"], groups=rows[["a", "b"]])
+    for ddf in ("kenward-roger", "satterthwaite"):
+        found, expected = other.tests(ddf=ddf), one.tests(ddf=ddf)
+        np.testing.assert_allclose(found["df"], expected["df"], rtol=1e-4)
+        np.testing.assert_allclose(found["std.error"], expected["std.error"], rtol=1e-5)
 
 
 def crossed(seed=0, n=300, sizes=(20, 8)):

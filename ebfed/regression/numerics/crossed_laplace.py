@@ -67,13 +67,21 @@ class Mode:
 
 
 class LaplaceFit(NamedTuple):
-    """The maximum of the approximate likelihood."""
+    """The maximum of the approximate likelihood.
+
+    Attributes
+    ----------
+    known : ndarray of shape (K + p, K + p) or None
+        Sampling covariance of spreads and coefficients, zero where a spread is; None where second
+        derivatives have no inverse.
+    """
 
     mode: Mode
     beta: NDArray
     covariance: NDArray
     converged: bool
     path: list[float]
+    known: NDArray | None
 
 
 class CrossedLaplace:
@@ -249,7 +257,12 @@ class CrossedLaplace:
         mode, k = self.mode(point), int((point[:K] > 0).sum())
         path.append(mode.criterion)
         covariance = self.given_spreads(mode) if inverse is None else 2 * inverse[k:, k:]
-        return LaplaceFit(mode, point[K:], covariance, converged and inverse is not None, path)
+        known = None
+        if inverse is not None:
+            known = np.zeros((len(point),) * 2)
+            known[np.ix_(free, free)] = 2 * inverse
+        ended = converged and inverse is not None
+        return LaplaceFit(mode, point[K:], covariance, ended, path, known)
 
     def _inverse_diagonals(self, equations: CrossedEquations) -> NDArray:
         """Diagonal of the inverse of the equations, of the first factor and of the others."""

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
 from ebfed.regression.numerics.trust_region import uncertainty
 
-__all__ = ["MANY", "spread_nodes", "variance_nodes"]
+__all__ = ["MANY", "normal_figures", "spread_nodes", "variance_nodes"]
 
 # Of more groups, the doubt adds less than a thousandth to standard deviations.
 MANY = 2000
@@ -153,7 +153,7 @@ def spread_nodes(
             above = _variances_above(fitted, fitted.places[inside], int(level[own][0]))
             for size, each in zip(groups, above, strict=False):
                 said = said / max(1 - each * said / size, LEAST)
-            figures = _normal_figures(value**2, variance, n, n / said)
+            figures = normal_figures(value**2, variance, n, n / said)
             squares, some = variance_nodes(*figures, len(inside) + between * of_intercept)
             values = np.copysign(np.sqrt(squares), value)
         for each, weight in zip(values, some, strict=True):
@@ -178,7 +178,7 @@ def _variances_above(fitted: QuadraturePopulation, places: NDArray, level: int) 
     return found
 
 
-def _normal_figures(
+def normal_figures(
     square: float, variance: float, n: int, noise: float
 ) -> tuple[float, float, float]:
     """Noise, likeliest total, and number of groups, of a variance.

@@ -1,0 +1,78 @@
+"""Effects and coefficients of the levels of one crossed factor, and of all."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+
+
+def fit_of(formula="y ~ x + (1 | a) + (1 | b)", family="gaussian"):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, (12, 5), (300, 2)), columns=["a", "b"])
+    z = rng.normal(0, 0.7, 12)[rows["a"]] + rng.normal(0, 0.5, 5)[rows["b"]]
+    rows = rows.assign(x=rng.normal(size=300), b="level " + rows["b"].astype(str))
+    z += (0.5 + rng.normal(0, 0.4, 12)[rows["a"]]) * rows["x"]
+    rows["y"] = rng.poisson(np.exp(z)) if family == "poisson" else z + rng.normal(size=300)
+    return rows, eb.from_formula(formula, rows, family=family)
+
+
+@pytest.mark.parametrize("method", ["ranef", "coef"])
+@pytest.mark.parametrize(
+    ("formula", "family", "terms"),
+    [
+        ("y ~ x + (1 | a) + (1 | b)", "gaussian", 1),
+        ("y ~ x + (1 | a) + (1 | b)", "poisson", 1),
+        ("y ~ x + (1 + x | a) + (1 | b)", "gaussian", 2),
+    ],
+)
+def test_without_a_name_all_factors_are_one_after_the_other(method, formula, family, terms):
+    fit = fit_of(formula, family)[1]
+    every = getattr(fit, method)()
+    assert every["group"].value_counts().to_dict() == {"a": 12 * terms, "b": 5}
+    assert every.columns[:2].tolist() == ["group", "level"]
+    assert ("term" in every) == (method == "coef" or terms == 2)
+    for name in "ab":
+        own, one = every[every["group"] == name], getattr(fit, method)(name)
+        assert own["level"].tolist() == one[name].astype(str).tolist()
+        for column in one.columns[1:]:
+            np.testing.assert_array_equal(own[column], one[column])
+
+
+def test_coefficients_are_the_mean_and_the_effects():
+    """Their errors are those of both together: less than of the two, fully correlated."""
+    fit = fit_of()[1]
+    coef, effects = fit.coef(), fit.ranef()
+    np.testing.assert_allclose(coef["estimate"], fit.mean_[0] + effects["estimate"])
+    whole = [fit.posterior(level=name).sd[:, 0] for name in "ab"]
+    most = np.concatenate(whole) + fit.tidy("fixed")["std.error"][0]
+    assert (coef["std.error"] < most).all()
+
+
+def test_one_slope_has_its_name():
+    fit = fit_of("y ~ x + (0 + x | a) + (1 | b)")[1]
+    assert fit.ranef("a")["term"].unique().tolist() == ["x"]
+    assert "term" not in fit.ranef("b")
+    assert fit.coef().groupby("group")["term"].first().to_dict() == {"a": "x", "b": "intercept"}
+
+
+def test_frames_are_of_the_library_of_the_rows():
+    pl = pytest.importorskip("polars")
+    rows = fit_of()[0]
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", pl.from_pandas(rows))
+    assert isinstance(fit.coef(), pl.DataFrame)
+    assert isinstance(fit.ranef("b"), pl.DataFrame)
+
+
+def test_a_factor_must_be_of_the_fit():
+    rows, fit = fit_of()
+    for method in (fit.coef, fit.ranef, fit.estimator_.posterior):
+        with pytest.raises(ValueError, match="level must be one of 'a', 'b'; got 'c'"):
+            method("c")
+    for method in (fit.posterior, fit.estimator_.posterior):
+        with pytest.raises(ValueError, match="level must be one of 'a', 'b'; got None"):
+            method()
+    for given in ({"data": rows}, {"data": "a"}, {"groups": [1, 2]}):
+        with pytest.raises(ValueError, match="all levels of one of them: give level= alone"):
+            fit.posterior(**given)
+    assert len(fit.posterior(level="b")) == 5

@@ -80,7 +80,7 @@ class HierarchicalEB(FedAvg):
     ----------
     shared_ : dict of ndarrays
         ``"w"``, and ``"strengths"``: the weights of the strengths. With rows that are held back,
-        ``"temperatures"``: the mean evidence for each pair of mu and tau.
+        and without `privacy`, ``"temperatures"``: the mean evidence for each pair of mu and tau.
 
     Notes
     -----
@@ -98,7 +98,10 @@ class HierarchicalEB(FedAvg):
 
     *Privacy.* In the last rounds messages are made as long as `privacy` allows, so that they have
     the noise multiplier of all rounds. Noise in what is not learned in a round is not used.
-    Evidence of temperatures is cut to a norm of 1, and is a part of the same message.
+    Nothing is sent of temperatures: those of each client are learned from its own rows alone, with
+    equal weights of the pairs (mu, tau) but for the law of mu. Evidence has no bound, and was worse
+    than none at any epsilon that protects: cut, it is biased, and its noise is that of a
+    log-likelihood.
 
     *Calibration.* Without rows that are held back, predictions are too sure where w is trained
     until it knows its rows by heart. Rows of `folds` do not show that: w knows them, and would make
@@ -163,7 +166,7 @@ class HierarchicalEB(FedAvg):
         """Return w, and equal weights of strengths."""
         even = np.full(len(self.strengths), 1 / len(self.strengths))
         shared = super().shared_parameters(facts, rng) | {"strengths": even}
-        if self.validation_fraction and not self._numeric:
+        if self._heats and self.privacy is None:
             shared["temperatures"] = np.zeros(N_POPULATIONS)
         return shared
 
@@ -172,9 +175,16 @@ class HierarchicalEB(FedAvg):
     ) -> Named:
         """Return log-likelihoods, and for the w of which round they are: of none."""
         own = {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
+        if self._heats:
+            own["temperature"] = np.ones(1)
         if "temperatures" in shared:
-            own |= {"held": np.zeros(len(GRID)), "temperature": np.ones(1)}
+            own["held"] = np.zeros(len(GRID))
         return own
+
+    @property
+    def _heats(self) -> bool:
+        """Whether outputs are divided by temperatures."""
+        return self.validation_fraction > 0 and not self._numeric
 
     def local_training(self) -> StrengthTraining:
         """Return what trains w, and then weighs strengths."""

@@ -185,8 +185,16 @@ def _resumed(
             raise ValueError(f"{name} must be those of the last fit, as warm_start is True.")
     if repr(learner.predictor(state).model) != state["model"]:
         raise ValueError("model must be that of the last fit, as warm_start is True.")
+    if learner.validation_fraction != state["held_back"]:  # or trained rows would be held back
+        raise ValueError("validation_fraction must be that of the last fit, as warm_start is True.")
     exchange, round_ = learner.exchange(len(state["n"])), state["round"]
-    state = state | {"done": round_ >= learner.n_rounds, "began": round_}
+    every = learner.evaluate_every or state["evaluate_every"]
+    if not exchange.sends_losses and every != (state["evaluate_every"] or every):
+        raise ValueError(
+            "evaluate_every must be that of the last fit, as warm_start is True, and evaluations "
+            "stay with the clients."
+        )
+    state = state | {"done": round_ >= learner.n_rounds, "began": round_, "evaluate_every": every}
     exchange.check_resume(state, memory, learner._memory)
     if private:
         state = state | {"key": noise_key(learner.random_state)}

@@ -148,6 +148,11 @@ class HierarchicalEB(FedAvg):
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2; got {self.folds!r}.")
         check_between("averaged", self.averaged, 0, 1)
+        if self.early_stopping is not None:
+            raise ValueError(
+                "early_stopping is not for HierarchicalEB, whose last rounds weigh strengths; give "
+                "fewer rounds."
+            )
         if not np.iterable(self.strengths) or isinstance(self.strengths, str):
             raise TypeError(f"strengths must be a sequence of numbers; got {self.strengths!r}.")
         grid = [as_float(strength) for strength in self.strengths]

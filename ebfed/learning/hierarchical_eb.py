@@ -54,7 +54,8 @@ class HierarchicalEB(FedAvg):
     them how sure predictions are. Outputs of client i are divided by a temperature T_i, with
     :math:`\log T_i \sim N(\mu, \tau^2)`. A client sends the logarithm of its marginal likelihood
     for a grid of (mu, tau), and the server averages these. The logarithm of a temperature is its
-    posterior mean, also over (mu, tau); before rows are seen, mu is N(0, .3^2). In the end steps
+    posterior mean, also over (mu, tau), given the mean times the number of clients that the last
+    rounds are expected to invite; before rows are seen, mu is N(0, .3^2). In the end steps
     are made on all rows.
 
     Parameters
@@ -185,6 +186,12 @@ class HierarchicalEB(FedAvg):
         if "temperatures" in shared:
             own["held"] = np.zeros(len(GRID))
         return own
+
+    def expected_invited(self, n_clients: int) -> float:
+        """Return how many of all clients one of the last rounds is expected to invite."""
+        rounds, schedule = self.n_rounds - self.shared_rounds, self.schedule
+        share = min(schedule.clients(n_clients) / n_clients, 1.0)
+        return n_clients * (1 - (1 - share) ** rounds)
 
     @property
     def _heats(self) -> bool:

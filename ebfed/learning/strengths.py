@@ -131,7 +131,9 @@ class StrengthTraining(LocalTraining):
         if heats:
             held = self._held(sent, memory, clients, everyone)
             population = sent["shared"].get("temperatures", np.zeros(N_POPULATIONS))
-            found = own_temperatures(held, population, sent["n_clients"])
+            found = own_temperatures(
+                held, population, self._options.expected_invited(sent["n_clients"])
+            )
             memory["own"]["temperature"][:, 0] = found
         return self._average(sent, memory, clients, everyone, whole=heats)
 

@@ -78,6 +78,33 @@ def test_without_rows_that_are_held_back_there_are_none():
     assert set(est.shared_) == {"w", "strengths"}
 
 
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_the_mean_counts_for_as_many_clients_as_are_invited(sampling):
+    """In rounds of a tenth of the clients; the mean over 2,000 fits has an error below 1 %."""
+    est = eb.HierarchicalEB(sample_rate=0.1, sampling=sampling, strength_rounds=4, n_rounds=20)
+    rng = np.random.default_rng(0)
+    seen = [
+        np.any([est.schedule.invite(30, rng) == 0 for _ in range(4)], axis=0).sum()
+        for _ in range(2000)
+    ]
+    assert est.expected_invited(30) == pytest.approx(np.mean(seen), rel=0.04)
+    assert est.set_params(sample_rate=1.0).expected_invited(30) == 30
+
+
+def test_evidence_of_few_clients_is_not_that_of_all():
+    """With the same evidence from each client, fewer invitations leave temperatures nearer to 1."""
+    X = np.tile(RNG.normal(size=(20, 2)), (100, 1))
+    y, groups = np.tile(RNG.integers(2, size=20), 100), np.repeat(np.arange(100), 20)
+    settings = FAST | {"strengths": [0.0], "strength_rounds": 1, "validation_fraction": 0.25}
+    logs = [
+        np.log(
+            eb.HierarchicalEB(sample_rate=q, **settings).fit(X, y, groups=groups).temperatures_[0]
+        )
+        for q in (1.0, 0.01)
+    ]
+    assert abs(logs[1]) < 0.8 * abs(logs[0])
+
+
 def test_numbers_have_no_temperature():
     assert fit(X[:, 0] + 0.1 * Y, model=eb.models.Linear(), learning_rate=0.1).temperatures_ is None
 

@@ -220,6 +220,9 @@ class LearningState(State):
     classes: NDArray
     model: str
     every: int
+    held_back: float
+    """Share of clients' rows that is held back."""
+    evaluate_every: int | None
     shared: Named
     own: Named
     history: list[dict[str, float]]

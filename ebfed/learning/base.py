@@ -102,8 +102,8 @@ class Learner(SupervisedEstimator):
         Classes that are known beforehand. None: those that clients state, which shows that some
         client has each.
     warm_start : bool
-        Whether `fit` continues the last fit, which must be of the same groups. Noise is drawn from
-        a new key.
+        Whether `fit` continues the last fit, which must be of the same groups, and hold the same
+        share of rows back. Noise is drawn from a new key.
     checkpoint : path, optional
         Folder of a checkpoint, from which an interrupted fit continues, to the same result. It
         holds the key of the noise, and is as private as the rows.
@@ -130,7 +130,8 @@ class Learner(SupervisedEstimator):
         back; larger is better. None: the share of classes that are right, or minus the mean squared
         error.
     early_stopping : int, optional
-        The fit ends when so many evaluations in a row were not better than the best before. The
+        The fit ends when so many evaluations in a row were not better than the best before; with
+        `warm_start`, of the rounds since it went on. The
         server must see `validation` for that, so that it is refused with `privacy`.
     verbose : int
         1: show a progress bar.

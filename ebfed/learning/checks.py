@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ebfed.learning.fine_tuning import check_fine_tuning
 from ebfed.learning.minibatches import precision_of
-from ebfed.learning.optimizers import check_optimizer
+from ebfed.learning.optimizers import MOMENTUM, Optimizer, check_optimizer
 from ebfed.learning.rates import RateSchedule, check_rate
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
@@ -16,7 +16,7 @@ from ebfed.tables.clients import LARGEST
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["check_arguments", "check_between"]
+__all__ = ["check_arguments", "check_between", "check_pull"]
 
 MOST_GROWTH = math.log(LARGEST)
 # Sums are divided by the expected number of clients: below this rate their noise has no bounds.
@@ -27,6 +27,22 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise a ValueError if an argument is not a number of an interval."""
     if not low <= as_float(value) <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
+
+
+def check_pull(regularization: Any, rate: float, optimizer: Optimizer = "sgd") -> None:
+    """Raise a ValueError if steps of a learning rate overshoot what they are pulled to.
+
+    Distances to it are multiplied by ``1 - rate * regularization`` in each step. Those of Adam have
+    a size of their own.
+    """
+    check_between("regularization", regularization, 0, LARGEST)
+    limit = {"sgd": 2.0, "momentum": 2 * (1 + MOMENTUM), "adam": math.inf}[optimizer] / rate
+    if regularization >= limit:
+        raise ValueError(
+            f"regularization must be below {limit:g}, or the learning rate of its steps below "
+            f"{rate * limit / float(regularization):g}: they overshoot; got {regularization!r} and "
+            f"{rate:g}."
+        )
 
 
 def check_arguments(learner: Learner) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
-from ebfed.learning.checks import check_between
+from ebfed.learning.checks import check_pull
 from ebfed.learning.training import Task
 from ebfed.privacy.calibration import check_positive
-from ebfed.tables.clients import LARGEST
 
 __all__ = ["Ditto"]
 
@@ -29,7 +28,8 @@ class Ditto(Learner):
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `FedAvg`, whose shared parameters w are these.
     regularization : float
-        Strength lambda of the pull to w: 0 for predictors of own rows alone.
+        Strength lambda of the pull to w: 0 for predictors of own rows alone. It must be below
+        ``2 / own_learning_rate``, or steps overshoot.
     own_learning_rate : float, optional
         Learning rate eta_p of theta_i; `learning_rate` if None.
 
@@ -64,7 +64,11 @@ class Ditto(Learner):
         super().check()
         if self.own_learning_rate is not None:
             check_positive("own_learning_rate", self.own_learning_rate)
-        check_between("regularization", self.regularization, 0, LARGEST)
+        check_pull(self.regularization, self._own_rate, self.optimizer)
+
+    @property
+    def _own_rate(self) -> float:
+        return self.peak_rate if self.own_learning_rate is None else self.own_learning_rate
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -75,8 +79,7 @@ class Ditto(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
         theta, w = self.personal_parameters(shared, own, task), shared["w"]
-        eta = self.peak_rate if self.own_learning_rate is None else self.own_learning_rate
-        descend = task.descent(eta)
+        descend = task.descent(self._own_rate)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
             theta = descend(theta, slope)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ebfed.engines.protocol import Named
-from ebfed.learning.checks import check_between
+from ebfed.learning.checks import check_pull
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.training import Task
-from ebfed.tables.clients import LARGEST
 
 __all__ = ["FedProx"]
 
@@ -29,7 +28,8 @@ class FedProx(FedAvg):
     model, n_rounds, learning_rate, local_steps, weights, fine_tune and others
         As for `FedAvg`; fine-tuning has no proximal term.
     regularization : float
-        Strength lambda of the pull to w; 0 is `FedAvg`.
+        Strength lambda of the pull to w; 0 is `FedAvg`. It must be below ``2 / learning_rate``, or
+        steps overshoot.
 
     References
     ----------
@@ -53,7 +53,7 @@ class FedProx(FedAvg):
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        check_between("regularization", self.regularization, 0, LARGEST)
+        check_pull(self.regularization, self.peak_rate, self.optimizer)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
@@ -151,7 +152,8 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
     """Return what a fit that goes on must have in common with the one that began.
 
     A round that is repeated draws the same noise, so its messages must be the same: those of
-    another version may not be.
+    another version may not be. Functions have their names, without where they lie in memory, which
+    another process does not repeat.
     """
     indifferent = ["engine", "verbose", "checkpoint", "warm_start"]
     if not is_fixed(learner.random_state):
@@ -159,7 +161,11 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
     arguments = learner.get_params(deep=False)
     if private:
         arguments |= {"versions": [version(name) for name in ("ebfed", "numpy", "scipy")]}
-    return {name: repr(value) for name, value in arguments.items() if name not in indifferent}
+    return {
+        name: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+        for name, value in arguments.items()
+        if name not in indifferent
+    }
 
 
 def _resumed(
@@ -179,8 +185,16 @@ def _resumed(
             raise ValueError(f"{name} must be those of the last fit, as warm_start is True.")
     if repr(learner.predictor(state).model) != state["model"]:
         raise ValueError("model must be that of the last fit, as warm_start is True.")
+    if learner.validation_fraction != state["held_back"]:  # or trained rows would be held back
+        raise ValueError("validation_fraction must be that of the last fit, as warm_start is True.")
     exchange, round_ = learner.exchange(len(state["n"])), state["round"]
-    state = state | {"done": round_ >= learner.n_rounds, "began": round_}
+    every = learner.evaluate_every or state["evaluate_every"]
+    if not exchange.sends_losses and every != (state["evaluate_every"] or every):
+        raise ValueError(
+            "evaluate_every must be that of the last fit, as warm_start is True, and evaluations "
+            "stay with the clients."
+        )
+    state = state | {"done": round_ >= learner.n_rounds, "began": round_, "evaluate_every": every}
     exchange.check_resume(state, memory, learner._memory)
     if private:
         state = state | {"key": noise_key(learner.random_state)}

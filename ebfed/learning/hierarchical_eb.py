@@ -54,7 +54,8 @@ class HierarchicalEB(FedAvg):
     them how sure predictions are. Outputs of client i are divided by a temperature T_i, with
     :math:`\log T_i \sim N(\mu, \tau^2)`. A client sends the logarithm of its marginal likelihood
     for a grid of (mu, tau), and the server averages these. The logarithm of a temperature is its
-    posterior mean, also over (mu, tau); before rows are seen, mu is N(0, .3^2). In the end steps
+    posterior mean, also over (mu, tau), given the mean times the number of clients that the last
+    rounds are expected to invite; before rows are seen, mu is N(0, .3^2). In the end steps
     are made on all rows.
 
     Parameters
@@ -80,7 +81,7 @@ class HierarchicalEB(FedAvg):
     ----------
     shared_ : dict of ndarrays
         ``"w"``, and ``"strengths"``: the weights of the strengths. With rows that are held back,
-        ``"temperatures"``: the mean evidence for each pair of mu and tau.
+        and without `privacy`, ``"temperatures"``: the mean evidence for each pair of mu and tau.
 
     Notes
     -----
@@ -98,7 +99,10 @@ class HierarchicalEB(FedAvg):
 
     *Privacy.* In the last rounds messages are made as long as `privacy` allows, so that they have
     the noise multiplier of all rounds. Noise in what is not learned in a round is not used.
-    Evidence of temperatures is cut to a norm of 1, and is a part of the same message.
+    Nothing is sent of temperatures: those of each client are learned from its own rows alone, with
+    equal weights of the pairs (mu, tau) but for the law of mu. Evidence has no bound, and was worse
+    than none at any epsilon that protects: cut, it is biased, and its noise is that of a
+    log-likelihood.
 
     *Calibration.* Without rows that are held back, predictions are too sure where w is trained
     until it knows its rows by heart. Rows of `folds` do not show that: w knows them, and would make
@@ -145,6 +149,11 @@ class HierarchicalEB(FedAvg):
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2; got {self.folds!r}.")
         check_between("averaged", self.averaged, 0, 1)
+        if self.early_stopping is not None:
+            raise ValueError(
+                "early_stopping is not for HierarchicalEB, whose last rounds weigh strengths; give "
+                "fewer rounds."
+            )
         if not np.iterable(self.strengths) or isinstance(self.strengths, str):
             raise TypeError(f"strengths must be a sequence of numbers; got {self.strengths!r}.")
         grid = [as_float(strength) for strength in self.strengths]
@@ -163,7 +172,7 @@ class HierarchicalEB(FedAvg):
         """Return w, and equal weights of strengths."""
         even = np.full(len(self.strengths), 1 / len(self.strengths))
         shared = super().shared_parameters(facts, rng) | {"strengths": even}
-        if self.validation_fraction and not self._numeric:
+        if self._heats and self.privacy is None:
             shared["temperatures"] = np.zeros(N_POPULATIONS)
         return shared
 
@@ -172,9 +181,22 @@ class HierarchicalEB(FedAvg):
     ) -> Named:
         """Return log-likelihoods, and for the w of which round they are: of none."""
         own = {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
+        if self._heats:
+            own["temperature"] = np.ones(1)
         if "temperatures" in shared:
-            own |= {"held": np.zeros(len(GRID)), "temperature": np.ones(1)}
+            own["held"] = np.zeros(len(GRID))
         return own
+
+    def expected_invited(self, n_clients: int) -> float:
+        """Return how many of all clients one of the last rounds is expected to invite."""
+        rounds, schedule = self.n_rounds - self.shared_rounds, self.schedule
+        share = min(schedule.clients(n_clients) / n_clients, 1.0)
+        return n_clients * (1 - (1 - share) ** rounds)
+
+    @property
+    def _heats(self) -> bool:
+        """Whether outputs are divided by temperatures."""
+        return self.validation_fraction > 0 and not self._numeric
 
     def local_training(self) -> StrengthTraining:
         """Return what trains w, and then weighs strengths."""

@@ -148,12 +148,13 @@ class IndividualExchange(PrivateExchange):
         if "budget" not in kept:
             return super().released(sent, memory, m, rounds)
         lasting = self.lasting(kept["budget"])
-        return [
+        rows = [
             self.row(
                 _name(times), sent, memory, np.flatnonzero(lasting == times), min(times, rounds)
             )
             for times in np.unique(lasting).tolist()
         ]
+        return [row | {"assumptions": f"{row['assumptions']}; budgets are public"} for row in rows]
 
 
 def _name(times: int) -> str:

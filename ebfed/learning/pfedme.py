@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_pull
 from ebfed.learning.training import Task
 from ebfed.models import Batch
 from ebfed.privacy.calibration import check_count, check_positive
@@ -33,7 +34,8 @@ class PFedMe(Learner):
         As for every learner: see `ebfed.learning.Learner`; `learning_rate` is eta, of the
         :math:`w_i`.
     regularization : float
-        Strength lambda of the pull to w_i.
+        Strength lambda of the pull to w_i. It must be below 2 over both learning rates, or steps
+        overshoot.
     own_learning_rate : float
         Learning rate of the steps towards the minimum.
     own_steps : int
@@ -67,6 +69,7 @@ class PFedMe(Learner):
         super().check()
         for name in ("regularization", "own_learning_rate", "mixing"):
             check_positive(name, getattr(self, name))
+        check_pull(self.regularization, max(self.own_learning_rate, self.peak_rate))
         check_count("own_steps", self.own_steps)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:

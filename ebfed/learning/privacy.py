@@ -511,7 +511,7 @@ class PrivateExchange(Exchange):
             times = int(kept["answered"][members].max(initial=0))
         epsilon = round_.epsilon(z, times, privacy.delta) if times else 0.0
         if privacy.epsilon is not None:  # which the noise was chosen to keep, for all rounds
-            epsilon = min(epsilon, privacy.epsilon)
+            epsilon = min(epsilon, float(privacy.epsilon))
         size = size_of(sent) + (privacy.clip_quantile is not None)
         private = math.isfinite(epsilon)
         by = {"server": "the server", "nobody": "the nodes together"}.get(

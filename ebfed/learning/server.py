@@ -58,6 +58,8 @@ def first_state(
         "began": 0,
         "model": repr(learner.predictor(facts).model),
         "every": learner.schedule.every(m),
+        "held_back": float(learner.validation_fraction),
+        "evaluate_every": learner.evaluate_every,
         "shared": shared,
         "own": {name: value.astype(precision_of(learner)) for name, value in own.items()},
     }
@@ -117,6 +119,7 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
         )
     row = exchange.note(state, learner.note(shared)) | exchange.losses(message, sent)
     history = [*state["history"], row]
-    done = round_ + 1 >= learner.n_rounds or has_stalled(history, learner.early_stopping)
+    stalled = has_stalled(history[state["began"] :], learner.early_stopping)
+    done = round_ + 1 >= learner.n_rounds or stalled
     state = state | {"round": round_ + 1, "done": done, "shared": shared, "history": history}
     return state | {"turn": exchange.invite(state, draw(key, INVITE, round_ + 1))}

@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent
-from ebfed.learning.temperatures import evidence, held_likelihoods, own_temperatures
+from ebfed.learning.temperatures import (
+    N_POPULATIONS,
+    evidence,
+    held_likelihoods,
+    own_temperatures,
+)
 from ebfed.learning.training import LocalTraining, Task, Work
 from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
@@ -71,10 +76,9 @@ def moved(weights: NDArray, change: NDArray, count: int) -> NDArray[np.float64]:
 def unit_of(sent: LearningSent) -> float:
     """Return what changes of weights are multiplied by, so that none is clipped.
 
-    They have norms of at most the root of 2, and evidence of temperatures beside them of at most 1.
+    They have norms of at most the root of 2.
     """
-    longest = np.sqrt(3 if "temperatures" in sent.get("shared", {}) else 2)
-    return sent["clip"] / longest if "clip" in sent else 1.0
+    return sent["clip"] / np.sqrt(2) if "clip" in sent else 1.0
 
 
 class StrengthTraining(LocalTraining):
@@ -111,10 +115,8 @@ class StrengthTraining(LocalTraining):
         changes = {"w": none, "strengths": unit_of(sent) * change}
         if "temperatures" in sent["shared"]:
             found = evidence(memory["own"]["held"][members].astype(float))
-            if "clip" in sent:
-                found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1.0)
             found[clients.n[members] == 0] = 0.0
-            changes["temperatures"] = unit_of(sent) * found
+            changes["temperatures"] = found
         yield np.arange(len(members)), changes
 
     def predictors(
@@ -125,10 +127,13 @@ class StrengthTraining(LocalTraining):
         self._score(sent, memory, clients, everyone, None)
         # those that no round invited have their own predictors, too
         memory["trained"][clients.n > 0] = True
-        heats = "temperatures" in sent["shared"]
+        heats = "temperature" in memory["own"]
         if heats:
             held = self._held(sent, memory, clients, everyone)
-            found = own_temperatures(held, sent["shared"]["temperatures"], sent["n_clients"])
+            population = sent["shared"].get("temperatures", np.zeros(N_POPULATIONS))
+            found = own_temperatures(
+                held, population, self._options.expected_invited(sent["n_clients"])
+            )
             memory["own"]["temperature"][:, 0] = found
         return self._average(sent, memory, clients, everyone, whole=heats)
 

@@ -55,7 +55,7 @@ def evidence(scores: NDArray) -> NDArray[np.float64]:
     return found - found.mean(axis=1, keepdims=True)
 
 
-def own_temperatures(scores: NDArray, population: NDArray, n_clients: int) -> NDArray[np.float64]:
+def own_temperatures(scores: NDArray, population: NDArray, n_clients: float) -> NDArray[np.float64]:
     r"""Return :math:`\exp E(\log T_i)` of each client.
 
     .. math:: E(\log T_i) = \sum_{\mu, \tau} p(\mu, \tau)\, E(\log T_i \mid \mu, \tau), \qquad
@@ -66,8 +66,8 @@ def own_temperatures(scores: NDArray, population: NDArray, n_clients: int) -> ND
     scores : ndarray of shape (c, len(GRID))
     population : ndarray of shape (N_POPULATIONS,)
         Mean evidence.
-    n_clients : int
-        Number of clients m.
+    n_clients : float
+        Number of clients m that the mean is of.
 
     Returns
     -------

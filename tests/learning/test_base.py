@@ -690,7 +690,7 @@ def test_the_ledger_of_what_is_not_protected():
 
 
 @pytest.mark.parametrize("rate", [1e200, 1e308])
-@pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD, eb.Ditto, eb.PFedMe])
+@pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD, eb.FedRep, eb.PerFedAvg])
 def test_steps_that_are_far_too_long_are_named(learner, rate):
     """Changes overflow, with either sign: their mean is refused, without a warning from NumPy."""
     est = learner(Linear(), n_rounds=2, learning_rate=rate, random_state=0)
@@ -869,3 +869,28 @@ def test_federated_averaging_holds_one_model_and_those_of_a_round():
         tracemalloc.stop()
     assert est._net.size == 100_104
     assert peak < 20e6
+
+
+@pytest.mark.parametrize(
+    ("learner", "options"),
+    [
+        (eb.Ditto, {"own_learning_rate": 0.1}),
+        (eb.Ditto, {"own_learning_rate": 0.19, "optimizer": "momentum"}),
+        (eb.FedProx, {"learning_rate": 0.1, "local_steps": 5}),
+        (eb.PFedMe, {"learning_rate": 0.01, "own_learning_rate": 0.1}),
+        (eb.PFedMe, {"learning_rate": 0.1, "own_learning_rate": 0.01}),
+    ],
+)
+def test_steps_do_not_overshoot_what_they_are_pulled_to(learner, options):
+    """Distances are multiplied by 1 - .1 * 20, or more, in each step."""
+    est = learner(**({"n_rounds": 3, "random_state": 0} | options), regularization=20.0)
+    with pytest.raises(ValueError, match="regularization must be below"):
+        est.fit(FEATURES, CLASSES, groups=GROUPS)
+    near = est.set_params(regularization=18.0).fit(FEATURES, CLASSES, groups=GROUPS)
+    assert np.abs(near.parameters_ - near.shared_["w"]).max() < 1.0
+
+
+def test_steps_of_adam_do_not_grow_with_what_pulls():
+    est = eb.Ditto(optimizer="adam", regularization=1e6, n_rounds=3, random_state=0)
+    theta = est.fit(FEATURES, CLASSES, groups=GROUPS).parameters_
+    assert np.abs(theta - est.shared_["w"]).max() < 1.0

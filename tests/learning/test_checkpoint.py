@@ -144,6 +144,25 @@ def test_a_torn_line_of_the_ledger_is_of_a_round_that_was_not_asked_for(tmp_path
     assert entered(tmp_path) == list(range(60))
 
 
+def test_functions_need_not_lie_where_they_did(tmp_path):
+    """As in another process."""
+
+    def define():
+        def error(y, predicted):
+            return -np.mean(y != predicted)
+
+        return error
+
+    settings = {"checkpoint": tmp_path, "validation_fraction": 0.3, "evaluate_every": 1}
+    settings |= {"n_rounds": 2, "random_state": 0}
+    one, other = define(), define()
+    assert repr(one) != repr(other)
+    whole = eb.FedAvg(metric=one, **settings).fit(X, Y, groups=GROUPS)
+    assert_same(eb.FedAvg(metric=other, **settings).fit(X, Y, groups=GROUPS), whole)
+    with pytest.raises(ValueError, match="other arguments"):
+        eb.FedAvg(metric=max, **settings).fit(X, Y, groups=GROUPS)
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
     kept = tmp_path / "fit.ebfed"

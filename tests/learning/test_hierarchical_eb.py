@@ -193,6 +193,11 @@ def test_wrong_arguments(name, value, error):
         fit(ALIKE, **{name: value})
 
 
+def test_fits_that_end_early_would_not_weigh_strengths():
+    with pytest.raises(ValueError, match="early_stopping is not for HierarchicalEB"):
+        fit(ALIKE, validation_fraction=0.2, evaluate_every=1, early_stopping=1)
+
+
 def test_strengths_that_are_no_sequence():
     with pytest.raises(TypeError, match="strengths must be a sequence"):
         fit(ALIKE, strengths=0.1)

@@ -46,6 +46,8 @@ def test_no_client_spends_more_than_its_epsilon():
             np.testing.assert_allclose(epsilon, spent, rtol=1e-2)
     answered = fitted._memory["answered"].reshape(20, 3)
     assert (answered.max(axis=0) <= ledger["times"].to_numpy()).all()
+    assert ledger["assumptions"].str.endswith("; budgets are public").all()
+    assert "budgets" not in learner().fit(X, Y, groups=GROUPS).privacy_["assumptions"][0]
 
 
 def test_budgets_that_all_last_change_nothing():

@@ -78,22 +78,56 @@ def test_without_rows_that_are_held_back_there_are_none():
     assert set(est.shared_) == {"w", "strengths"}
 
 
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_the_mean_counts_for_as_many_clients_as_are_invited(sampling):
+    """In rounds of a tenth of the clients; the mean over 2,000 fits has an error below 1 %."""
+    est = eb.HierarchicalEB(sample_rate=0.1, sampling=sampling, strength_rounds=4, n_rounds=20)
+    rng = np.random.default_rng(0)
+    seen = [
+        np.any([est.schedule.invite(30, rng) == 0 for _ in range(4)], axis=0).sum()
+        for _ in range(2000)
+    ]
+    assert est.expected_invited(30) == pytest.approx(np.mean(seen), rel=0.04)
+    assert est.set_params(sample_rate=1.0).expected_invited(30) == 30
+
+
+def test_evidence_of_few_clients_is_not_that_of_all():
+    """With the same evidence from each client, fewer invitations leave temperatures nearer to 1."""
+    X = np.tile(RNG.normal(size=(20, 2)), (100, 1))
+    y, groups = np.tile(RNG.integers(2, size=20), 100), np.repeat(np.arange(100), 20)
+    settings = FAST | {"strengths": [0.0], "strength_rounds": 1, "validation_fraction": 0.25}
+    logs = [
+        np.log(
+            eb.HierarchicalEB(sample_rate=q, **settings).fit(X, y, groups=groups).temperatures_[0]
+        )
+        for q in (1.0, 0.01)
+    ]
+    assert abs(logs[1]) < 0.8 * abs(logs[0])
+
+
 def test_numbers_have_no_temperature():
     assert fit(X[:, 0] + 0.1 * Y, model=eb.models.Linear(), learning_rate=0.1).temperatures_ is None
 
 
-def test_the_ledger_counts_what_is_sent_of_them():
+def test_with_privacy_nothing_is_sent_of_them():
     est = fit(privacy=eb.ClientPrivacy(epsilon=4.0))
     row = est.privacy_.iloc[0]
     assert row["epsilon"] == pytest.approx(4.0, rel=1e-3)
-    assert row["bits"] == 64 * (len(est.shared_["w"]) + 6 + N_POPULATIONS) * M * 20
+    assert row["bits"] == 64 * (len(est.shared_["w"]) + 6) * M * 20
+    assert set(est.shared_) == {"w", "strengths"}
 
 
-def test_evidence_is_cut_with_privacy():
-    """The mean of parts of norm 1 at most, whatever the clip."""
-    est = fit(privacy=eb.ClientPrivacy(noise_multiplier=0.0, clip=0.3))
-    longest = np.linalg.norm(est.shared_["temperatures"])
-    assert 0 < longest <= 1.0 + 1e-12
+def test_with_privacy_temperatures_are_those_of_own_rows_alone():
+    """So that noise does not make them extreme: with each held row a coin, above and near 1."""
+    est = fit(
+        privacy=eb.ClientPrivacy(noise_multiplier=30.0, clip=1e-3), fine_tune=50, strengths=[np.inf]
+    )
+    np.testing.assert_array_less(np.abs(np.log(est.temperatures_)), 1.0)
+    assert np.log(est.temperatures_).mean() > 0.0
+    again = fit(
+        privacy=eb.ClientPrivacy(noise_multiplier=60.0, clip=5e-4), fine_tune=50, strengths=[np.inf]
+    )
+    np.testing.assert_allclose(est.temperatures_, again.temperatures_, rtol=1e-6)
 
 
 def test_a_file_has_them(tmp_path):

@@ -138,3 +138,35 @@ def test_who_cannot_stop_early():
     joint = eb.JointDPSGD(privacy=eb.ClientPrivacy(1.0), validation_fraction=0.1)
     with pytest.raises(ValueError, match="validation_fraction must be 0"):
         joint.fit(X, Y, groups=GROUPS)
+
+
+def test_a_fit_that_goes_on_holds_the_same_rows_back():
+    """Others were trained on."""
+    est = eb.FedAvg(**SOME, warm_start=True).fit(X, Y, groups=GROUPS)
+    est.set_params(n_rounds=9, validation_fraction=0.4)
+    with pytest.raises(ValueError, match="validation_fraction must be that of the last fit"):
+        est.fit(X, Y, groups=GROUPS)
+    assert est.set_params(validation_fraction=0.2).fit(X, Y, groups=GROUPS).n_iter_ == 9
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_evaluations_stay_with_their_rounds_in_a_fit_that_goes_on(private):
+    privacy = eb.ClientPrivacy(noise_multiplier=1.0) if private else None
+    est = eb.FedAvg(**SOME, warm_start=True, privacy=privacy, evaluate_every=3)
+    before = est.fit(X, Y, groups=GROUPS).history_["validation"]
+    est.set_params(n_rounds=12, evaluate_every=2)
+    if private:  # clients keep the third of those of rounds 0, 3, 6, ..., not that of round 6
+        with pytest.raises(ValueError, match="evaluate_every must be that of the last fit"):
+            est.fit(X, Y, groups=GROUPS)
+        est.set_params(evaluate_every=3)
+    after = est.fit(X, Y, groups=GROUPS).history_["validation"]
+    np.testing.assert_allclose(after[:7], before, rtol=1e-6)
+    places = [9] if private else [8, 10]
+    assert np.flatnonzero(np.isfinite(after[7:])).tolist() == [place - 7 for place in places]
+
+
+def test_a_fit_that_stopped_early_has_its_patience_again():
+    settings = SOME | {"n_rounds": 100, "learning_rate": 1e-9}
+    est = eb.FedAvg(**settings, evaluate_every=1, early_stopping=3, warm_start=True)
+    assert est.fit(X, Y, groups=GROUPS).n_iter_ == 4
+    assert est.fit(X, Y, groups=GROUPS).n_iter_ == 8

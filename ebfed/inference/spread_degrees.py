@@ -89,10 +89,12 @@ class SpreadDegrees(Inference):
     def __init__(self, mean: NDArray, nearby: NearbySpreads):
         super().__init__(mean)
         self._nearby = nearby
-        values, vectors = np.linalg.eigh(nearby.fitted)
+        size = np.sqrt(np.diag(nearby.fitted))  # so that units of columns do not matter
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(nearby.fitted / np.outer(size, size))
         kept = values > ROUNDING * values[-1]
-        self._root = (vectors * np.sqrt(np.abs(values)))[:, kept]
-        back = vectors[:, kept] / np.sqrt(values[kept])
+        self._root = size[:, None] * vectors[:, kept] * np.sqrt(values[kept])
+        back = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
         self._precisions = np.linalg.inv(back.T @ nearby.covariances @ back)
 
     def _by_parameter(self) -> Iterator[tuple[NDArray, NDArray]]:

@@ -69,6 +69,15 @@ def test_combinations_have_their_own():
     np.testing.assert_allclose(turned.df(UNIT), found.df(turn))
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1e7])
+def test_units_of_a_column_do_not_matter(scale):
+    turn, shifts = np.diag([1.0, scale]), [[0.3, 0.1], [-0.1, 0.2]]
+    nearby = over([[0.5, 0.7], [2.0, 1.4]], [0.5, 0.5], [0, 0], shifts)[1]
+    found, scaled = SpreadDegrees(MEAN, nearby), SpreadDegrees(turn @ MEAN, nearby.turned(turn))
+    np.testing.assert_allclose(scaled.covariance, turn @ found.covariance @ turn)
+    np.testing.assert_allclose(scaled.df(UNIT), found.df(UNIT))
+
+
 def test_a_coefficient_without_variance_has_no_doubt():
     """As where a column of zeros has the coefficient zero."""
     fitted = np.diag([1.0, 0.0])

@@ -74,3 +74,12 @@ def test_rows_of_canonical_links():
         np.testing.assert_allclose(
             found, w * np.array([y - mean, bend, third]), rtol=1e-9, atol=1e-13
         )
+
+
+def test_no_row_is_likelier_than_certain():
+    """Also where exponentials would overflow."""
+    y, found = np.array([1.0, 1.0, 0.0]), np.empty((3, 3))
+    z = np.array([250.0, 5e3, 5e3])
+    assert canonical_rows(BINOMIAL, y, np.full(3, 2.0), z, found) == -1e4
+    np.testing.assert_array_equal(found[0], [0.0, 0.0, -2.0])
+    assert not found[1:].any()

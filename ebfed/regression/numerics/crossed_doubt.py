@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh
+from scipy.linalg import LinAlgError, eigvalsh
 
 from ebfed.inference.spread_degrees import NearbySpreads
-from ebfed.regression.numerics.crossed_laplace import CrossedLaplace, LaplaceFit, Mode
+from ebfed.regression.numerics.crossed_laplace import FARTHEST, CrossedLaplace, LaplaceFit, Mode
 from ebfed.regression.numerics.crossed_model import CrossedEquations
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 from ebfed.regression.numerics.spread_doubt import normal_figures, variance_nodes
@@ -47,7 +47,7 @@ def spreads_near(model: CrossedLaplace, fit: LaplaceFit) -> NearbySpreads | None
     Returns
     -------
     NearbySpreads or None
-        None where the search found no maximum.
+        None where the search found no maximum, or none is left at these spreads.
     """
     if fit.known is None or not fit.converged:
         return None
@@ -67,11 +67,14 @@ def spreads_near(model: CrossedLaplace, fit: LaplaceFit) -> NearbySpreads | None
             continue
         figures = normal_figures(float(theta[k] ** 2), variance, n, noise)
         squares, some = variance_nodes(*figures, constant_within(equations.sums, k))
-        for root in np.sqrt(squares):
+        for root in np.minimum(np.sqrt(squares), FARTHEST):
             moved, shift = theta.copy(), turn[:, k] * (root - theta[k])
             moved[k] = root
-            mode = model.mode(np.concatenate([moved, fit.beta + shift]))
-            covariances.append(model.given_spreads(mode))
+            try:
+                mode = model.mode(np.concatenate([moved, fit.beta + shift]))
+                covariances.append(model.given_spreads(mode))
+            except LinAlgError:  # no row has a weight there: levels are nearly separated
+                return None
             shifts.append(shift)
         weights.append(some)
         owner.append(np.full(len(some), k))

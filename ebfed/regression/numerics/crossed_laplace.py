@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.kernels import canonical_rows, row_products
@@ -29,16 +30,18 @@ from ebfed.regression.numerics.crossed_model import CrossedEquations, one_way
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.numerics.quasi_newton import descend
 
-__all__ = ["CrossedLaplace", "LaplaceFit", "Mode"]
+__all__ = ["FARTHEST", "CrossedLaplace", "LaplaceFit", "Mode"]
 
 Criterion = Callable[[NDArray], tuple[float, NDArray]]
 
 # Spreads, and coefficients of columns whose squares have the mean 1, stay below this.
 FARTHEST = 60.0
-# Newton's steps to the mode end where the last was of less than the root of this.
+# Newton's steps to the mode end where the last was of less than the root of this, for a row.
 CLOSE = 1e-16
 # What a quadratic has left to fall, of the criterion, where the search ends.
 TOLERANCE = 1e-8
+# Weights of rows are above this at the start, also where columns separate rows.
+LEAST = 1e-8
 # Step of differences of slopes, as a share of standard errors.
 STEP = 1e-2
 
@@ -141,7 +144,7 @@ class CrossedLaplace:
         """Spreads by one-way analyses of working responses, and coefficients without effects."""
         beta = self.alone()
         _, found = self._rows(self.columns @ beta + self._offset)
-        sums = self.levels.sums(found[1], np.zeros((len(self._y), 0)))
+        sums = self.levels.sums(np.maximum(found[1], LEAST), np.zeros((len(self._y), 0)))
         slopes = self.levels.totals(found[0][:, None])
         weights = [sums.weights_of(k) for k in range(self._n_factors)]
         totals = [slopes[0][:, 0]]
@@ -150,7 +153,7 @@ class CrossedLaplace:
         return np.concatenate([np.sqrt(np.clip(gamma, 1e-4, 25.0)), beta])
 
     def mode(self, point: NDArray) -> Mode:
-        """Find the mode by Newton's method, from the last one."""
+        """Find the mode by Newton's method, from the last one, or from zero if that is better."""
         theta, beta = np.abs(point[: self._n_factors]), point[self._n_factors :]
         levels, fixed = self.levels, self.columns @ beta + self._offset
         scale = theta[levels.owner]
@@ -161,25 +164,28 @@ class CrossedLaplace:
             value, found = self._rows(fixed + effects.sum(axis=1))
             return value + float(first @ first + others @ others), found
 
-        first, others = self._last
-        value, found = at(first, others)
+        zero = np.zeros(len(self._last[0])), np.zeros(len(self._last[1]))
+        reached, (first, others) = at(*self._last), self._last
+        if (beside := at(*zero))[0] < reached[0]:
+            reached, (first, others) = beside, zero
+        value, found = reached
         for _ in range(100):
             equations = CrossedEquations(levels.sums(found[1], none), theta**2)
             top, bottom = (each[:, 0] for each in levels.totals(found[0][:, None]))
             top, bottom = theta[0] * top - first, scale * bottom - others
             move = equations.solve(top, bottom)
             size = float(top @ move[0] + bottom @ move[1])
-            if size < CLOSE * max(1.0, abs(value)):
+            if size < CLOSE * len(fixed):
                 break
             length = 1.0
             while True:
                 trial = first + length * move[0], others + length * move[1]
-                reached, there = at(*trial)
-                if reached <= value + 1e-12 * abs(value) or length < 1e-8:
+                reached = at(*trial)
+                if reached[0] <= value + 1e-12 * abs(value) or length < 1e-8:
                     break
                 length /= 2
             first, others = trial
-            value, found = reached, there
+            value, found = reached
         self._last = first, others
         return Mode(equations, first, others, found, value + equations.log_det)
 
@@ -223,10 +229,13 @@ class CrossedLaplace:
         last: list[Mode] = []
 
         def criterion(point: NDArray) -> tuple[float, NDArray]:
-            mode = self.mode(point)
+            try:
+                mode = self.mode(point)
+                slope = self.slope(mode)
+            except LinAlgError:  # far from the maximum
+                return np.inf, np.zeros(len(point))
             last[:] = [mode]
             sign = np.where(point[:K] < 0, -1.0, 1.0)
-            slope = self.slope(mode)
             slope[:K] *= sign
             return mode.criterion, slope
 
@@ -248,20 +257,19 @@ class CrossedLaplace:
         point = self._without(point, path[-1])
         free = np.concatenate([np.flatnonzero(point[:K] > 0), np.arange(K, len(point))])
         bends = self._bends(criterion, point, free, np.sqrt(2 * np.diag(metric())))
-        inverse = _inverse(bends)
-        if inverse is not None:
-            step = np.zeros(len(point))
-            step[free] = -inverse @ criterion(point)[1][free]
-            if self.mode(point + step).criterion <= path[-1] + 1e-9 * abs(path[-1]):
-                point = point + step
-        mode, k = self.mode(point), int((point[:K] > 0).sum())
-        path.append(mode.criterion)
-        covariance = self.given_spreads(mode) if inverse is None else 2 * inverse[k:, k:]
-        known = None
+        inverse, known = _inverse(bends), None
         if inverse is not None:
             known = np.zeros((len(point),) * 2)
             known[np.ix_(free, free)] = 2 * inverse
-        ended = converged and inverse is not None
+            moved = point.copy()
+            moved[free] -= inverse @ criterion(point)[1][free]
+            least = path[-1] + 1e-9 * abs(path[-1])
+            if (moved[:K] >= 0).all() and self.mode(moved).criterion <= least:
+                point = moved
+        mode = self.mode(point)
+        path.append(mode.criterion)
+        covariance = self.given_spreads(mode) if known is None else known[K:, K:]
+        ended = converged and known is not None
         return LaplaceFit(mode, point[K:], covariance, ended, path, known)
 
     def _inverse_diagonals(self, equations: CrossedEquations) -> NDArray:

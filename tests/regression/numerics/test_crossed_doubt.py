@@ -108,17 +108,19 @@ def test_of_nested_factors_they_are_those_of_levels(spread):
     np.testing.assert_allclose(one["df"], other["df"], rtol=0.1)
 
 
-def test_of_large_counts_they_are_those_of_normal_rows():
-    """Logarithms of some 8,000 counts are normal numbers; a level of each row is their noise.
+@pytest.mark.parametrize("level", [9.0, 14.0])
+def test_of_large_counts_they_are_those_of_normal_rows(level):
+    """Logarithms of counts above 1,000 are normal numbers; a level of each row is their noise.
 
     Columns of levels have the errors and degrees of a regression on these. Over spreads that are
     taken one after the other, errors are up to 4 % larger.
     """
     for seed in range(3):
-        X, y, groups = crossed(seed, level=9.0)
+        X, y, groups = crossed(seed, level=level)
         y = np.rint(y * np.exp(np.random.default_rng(seed).normal(0, 0.25, 120))).astype(int)
         counts = eb.CrossedEB(family="poisson").fit(X, y, groups=[*groups, np.arange(120)])
         normal = eb.CrossedEB().fit(X, np.log(y), groups=groups)
+        assert counts.converged_
         found, expected = counts.tests().iloc[1:], normal.tests().iloc[1:]
         np.testing.assert_allclose(found["std.error"], expected["std.error"], rtol=0.05)
         np.testing.assert_allclose(found["df"], expected["df"], rtol=0.1)
@@ -142,6 +144,21 @@ def test_columns_that_are_constant_within_levels_are_counted():
     sums = model.levels.sums(np.random.default_rng(1).uniform(0.5, 2, 120), model.columns)
     assert constant_within(sums, 0) == 3
     assert constant_within(sums, 1) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 25, 65, 103, 112])
+def test_of_rows_that_levels_separate_they_are_finite(seed):
+    """Small tables, in which searches had met equations without a solution."""
+    rng = np.random.default_rng(seed)
+    n, family = 40, ["poisson", "binomial"][seed % 2]
+    a, b = rng.integers(0, 6, n), rng.integers(0, 3, n)
+    z = rng.normal(-2, 1) + rng.normal(0, 6, 6)[a] + rng.normal(0, 3, 3)[b]
+    z = np.minimum(z, 8)
+    y = rng.poisson(np.exp(z)) if family == "poisson" else (z > 0).astype(int)
+    fit = eb.CrossedEB(family=family).fit(rng.normal(size=(n, 2)), y, groups=[a, b])
+    found = fit.tests()
+    assert np.isfinite(found["p.value"]).all()
+    assert (found["df"] > 1).all()
 
 
 @pytest.mark.slow

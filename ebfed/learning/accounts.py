@@ -18,6 +18,8 @@ from ebfed.privacy.ledger import LOCAL
 __all__ = ["Round", "Trust"]
 
 Trust = Literal["server", "none", "nobody"]
+# Largest epsilon that is worth an account of samples, whose numbers overflow beyond.
+MOST = 1e6
 Account: TypeAlias = "tuple[accountant.Method, Callable[[float], events.Event]]"
 
 
@@ -132,6 +134,8 @@ def _cost(round_: Round, account: Account, multiplier: float, rounds: int, delta
     method, event = account
     sampled = events.repeated(round_.event(multiplier), rounds)
     rough = accountant.epsilon(sampled, delta, relation=round_.relation, method="rdp")
+    if not rough <= MOST:  # as if everyone were invited, which is an upper bound
+        return gaussian_epsilon(multiplier / math.sqrt(rounds), delta, round_.sensitivity)
     return accountant.epsilon(
         events.repeated(event(multiplier), rounds),
         delta,

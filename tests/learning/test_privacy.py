@@ -13,9 +13,11 @@ from scipy.stats import chi2
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.learning.accounts import Round
 from ebfed.learning.clipping import shorten
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
+from ebfed.privacy.calibration import gaussian_epsilon
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
@@ -779,3 +781,18 @@ def test_wrong_facts_are_refused():
     for each in wrong:
         with pytest.raises(ValueError, match=r"facts must|consent must"):
             est.check_facts(facts | each)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+@pytest.mark.parametrize("multiplier", [1e-3, 1e-9])
+def test_next_to_no_noise_has_an_account(sampling, multiplier):
+    """Which overflowed in the end of a fit, and is at most that of rounds with everyone."""
+    round_ = Round(0.5, 20, sampling, "server")
+    most = gaussian_epsilon(multiplier / 6**0.5, 1e-5, round_.sensitivity)
+    found = round_.epsilon(multiplier, 6, 1e-5)
+    assert 0 < found <= most * (1 + 1e-9)
+    assert round_.spent(multiplier, 6, 1e-5)[-1] <= found
+    privacy = eb.ClientPrivacy(noise_multiplier=multiplier)
+    est = eb.FedAvg(privacy=privacy, sample_rate=0.5, sampling=sampling, n_rounds=2, random_state=0)
+    est.fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0], groups=list("aabb"))
+    assert est.privacy_["epsilon"][0] > 1e4

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from ebfed.privacy.ledger import LOCAL
 __all__ = ["Round", "Trust"]
 
 Trust = Literal["server", "none", "nobody"]
+# Largest epsilon that is worth an account of samples, whose numbers overflow beyond.
+MOST = 1e6
 Account: TypeAlias = "tuple[accountant.Method, Callable[[float], events.Event]]"
 
 
@@ -34,6 +36,9 @@ class Round:
     sampling : {"poisson", "fixed"}
     trust : {"server", "none", "nobody"}
     """
+
+    # Whether all that is released is a sum with Gaussian noise.
+    gaussian: ClassVar[bool] = True
 
     rate: float
     clients: int
@@ -76,6 +81,13 @@ class Round:
             return [("rdp", self.event), ("pld", events.gaussian)]
         return [("pld", self.event)]
 
+    def most(self, multiplier: float, rounds: int, delta: float) -> float:
+        """Epsilon of so many rounds with everyone, which samples do not exceed."""
+        if not self.gaussian:
+            return math.inf
+        # T releases of multiplier z are one of z / root T
+        return gaussian_epsilon(multiplier / math.sqrt(rounds), delta, self.sensitivity)
+
     def event(self, multiplier: float) -> events.Event:
         """Describe the release."""
         release = events.gaussian(multiplier)
@@ -113,10 +125,11 @@ class Round:
 def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
     if multiplier == 0:
         return math.inf
-    if round_.unsampled:  # T releases of multiplier z are one of z / root T
-        sigma = multiplier / math.sqrt(rounds)
-        return gaussian_epsilon(sigma, delta, round_.sensitivity)
-    return _cost(round_, _cheapest(round_, multiplier, rounds, delta), multiplier, rounds, delta)
+    most = round_.most(multiplier, rounds, delta)
+    if round_.unsampled:
+        return most
+    account = _cheapest(round_, multiplier, rounds, delta)
+    return min(_cost(round_, account, multiplier, rounds, delta), most)
 
 
 @lru_cache(maxsize=256)
@@ -132,6 +145,8 @@ def _cost(round_: Round, account: Account, multiplier: float, rounds: int, delta
     method, event = account
     sampled = events.repeated(round_.event(multiplier), rounds)
     rough = accountant.epsilon(sampled, delta, relation=round_.relation, method="rdp")
+    if round_.gaussian and not rough <= MOST:
+        return round_.most(multiplier, rounds, delta)
     return accountant.epsilon(
         events.repeated(event(multiplier), rounds),
         delta,
@@ -150,8 +165,11 @@ def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple
 
 @lru_cache(maxsize=256)
 def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
-    if round_.unsampled:
-        return math.sqrt(rounds) * gaussian_sigma(epsilon, delta, round_.sensitivity)
+    most = math.inf
+    if round_.gaussian:
+        most = math.sqrt(rounds) * gaussian_sigma(epsilon, delta, round_.sensitivity)
+        if round_.unsampled or epsilon > MOST:
+            return most
 
     def enough(method: accountant.Method, event: Callable[[float], events.Event]) -> float:
         return accountant.noise_multiplier(
@@ -163,4 +181,4 @@ def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> flo
             interval=accountant.step(rounds, epsilon),
         )
 
-    return min(enough(*account) for account in round_.accounts)
+    return min(most, *(enough(*account) for account in round_.accounts))

@@ -6,13 +6,13 @@ import re
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines import Blocks, Cohort
-from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
+from ebfed.engines.protocol import LearningFacts, LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
@@ -196,10 +196,26 @@ def _resumed(
         )
     state = state | {"done": round_ >= learner.n_rounds, "began": round_, "evaluate_every": every}
     exchange.check_resume(state, memory, learner._memory)
+    _check_shapes(learner, state)
     if private:
         state = state | {"key": noise_key(learner.random_state)}
     turn = exchange.invite(state, draw(state["key"], INVITE, round_))
     return state | {"turn": turn}, learner._memory
+
+
+def _check_shapes(learner: Learner, state: LearningState) -> None:
+    """Raise a ValueError if parameters of the last fit are not those of the arguments of now."""
+    rng, facts = np.random.default_rng(0), cast("LearningFacts", state)
+    shared = learner.shared_parameters(facts, rng)
+    own = learner.own_parameters(shared, facts, rng)
+    for kind, now, then in (("shared", shared, state["shared"]), ("own", own, state["own"])):
+        sizes, before = ({k: x.shape for k, x in named.items()} for named in (now, then))
+        if sizes != before:
+            changed = sorted(k for k, _ in sizes.items() ^ before.items())
+            raise ValueError(
+                f"{kind} parameters must be as many as in the last fit, as warm_start is True: an "
+                f"argument that changed makes others of {', '.join(dict.fromkeys(changed))}."
+            )
 
 
 def settle(

@@ -101,7 +101,9 @@ def export(learner: Learner, group: Any = None) -> dict[str, Any]:
     Returns
     -------
     dict of ndarrays, or of tensors
-        Of a module of PyTorch its ``state_dict``, for ``module.load_state_dict``.
+        Of a module of PyTorch its ``state_dict``, for ``module.load_state_dict``. Temperatures of
+        `HierarchicalEB` are not among them: outputs have to be divided by those of `temperatures_`
+        for its probabilities.
 
     Raises
     ------

@@ -108,6 +108,7 @@ class StrengthTraining(LocalTraining):
         if sent["record"] >= 0:
             self._record(sent, memory, clients, members, rng)
         self._score(sent, memory, clients, members, rng)
+        self._evaluate(sent, memory, clients, members)
         weights = sent["shared"]["strengths"]
         change = responsibilities(memory["own"]["scores"][members], weights) - weights
         change[clients.n[members] == 0] = 0.0
@@ -135,7 +136,22 @@ class StrengthTraining(LocalTraining):
                 held, population, self._options.expected_invited(sent["n_clients"])
             )
             memory["own"]["temperature"][:, 0] = found
-        return self._average(sent, memory, clients, everyone, whole=heats)
+        return self._average(sent, memory, clients, everyone, memory["own"]["scores"], heats)
+
+    def _predictors_now(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return the parameters of members' predictors, were this the end."""
+        scores = memory["own"]["scores"][members]
+        if sent["round"] < self._options.shared_rounds:  # of another w, or none
+            w = self.shared(sent)["w"]
+            for places, task in self.tasks(sent, memory, clients, members, None):
+                scores[places] = self._likelihoods(w, task)
+        return self._average(sent, memory, clients, members, scores)
 
     def _average(
         self,
@@ -143,10 +159,10 @@ class StrengthTraining(LocalTraining):
         memory: LearningMemory,
         clients: Clients,
         members: NDArray[np.int64],
+        scores: NDArray,
         whole: bool = False,
     ) -> NDArray[np.float64]:
         """Return the weighted average over strengths of members' parameters, shape (c, p)."""
-        scores = memory["own"]["scores"][members]
         r = responsibilities(scores, sent["shared"]["strengths"])
         w = self.shared(sent)["w"]
         theta = np.zeros((len(members), w.shape[1]), w.dtype)
@@ -165,7 +181,8 @@ class StrengthTraining(LocalTraining):
     ) -> NDArray[np.float64]:
         """Return log-likelihoods of rows that members hold back, for each temperature."""
         with np.errstate(over="ignore", invalid="ignore"):
-            theta = self._average(sent, memory, clients, members)
+            scores = memory["own"]["scores"][members]
+            theta = self._average(sent, memory, clients, members, scores)
             net = self._options.predictor(sent)
             return held_likelihoods(self._options, net, sent, theta, clients, members)
 

@@ -185,12 +185,7 @@ class LocalTraining:
             By which each would move the shared parameters.
         """
         shared = self.shared(sent)
-        if sent["evaluate"] >= 0:
-            theta = self._personal(sent, memory, clients, members)
-            if self._learner.fine_tune != "auto":  # which chooses by the rows that are held back
-                theta = self.tuned(sent, memory, clients, members, theta)
-            scores = scores_of(self._learner, sent, theta, clients, members)
-            memory["validation"][members, sent["evaluate"]] = scores
+        self._evaluate(sent, memory, clients, members)
         for places, task in self.tasks(sent, memory, clients, members, rng):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
@@ -205,6 +200,32 @@ class LocalTraining:
             if (empty := clients.n[who] == 0).any():  # they change nothing
                 change = {k: np.where(empty[:, None], 0.0, value) for k, value in change.items()}
             yield places, change
+
+    def _evaluate(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> None:
+        """Write down how well members predict rows that are held back, if it is time to."""
+        if sent["evaluate"] >= 0:
+            theta = self._predictors_now(sent, memory, clients, members)
+            scores = scores_of(self._learner, sent, theta, clients, members)
+            memory["validation"][members, sent["evaluate"]] = scores
+
+    def _predictors_now(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return the parameters of members' predictors, were this the end."""
+        theta = self._personal(sent, memory, clients, members)
+        if self._learner.fine_tune == "auto":  # which chooses by the rows that are held back
+            return theta
+        return self.tuned(sent, memory, clients, members, theta)
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ class WinsorizedRound(Round):
     Its cost is stated as a noise multiplier z, like that of other rounds: that of Gaussian noise of
     standard deviation z C in a sum of vectors of norms up to C, of which one is exchanged.
     """
+
+    gaussian: ClassVar[bool] = False
 
     @staticmethod
     def rho(multiplier: float) -> float:

@@ -125,3 +125,19 @@ def test_blocks_of_clients_keep_weights():
 def test_weights_that_cannot_be(learner, weights, message):
     with pytest.raises(ValueError, match=message):
         learner.fit(X, Y, groups=GROUPS, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("learner", "changed", "named"),
+    [
+        (eb.HierarchicalEB(fine_tune=2), {"strengths": (0.0, 1.0)}, "shared .* of strengths"),
+        (eb.AdaPeD(), {"unsampled": True}, "own .* of mu, psi"),
+        (eb.AdaPeD(), {"shared_model": MLP(2)}, "shared .* of mu"),
+        (JointDPSGD(privacy=PRIVACY), {"average": True}, "own .* of x_average"),
+    ],
+    ids=repr,
+)
+def test_a_fit_that_goes_on_has_parameters_of_the_same_shapes(learner, changed, named):
+    est = learner.set_params(n_rounds=2, random_state=0, warm_start=True).fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match=f"{named}\\."):
+        est.set_params(n_rounds=4, **changed).fit(X, Y, groups=GROUPS)

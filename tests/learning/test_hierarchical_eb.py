@@ -193,6 +193,20 @@ def test_wrong_arguments(name, value, error):
         fit(ALIKE, **{name: value})
 
 
+@pytest.mark.parametrize("strengths", [[0.0], [np.inf]])
+def test_what_is_evaluated_is_what_would_be_learned(strengths):
+    """Federated averaging, without and with fine-tuning; w does not move in the last rounds."""
+    settings = {"validation_fraction": 0.2, "evaluate_every": 2, "n_rounds": 11}
+    est = fit(APART, **settings, strengths=strengths, averaged=0, fine_tune=7, strength_rounds=4)
+    steps = 0 if strengths == [0.0] else 7
+    plain = eb.FedAvg(**FAST | settings, fine_tune=steps).fit(X, APART, groups=GROUPS)
+    found, expected = (each.history_["validation"][::2].to_numpy() for each in (est, plain))
+    np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-6)
+    held = np.full(2, found[4])  # of w after seven rounds
+    np.testing.assert_array_equal(found[4:], held)
+    assert np.ptp(found[:4]) > 0
+
+
 def test_fits_that_end_early_would_not_weigh_strengths():
     with pytest.raises(ValueError, match="early_stopping is not for HierarchicalEB"):
         fit(ALIKE, validation_fraction=0.2, evaluate_every=1, early_stopping=1)

@@ -13,9 +13,12 @@ from scipy.stats import chi2
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.learning.accounts import Round
 from ebfed.learning.clipping import shorten
+from ebfed.learning.winsorized_rounds import WinsorizedRound
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
+from ebfed.privacy.calibration import gaussian_epsilon, gaussian_sigma
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
@@ -779,3 +782,40 @@ def test_wrong_facts_are_refused():
     for each in wrong:
         with pytest.raises(ValueError, match=r"facts must|consent must"):
             est.check_facts(facts | each)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+@pytest.mark.parametrize("multiplier", [1e-3, 1e-9])
+def test_next_to_no_noise_has_an_account(sampling, multiplier):
+    """Which overflowed in the end of a fit, and is at most that of rounds with everyone."""
+    round_ = Round(0.5, 20, sampling, "server")
+    most = gaussian_epsilon(multiplier / 6**0.5, 1e-5, round_.sensitivity)
+    found = round_.epsilon(multiplier, 6, 1e-5)
+    assert 0 < found <= most * (1 + 1e-9)
+    assert round_.spent(multiplier, 6, 1e-5)[-1] <= found
+    privacy = eb.ClientPrivacy(noise_multiplier=multiplier)
+    est = eb.FedAvg(privacy=privacy, sample_rate=0.5, sampling=sampling, n_rounds=2, random_state=0)
+    est.fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0], groups=list("aabb"))
+    assert est.privacy_["epsilon"][0] > 1e4
+
+
+@pytest.mark.parametrize(
+    ("sampling", "epsilon", "delta"),
+    [("poisson", 1.0, 1e-30), ("poisson", 1e8, 1e-5), ("fixed", 1e8, 1e-5)],
+)
+def test_samples_need_no_more_noise_than_rounds_with_everyone(sampling, epsilon, delta):
+    """Losses on a grid have no such deltas: 120 times the noise was found, or an overflow."""
+    round_ = Round(0.3, 20, sampling, "server")
+    found, most = round_.multiplier(epsilon, 5, delta), gaussian_sigma(epsilon, delta)
+    assert 0 < found <= 5**0.5 * round_.sensitivity * most * (1 + 1e-9)
+    assert round_.epsilon(found, 5, delta) <= epsilon * (1 + 1e-6)
+
+
+def test_only_gaussian_noise_has_the_bound_of_gaussian_noise():
+    """Windows of winsorized means cost what concentrated privacy says, also of next to no noise."""
+    for multiplier in (3.0, 1e-5):
+        round_ = WinsorizedRound(1.0, 20, "poisson", "none")
+        rho = 4 * WinsorizedRound.rho(multiplier)
+        found = round_.epsilon(multiplier, 4, 1e-5)
+        assert rho <= found < math.inf
+        assert found > Round(1.0, 20, "poisson", "none").epsilon(multiplier, 4, 1e-5)

@@ -53,7 +53,7 @@ def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, f
     stuck = (above <= 0) & (along != 0)
     if stuck.any() or np.linalg.norm(step(0.0)) > radius:
         # length falls in what is added, and is at most half the radius at the end
-        most = 2 * np.linalg.norm(along) / radius
+        most = 2 * float(np.linalg.norm(along)) / radius
         low = 1e-12 * most
         if np.linalg.norm(step(low)) > radius:
             low = brentq(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ebfed.families.base import Family, Figures
 from ebfed.families.poisson import Poisson, RowsOfGroups
 from ebfed.likelihoods import Durations
-from ebfed.tables.clients import LARGEST, Summary
+from ebfed.tables.clients import LARGEST, SMALLEST, Summary
 from ebfed.tables.of_rows import NOTHING
 
 __all__ = ["Duration", "EndedDuration"]
@@ -43,10 +43,13 @@ class Duration(Poisson):
         """Refuse rows that are not one positive duration each."""
         if values.shape[1] != 1:
             raise ValueError(f"X must hold one column of durations; got {values.shape[1]}.")
-        wrong = ~((values[:, 0] > 0) & (values[:, 0] < LARGEST))
+        wrong = ~((values[:, 0] > SMALLEST) & (values[:, 0] < LARGEST))
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(f"X must hold positive durations; row {row} has {values[row, 0]}.")
+            sizes = f", between {SMALLEST:g} and {LARGEST:g}" if values[row, 0] > 0 else ""
+            raise ValueError(
+                f"X must hold positive durations{sizes}; row {row} has {values[row, 0]}."
+            )
         return values
 
     def responses(

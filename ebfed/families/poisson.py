@@ -100,8 +100,10 @@ class Poisson(Family):
         other = ~((values >= 0) & (values == np.floor(values)) & (values <= 2**53)).all(axis=1)
         if other.any():
             row = int(np.argmax(other))
+            most = " to 2**53" if (values[row] > 2**53).any() else ""
             raise ValueError(
-                f"X must hold counts, whole numbers from 0; row {row} has {values[row].tolist()}."
+                f"X must hold counts, whole numbers from 0{most}; "
+                f"row {row} has {values[row].tolist()}."
             )
         return values
 

@@ -81,7 +81,10 @@ def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
         return beta_binomial_values(mean, dispersion, *tallies)
 
     events, all_ = float(counts @ z), float(counts @ trials)
-    return weigh(log_likelihood, float(logit((events + 0.5) / (all_ + 1))), np.array([25.0, 15.0]))
+    # with many trials, a correlation of exp(-15) is not near 0
+    furthest = max(15.0, np.log(all_ / counts.sum()) + 6.0)
+    reach = np.array([25.0, furthest])
+    return weigh(log_likelihood, float(logit((events + 0.5) / (all_ + 1))), reach)
 
 
 def weigh(
@@ -152,7 +155,7 @@ def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     order = np.argsort(values[first])
     values, times = values[first][order], np.bincount(codes, times)[order]
     # a large value costs as much as some sixteen numbers that are exceeded
-    few = np.maximum(values, FEWEST)
+    few = np.maximum(np.append(0, values), FEWEST)
     few = int(few[np.argmin(few + 16 * np.arange(len(few))[::-1])])
     exceeding = np.bincount(np.minimum(values, few), times, minlength=few + 1)
     exceeding = np.ascontiguousarray(exceeding[::-1].cumsum()[::-1][1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from ebfed.priors.plausible_regression import GammaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
-from ebfed.priors.two_moments import TwoMoments
+from ebfed.priors.two_moments import TwoMoments, gamma_height
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["POINT_MASS", "Gamma", "GammaPosterior", "shape_of"]
@@ -412,7 +412,9 @@ def _plausible(
         values += 0.5 * log_expit(typical + log_mean)
         return values + (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
 
-    low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
+    # an overdispersion of e**5 is beyond what groups show, however many events each has
+    furthest = max(12.0, typical + centre + 5.0)
+    low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, furthest])
     log_mean = np.log(mean) if mean > 0 else centre
     logit = np.log(dispersion) + typical + log_mean if dispersion > 0 else -2.0
     points, weights = explore(log_density, low, high, np.array([log_mean, logit]))
@@ -503,14 +505,7 @@ class GammaPosterior(TwoMoments):
     def _of(self, mean: NDArray, sd: NDArray) -> Self:
         one = copy(self)
         one.mean, one.sd = mean, sd
-        one.__dict__.pop("_log_scale", None)
         return one
-
-    @cached_property
-    def _log_scale(self) -> NDArray:
-        from scipy.special import gammaln
-
-        return gammaln(self._gamma[0])
 
     def _to_line(self, x: NDArray) -> NDArray:
         return np.log(x)
@@ -521,9 +516,9 @@ class GammaPosterior(TwoMoments):
     def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
         """Density of a rate's logarithm, and its slope."""
         shape, scale = self._gamma
-        x = np.exp(u) / scale
-        heights = np.exp(shape * (u - np.log(scale)) - x - self._log_scale)
-        return heights, heights * (shape - x)
+        away = u - np.log(shape * scale)
+        heights = gamma_height(shape, away)
+        return heights, -heights * shape * np.expm1(away)
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import gammaincinv

@@ -22,7 +22,7 @@ from ebfed.priors.posterior import Posterior
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
 from ebfed.priors.squares import Squares, SquaresRegression
-from ebfed.priors.two_moments import TwoMoments
+from ebfed.priors.two_moments import TwoMoments, gamma_height
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["InverseGamma", "LogVariancePosterior"]
@@ -476,12 +476,10 @@ class LogVariancePosterior(TwoMoments):
         return u
 
     def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
-        from scipy.special import gammaln
-
         shape, centre = self._gamma
-        x = np.exp(np.minimum(centre - u, 700.0))
-        heights = np.exp(shape * (centre - u) - x - gammaln(shape))
-        return heights, heights * (x - shape)
+        away = np.minimum(centre - u - np.log(shape), 700.0)  # of the logarithm of G
+        heights = gamma_height(shape, away)
+        return heights, heights * shape * np.expm1(away)
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import gammainccinv

@@ -22,6 +22,7 @@ __all__ = ["SpikeAndSlab"]
 
 FEW = 2000  # clients up to which what is not known of the population matters
 N_POPULATIONS = 24  # of more clients, where it matters still
+MOST = 600.0  # logarithm of a ratio beside which the spike is nothing
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
 
@@ -113,15 +114,10 @@ class SpikeAndSlab(Symmetric):
             for mode in np.unique(parameters[:, 2]):
                 at_mode = parameters[:, 2] == mode
                 scales, place = np.unique(parameters[at_mode, 1], return_inverse=True)
-                gains, counts = whole.gains(mode, scales)
-                base, weights = whole.null(mode), parameters[at_mode, 0]
-                each = np.empty(len(place))
-                for weight in np.unique(weights):
-                    with np.errstate(divide="ignore"):  # no spike and no slab explains a client
-                        heights = counts @ np.log1p(weight * gains)
-                    same = weights == weight
-                    each[same] = heights[place[same]]
-                values[at_mode] = base + each
+                weights, row = np.unique(parameters[at_mode, 0], return_inverse=True)
+                values[at_mode] = (whole.null(mode) + whole.heights(mode, weights, scales))[
+                    row, place
+                ]
             at = points[:, int(free[0])]
             prior = np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
             if free[0]:
@@ -216,8 +212,18 @@ class _Surface(ABC):
         """Value where all mass is at the mode."""
 
     @abstractmethod
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
-        """Likelihood of each client under slabs, over that under the spike, less 1; and counts."""
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Likelihood of each client under slabs, over that under the spike, less 1; and counts.
+
+        Logarithms of these ratios are cut at `MOST`, and what is beyond, of all clients together,
+        is the third array, of shape (k,).
+        """
+
+    def heights(self, mode: float, weights: NDArray, scales: NDArray) -> NDArray:
+        """Value over that of `null`, shape (n_weights, n_scales)."""
+        gains, counts, beyond = self.gains(mode, scales)
+        with np.errstate(divide="ignore"):  # of a client that no spike and no slab explains
+            return np.array([counts @ np.log1p(weight * gains) for weight in weights]) + beyond
 
     def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
         """Slope and second derivatives, where `smooth`; else differences serve."""
@@ -230,9 +236,7 @@ class _Surface(ABC):
 
     def peaks(self, mode: float, weights: NDArray, scales: NDArray) -> list[NDArray]:
         """Points where the likelihood, at the best of the weights, peaks over scales."""
-        gains, counts = self.gains(mode, scales)
-        with np.errstate(divide="ignore"):  # of a client that no spike and no slab explains
-            heights = np.array([counts @ np.log1p(weight * gains) for weight in weights])
+        heights = self.heights(mode, weights, scales)
         profile = np.concatenate(([-np.inf], heights.max(axis=0), [-np.inf]))
         tops = np.flatnonzero((profile[1:-1] >= profile[:-2]) & (profile[1:-1] > profile[2:]))
         best = weights[heights[:, tops].argmax(axis=0)]
@@ -333,12 +337,13 @@ class _OfMessages(_Surface):
         figures = self._at(*point)
         return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
 
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
         logs = log_blurred(self.slab, self.nodes, x - mode, s2, scales)
         logs -= self.nodes.log_ratio(x - mode, s2)
         logs = np.ascontiguousarray(logs.T)
-        return np.expm1(np.minimum(logs, 600.0)), self.counts
+        beyond = self.counts @ np.maximum(logs - MOST, 0.0)
+        return np.expm1(np.minimum(logs, MOST)), self.counts, beyond
 
 
 class _OfReports(_Surface):
@@ -371,6 +376,6 @@ class _OfReports(_Surface):
         with np.errstate(divide="ignore"):
             return float(self.counts @ np.log(self._spike(mode)))
 
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         spike = np.maximum(self._spike(mode), 1e-200)[:, None]
-        return self._slabs(mode, scales) / spike - 1, self.counts
+        return self._slabs(mode, scales) / spike - 1, self.counts, np.zeros(len(scales))

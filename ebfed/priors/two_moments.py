@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.priors.posterior import Posterior
 
-__all__ = ["TwoMoments"]
+__all__ = ["TwoMoments", "gamma_height"]
 
 # Logits and logarithms beyond this are those of 0, of 1 or of infinity.
 FURTHEST = 700.0
@@ -20,6 +20,8 @@ BLOCK = 1_000_000
 # Steps over so much of the probability of the smaller side are short: what a density adds over them
 # is known to 12 digits by three nodes.
 NEAR = 0.05
+# Shapes of gammas from which two terms of Stirling's series are exact.
+LARGE = 1e5
 
 
 class TwoMoments(Posterior):
@@ -96,7 +98,8 @@ def _quantiles(
             np.where(below < q, high[open_], u),
         )
         step = _halley(below, height, slope, q)
-        inside = (u + step > low[open_]) & (u + step < high[open_])
+        # a step may be lost in the rounding of the place, which is then an end
+        inside = (u + step >= low[open_]) & (u + step <= high[open_])
         near = np.isfinite(low[open_]) & np.isfinite(high[open_])
         far = np.where(below < q, 1.0, -1.0) * np.maximum(1, np.abs(u))
         step = np.where(inside, step, np.where(near, (low[open_] + high[open_]) / 2 - u, far))
@@ -111,12 +114,34 @@ def _quantiles(
         short = np.abs(below - q) < NEAR * q * (1 - q)
         done = (np.abs(reached - q) < 1e-11) & short
         probability[open_] = np.where(short, reached, np.nan)
-        done |= (np.abs(u) == FURTHEST) & (step == 0)
+        done |= step == 0
         result[open_[done]] = at[open_[done]]
         open_ = open_[~done]
         if not len(open_):
             return family._from_line(result)[codes]
     return None
+
+
+def gamma_height(shape: NDArray, away: NDArray) -> NDArray:
+    """Density of the logarithm of a gamma variable at a distance from that of its mean.
+
+    Terms of a large shape would cancel: Stirling's series has their difference.
+
+    Examples
+    --------
+    >>> gamma_height(np.array([1.0, 1e16]), np.zeros(2)).round(3).tolist()
+    [0.368, 39894228.04]
+    """
+    from scipy.special import gammaln
+
+    large = np.maximum(shape, LARGE)
+    constant = np.where(
+        shape < LARGE,
+        shape * np.log(shape) - shape - gammaln(shape),
+        np.log(large / (2 * np.pi)) / 2 - 1 / (12 * large),
+    )
+    with np.errstate(over="ignore"):
+        return np.exp(constant - shape * (np.expm1(away) - away))
 
 
 def _halley(below: NDArray, height: NDArray, slope: NDArray, q: float) -> NDArray:

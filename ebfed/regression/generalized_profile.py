@@ -35,6 +35,8 @@ __all__ = ["GeneralizedProfile"]
 ENOUGH, NOISE, MOST_STEPS = 1e-9, 1e-6, 100
 # Longest steps, where columns have unit size.
 FIRST_RADIUS, RADIUS = 2.0, 16.0
+# A dispersion that is none: negative binomial counts are Poisson ones.
+POISSON = 1e-12
 # First steps from an estimate: of a spread or shape, in its own size.
 STEP, LEAST = 0.4, 0.2
 # A correlation of 1 in the search.
@@ -289,7 +291,7 @@ class GeneralizedProfile:
             if held.first and slopes is not None:
                 turn[0, ends[-2] - 1 :] = slopes[held.first - 1] / self.unit[0]
         else:
-            point[lost] = np.log(value) if value > 0 else -np.inf
+            point[lost] = np.log(max(value, POISSON))
         return point, turn
 
     # Likelihood -------------------------------------------------------------------------------

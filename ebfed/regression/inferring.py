@@ -195,12 +195,20 @@ def walds_intervals(self: Any, level: float, ddf: Method | None) -> Any:
     return intervals_of_mean(view, level)
 
 
-def confint_of_crossed(self: Any, level: float = 0.95, *, ddf: Method | None = None) -> Any:
+def confint_of_crossed(
+    self: Any,
+    level: float = 0.95,
+    *,
+    method: Literal["wald"] = "wald",
+    ddf: Method | None = None,
+) -> Any:
     """Return Wald's intervals of the coefficients, ``estimate ± t std.error``.
 
     Parameters
     ----------
     level : float in (0, 1)
+    method : {"wald"}
+        Crossed factors have no profiles of the likelihood and no bootstrap.
     ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
         Degrees of freedom, as in `inference`, which has other standard errors with some of them;
         ``"asymptotic"`` are infinite, as of lme4's ``confint(method = "Wald")``.
@@ -209,7 +217,14 @@ def confint_of_crossed(self: Any, level: float = 0.95, *, ddf: Method | None = N
     -------
     DataFrame
         ``term``, ``estimate``, ``conf.low``, ``conf.high``.
+
+    Raises
+    ------
+    ValueError
+        If the level or the method is none.
     """
+    if method != "wald":
+        raise ValueError(f"method must be 'wald' where factors are crossed; got {method!r}.")
     return walds_intervals(self, level, ddf)
 
 

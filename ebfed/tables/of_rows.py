@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST
+from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.frames import drop_columns, is_frame, numeric_columns
 from ebfed.tables.numbers import numbers
 
@@ -125,9 +125,16 @@ def _refuse(wrong: NDArray, values: NDArray, text: str) -> None:
         raise ValueError(f"{text}; row {row} has {values[row]}.")
 
 
+def _refuse_size(values: NDArray, name: str) -> None:
+    """Refuse positive numbers whose powers leave the range of float64."""
+    wrong = (values > 0) & ~((values > SMALLEST) & (values < LARGEST))
+    _refuse(wrong, values, f"{name} must be between {SMALLEST:g} and {LARGEST:g}; rescale")
+
+
 def _check_exposure(values: NDArray) -> None:
-    wrong = ~((values > 0) & (values < LARGEST))
+    wrong = ~((values > 0) & np.isfinite(values))
     _refuse(wrong, values, "exposure must be positive and finite")
+    _refuse_size(values, "exposure")
 
 
 def _check_observed(values: NDArray) -> None:
@@ -136,8 +143,9 @@ def _check_observed(values: NDArray) -> None:
 
 
 def _check_weight(values: NDArray) -> None:
-    wrong = ~((values >= 0) & (values < LARGEST))
+    wrong = ~((values >= 0) & np.isfinite(values))
     _refuse(wrong, values, "sample_weight must be finite, and 0 or more")
+    _refuse_size(values, "sample_weight")
     if len(values) and not values.any():
         raise ValueError("sample_weight must not be zero in every row.")
 

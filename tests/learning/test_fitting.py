@@ -113,7 +113,7 @@ def test_blocks_of_clients_keep_weights():
         (eb.FedAvg(), WEIGHTS[:-1], "entries|length|rows"),
         (eb.FedAvg(), -WEIGHTS, "finite, and 0 or more"),
         (eb.FedAvg(), WEIGHTS * np.nan, "sample_weight"),
-        (eb.FedAvg(), np.full(len(Y), 1e308), "finite, and 0 or more"),
+        (eb.FedAvg(), np.full(len(Y), 1e308), "between 1e-60 and 1e"),
         (eb.FedAvg(), 0 * WEIGHTS, "zero in every row"),
         (eb.FedAvg(), "w", "not a column of X"),
         (eb.FedAvg(weights="rows"), WEIGHTS + 0.5, "whole numbers"),

@@ -450,3 +450,20 @@ def test_quantiles_are_roots():
 
             if value[i] != 0:
                 assert value[i] == pytest.approx(brentq(distance, -60, 60, xtol=1e-13), abs=1e-10)
+
+
+@pytest.mark.parametrize("family", [PointNormal, PointLaplace])
+@pytest.mark.parametrize("largest", [20.0, 300.0, 1e5])
+def test_an_estimate_many_errors_away_shows_how_wide_the_population_is(family, largest):
+    """Its likelihood under the spike is no number that a float holds."""
+    x = np.append(largest, np.random.default_rng(0).normal(0, 1.4, 199))
+    rows = Gaussian(x[:, None], np.full((200, 1), 0.25))
+    prior = family().fit(rows)
+    least = prior.log_marginal(rows).sum() - 15
+    for one, weight in zip(*prior.populations(), strict=True):
+        assert weight < 1e-6 or one.log_marginal(rows).sum() > least
+    posterior = prior.posterior(rows)
+    lower, upper = (each[0, 0] for each in posterior.interval())
+    assert posterior.sd[0, 0] == pytest.approx(0.5, rel=0.1)
+    assert upper - lower == pytest.approx(1.96, rel=0.1)
+    assert lower < posterior.mean[0, 0] < upper

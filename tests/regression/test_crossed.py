@@ -303,3 +303,15 @@ def test_kenward_and_roger_need_reml_and_few_levels():
     fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", many)
     with pytest.raises(ValueError, match="up to 3,000 levels in all"):
         fit.tests(ddf="kenward-roger")
+
+
+def test_intervals_that_crossed_factors_do_not_have_are_named():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {"a": np.arange(60) % 6, "b": np.arange(60) // 10, "x": rng.normal(size=60)}
+    )
+    rows["y"] = rows["x"] + rng.normal(size=6)[rows["a"]] + rng.normal(size=60)
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
+    pd.testing.assert_frame_equal(fit.confint(), fit.confint(method="wald"))
+    with pytest.raises(ValueError, match="method must be 'wald' where factors are crossed; got"):
+        fit.confint(method="profile")

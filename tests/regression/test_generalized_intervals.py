@@ -8,6 +8,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.regression.families import family_named
+from ebfed.regression.families.base import Responses
 from ebfed.regression.generalized_profile import GeneralizedProfile
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -208,3 +209,46 @@ def test_wrong_arguments_are_named():
     server = eb.GeneralizedEB("poisson", varying=["intercept", 0]).conclude(state)
     with pytest.raises(ValueError, match="needed for intervals by 'profile'"):
         server.confint(method="profile")
+
+
+def test_counts_without_dispersion_have_nearly_the_intervals_of_poisson_ones():
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(25), 6)
+    x, effect = rng.normal(size=150), rng.normal(size=25)[group]
+    y = rng.poisson(np.exp(0.3 + 0.4 * x + 0.6 * effect))
+    few, many = (
+        eb.GeneralizedEB(family, varying=["intercept"])
+        .fit(x[:, None], y, groups=group)
+        .confint(method="profile")[["conf.low", "conf.high"]]
+        .to_numpy()
+        for family in ("poisson", "negative_binomial")
+    )
+    np.testing.assert_allclose(many[:3], few, atol=0.03)
+    assert many[3, 0] == 0
+    assert 0.01 < many[3, 1] < 1
+
+
+@pytest.mark.parametrize("dispersion", [1e-8, 1e-12, 1e-16])
+def test_without_dispersion_terms_of_counts_are_those_of_poisson_ones(dispersion):
+    shapes, mean = np.log([dispersion]), np.array([1.0, 2.0, 4.0, 180.0])
+    rows = Responses(np.array([0.0, 1.0, 5.0, 200.0]), np.ones(4), np.zeros(4))
+    many, few = family_named("negative_binomial"), family_named("poisson")
+    nothing = np.zeros(0)
+    value, slope, bend = many.base(rows, shapes)
+    np.testing.assert_allclose(value, few.base(rows, nothing)[0], atol=1e-3)
+    np.testing.assert_allclose(np.hstack([slope, bend]), 0, atol=1e-3)
+    for name in ("below", "deviance"):
+        of = mean if name == "deviance" else np.log(mean)
+        np.testing.assert_allclose(
+            getattr(many, name)(rows.y, of, shapes),
+            getattr(few, name)(rows.y, of, nothing),
+            atol=1e-3,
+        )
+
+
+def test_equal_counts_are_fitted():
+    group = np.repeat(np.arange(25), 6)
+    x = np.random.default_rng(3).normal(size=(150, 1))
+    fit = eb.GeneralizedEB("negative_binomial", varying=["intercept"])
+    fit.fit(x, np.ones(150), groups=group)
+    np.testing.assert_allclose(fit.predict(x, groups=group), 1, atol=0.1)

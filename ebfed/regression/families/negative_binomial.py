@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, digamma, gammaln, polygamma, xlogy
+from scipy.special import betaincc, gammaln, xlogy
 
+from ebfed.kernels import rising_sums
 from ebfed.kernels.responses import NEGATIVE_BINOMIAL
 from ebfed.regression.families.base import Base, Responses
 from ebfed.regression.families.poisson import Poisson
@@ -38,12 +39,12 @@ class NegativeBinomial(Poisson):
 
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """Return the terms without z, and their derivatives in the logarithm of the dispersion."""
-        size = float(np.exp(-shapes[0]))
+        dispersion = float(np.exp(shapes[0]))
         y, place = np.unique(rows.y, return_inverse=True)
-        value = gammaln(y + size) - gammaln(size) - gammaln(y + 1) - y * np.log(size)
-        slope = size * (digamma(y + size) - digamma(size))
-        bend = size**2 * (polygamma(1, y + size) - polygamma(1, size)) + slope
-        parts = np.column_stack([value, y - slope, bend])[place] * rows.weight[:, None]
+        # log G(y + s) - log G(s) - y log s, of which no digits are left where s is large
+        log, inverse, square, weighted = rising_sums(np.ones(len(y)), y.astype(int), dispersion).T
+        parts = np.column_stack([log - gammaln(y + 1), dispersion * weighted, inverse - square])
+        parts = parts[place] * rows.weight[:, None]
         return parts[:, 0], parts[:, 1:2], parts[:, 2:]
 
     def begin(self, figures: NDArray) -> tuple[float, NDArray[np.float64]]:
@@ -53,7 +54,8 @@ class NegativeBinomial(Poisson):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
         size = float(np.exp(-shapes[0]))
-        whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
+        mean = np.exp(z)
+        whole = betaincc(np.maximum(y, 0) + 1, size, mean / (size + mean))
         return np.where(y < 0, 0.0, whole)
 
     def draw(
@@ -71,7 +73,7 @@ class NegativeBinomial(Poisson):
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y log(y / m) - (y + s) log((y + s) / (m + s)))``, s being the size."""
         size = float(np.exp(-shapes[0]))
-        lost = xlogy(y, y) - xlogy(y, mean) - (y + size) * np.log((y + size) / (mean + size))
+        lost = xlogy(y, y) - xlogy(y, mean) - (y + size) * np.log1p((y - mean) / (mean + size))
         return 2 * np.maximum(lost, 0)
 
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:

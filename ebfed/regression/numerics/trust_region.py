@@ -43,21 +43,25 @@ def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, f
     along = np.where(flat & (np.abs(along) <= np.sqrt(FLAT * size)), 0.0, along)
     values = np.where(flat, 0.0, values)
 
+    least = max(0.0, -values.min(initial=0.0))
+    above = values + least  # zero in the lowest direction, with no digits lost
+
     def step(more: float) -> NDArray:
-        total = values + more
+        total = above + more
         return np.where(total > 0, along / np.where(total > 0, total, 1.0), 0.0)
 
-    least = max(0.0, -values.min(initial=0.0))
-    stuck = (values + least <= 0) & (along != 0)
-    if stuck.any() or np.linalg.norm(step(least)) > radius:
-        # length falls in what is added
-        most = least + np.linalg.norm(along) / radius
-        low = least + 1e-12 * (most - least)
+    stuck = (above <= 0) & (along != 0)
+    if stuck.any() or np.linalg.norm(step(0.0)) > radius:
+        # length falls in what is added, and is at most half the radius at the end
+        most = 2 * float(np.linalg.norm(along)) / radius
+        low = 1e-12 * most
         if np.linalg.norm(step(low)) > radius:
-            low = brentq(lambda u: np.linalg.norm(step(u)) - radius, low, most, rtol=1e-10)
+            low = brentq(
+                lambda u: np.linalg.norm(step(u)) - radius, low, most, xtol=low / 10, rtol=1e-10
+            )
         move = step(low)
     else:
-        move = step(least)
+        move = step(0.0)
         if least > 0:
             move[0] += np.sqrt(max(radius**2 - move @ move, 0.0))
     return vectors @ move, float(along @ move - 0.5 * values @ move**2)

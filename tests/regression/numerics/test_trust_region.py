@@ -44,3 +44,12 @@ def test_uncertainty_is_of_what_bends_down():
     turn = np.array([[2.0, 0.3], [0.3, 1.0]])
     np.testing.assert_allclose(uncertainty(-turn), np.linalg.inv(turn))
     np.testing.assert_allclose(uncertainty(np.diag([-1e12, 1.0, 0.0])), np.diag([1e-12, 0, 0]))
+
+
+@pytest.mark.parametrize("bend", [1e-3, 1.0, 1e14])
+def test_a_slope_along_the_lowest_bend_is_followed_to_the_radius(bend):
+    """What is added to the curvature is small beside it."""
+    for radius in RNG.uniform(1e-3, 2.0, 200):
+        step, gain = climb(np.array([0.7, 1e-3]), np.diag([-1.0, bend]), radius)
+        assert np.linalg.norm(step) == pytest.approx(radius, rel=1e-6)
+        assert gain > 0

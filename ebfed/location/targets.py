@@ -50,7 +50,8 @@ class Target:
                 f"target must be one of {', '.join(map(repr, TARGETS))}; got {kind!r}."
             )
         if kind == "auto":
-            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            with np.errstate(invalid="ignore"):  # in the cast that looks for whole numbers
+                kind = type_of_target(y, input_name="y", raise_unknown=True)
             if kind == "multiclass" and (
                 y.dtype.kind == "f" or (y.dtype.kind in "iu" and len(pd.unique(y)) > MOST_CLASSES)
             ):
@@ -63,6 +64,8 @@ class Target:
                 raise ValueError(
                     f"a binary target has two values; y has {len(classes)}: target='multiclass'?"
                 )
+            if kind == "binary" and list(classes) == [1]:  # of 0 and 1
+                codes, classes = codes + 1, np.array([0, 1], classes.dtype)
             wanted = [1] if kind == "binary" else range(len(classes))
             return cls(kind, [(codes == c).astype(float) for c in wanted], np.asarray(classes))
         values = np.ascontiguousarray(numbers(y, "y"))

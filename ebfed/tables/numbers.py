@@ -146,7 +146,7 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
         if says_which and type(error) in (TypeError, ValueError):
             raise
         name = "X"
-        if y is not None:
+        if y is not None and "feature" not in message:
             with contextlib.suppress(TypeError, ValueError, OverflowError):
                 if np.asarray(X, np.float64).ndim == 2:
                     name = "y"

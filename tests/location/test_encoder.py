@@ -485,3 +485,16 @@ def test_a_splitter_that_needs_groups_is_refused():
     folds = GroupKFold(3)
     with pytest.raises(ValueError, match="groups"):
         eb.GroupEncoder("continuous", cv=folds).fit_transform(X2, VALUES)
+
+
+@pytest.mark.parametrize("ones", [np.ones(6), np.ones(6, int), np.ones(6, bool)])
+def test_ones_alone_are_the_second_class(ones):
+    encoder = eb.GroupEncoder(cv=2).fit([["a"], ["b"]] * 3, ones)
+    assert encoder.classes_.tolist() == [0, 1]
+    assert encoder.transform([["a"]])[0, 0] == 1.0
+
+
+def test_missing_values_of_the_target_are_named():
+    """Without a warning of NumPy."""
+    with pytest.raises(ValueError, match="y contains NaN"):
+        eb.GroupEncoder().fit([["a"], ["b"]], [1.0, np.nan])

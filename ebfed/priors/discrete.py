@@ -24,7 +24,7 @@ from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.npmle import npmle
 from ebfed.priors.outlying_atoms import LEVEL, without_outlying
 from ebfed.priors.search import least_bic
-from ebfed.priors.weights import dirichlet_draws, enough, fit_weights
+from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, order_of
 from ebfed.tables.numbers import numbers
 
 __all__ = ["Discrete"]
@@ -353,7 +353,7 @@ class Discrete(Prior):
     ) -> None:
         """Draw weights of known atoms from their posterior under a Dirichlet prior."""
         shapes = np.full(len(atoms), concentration / len(atoms))
-        some = enough(len(rows))
+        some = order_of(rows.local)[enough(len(rows))]
         relative = rows.take(some).relative(atoms)
         weights = dirichlet_draws(relative, counts[some], shapes, start, N_DRAWS)
         self._keep(np.broadcast_to(atoms, (N_DRAWS, *atoms.shape)), weights)

@@ -141,7 +141,7 @@ def dirichlet_draws(
 
 
 def order_of(figures: NDArray) -> NDArray[np.int64]:
-    """Order of rows that does not depend on how they are given, so that the same draws are theirs.
+    """Order of rows that does not depend on how they are given, so that draws do not either.
 
     By a combination of their figures; rows with nearly the same figures may change places.
 

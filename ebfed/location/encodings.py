@@ -51,6 +51,13 @@ class GroupSums:
     scatter: float
     degrees: int
 
+    @property
+    def messages(self) -> Gaussian:
+        """Means with normal errors, of which the scatter says how large they are."""
+        with np.errstate(divide="ignore"):
+            variances = 1 / self.size[:, None]
+        return Gaussian(self.mean[:, None], variances, np.array([self.scatter]), self.degrees)
+
 
 @dataclass(frozen=True)
 class FoldSums:
@@ -218,11 +225,7 @@ def fit_encoding(
         total = sums.size + size
         weight = np.divide(sums.size, total, out=np.zeros(len(total)), where=total > 0)
         return Encoding(centre, [centre + weight * (sums.mean - centre)], sums, [spread])
-    with np.errstate(divide="ignore"):
-        variances = 1 / sums.size[:, None]
-    scatter = np.array([sums.scatter])
-    messages = Gaussian(sums.mean[:, None], variances, scatter, sums.degrees)
-    found = nested_estimates(messages, parents, None if near is None else near.spreads)
+    found = nested_estimates(sums.messages, parents, None if near is None else near.spreads)
     return Encoding(found.centre, found.levels, sums, found.ratios)
 
 
@@ -236,10 +239,7 @@ def _upper(parents: NDArray, size: NDArray, mean: NDArray) -> tuple[NDArray, NDA
 def _normal(sums: GroupSums, near: float | None) -> tuple[float, float, float]:
     """Mean of a normal population, the rows that it is worth, and its variance over the noise's."""
     noisy = sums.scatter > 0 or not sums.degrees  # rows that are alone in their groups are noise
-    with np.errstate(divide="ignore"):
-        variances = 1 / sums.size[:, None]
-    messages = Gaussian(sums.mean[:, None], variances, np.array([sums.scatter]), sums.degrees)
-    table = MomentTable.of(messages, 0, noisy)
+    table = MomentTable.of(sums.messages, 0, noisy)
     if not len(table.counts):
         return 0.0, np.inf, 0.0
     ratio = fit_components([table], "reml", near)[0] if sums.degrees else 0.0

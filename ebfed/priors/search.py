@@ -105,10 +105,9 @@ def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> fl
         return None
     above = int(np.argmax(slopes > 0))
     cell = slice(above - 1, above + 1)
-    near = float(np.interp(0.0, slopes[cell], points[cell]))
-    points = near + np.array([-1e-3, 1e-3])  # at most some 1e-4 from there
-    left, right = criterion(np.exp(points))[1]
-    return float(np.exp(near - 1e-3 * (left + right) / (right - left)))
+    place = float(np.interp(0.0, slopes[cell], points[cell]))  # some 1e-4 from the minimum
+    left, right = criterion(np.exp(place + np.array([-1e-3, 1e-3])))[1]
+    return float(np.exp(place - 1e-3 * (left + right) / (right - left)))
 
 
 def maximise(

@@ -12,12 +12,7 @@ from ebfed.kernels.crossed import (
     row_products,
     subtract_products,
 )
-from ebfed.kernels.factors import (
-    nested_products,
-    square_products,
-    triangular_factors,
-    whiten,
-)
+from ebfed.kernels.factors import square_products, triangular_factors, whiten
 from ebfed.kernels.groups import (
     add_entries,
     add_rows,
@@ -37,6 +32,7 @@ from ebfed.kernels.logistic import (
     log_logistic_normal,
 )
 from ebfed.kernels.modes import laplace
+from ebfed.kernels.nested import below, nested_products, stacked_factors
 from ebfed.kernels.networks import cross_entropy, gate, move_down, rectify, step_down
 from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
@@ -72,6 +68,7 @@ __all__ = [
     "add_normals",
     "add_rows",
     "add_shortened",
+    "below",
     "beta_binomial_profile",
     "beta_binomial_values",
     "canonical_rows",
@@ -119,6 +116,7 @@ __all__ = [
     "shorten_digits",
     "softmax_normal",
     "square_products",
+    "stacked_factors",
     "step_down",
     "student_blurred",
     "student_log_density",

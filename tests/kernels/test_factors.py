@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.kernels import nested_products, square_products, triangular_factors, whiten
+from ebfed.kernels import square_products, triangular_factors, whiten
 from ebfed.kernels.factors import BATCH
 
 RNG = np.random.default_rng(11)
@@ -75,22 +75,6 @@ def test_square_products(n, whole):
     np.testing.assert_allclose(squares, (K**2).sum(axis=0), rtol=1e-12)
     expected = np.einsum("nqk,npk->qp", K, K) if whole else np.zeros((3, 3))
     np.testing.assert_allclose(products, expected, rtol=1e-12)
-
-
-def test_nested_products():
-    n, m = 21, 2 * BATCH
-    left, right = np.zeros((2, 4, m)), np.zeros((3, 4, m))
-    left[:, :, :n], right[:, :, :n] = RNG.normal(size=(2, 4, n)), RNG.normal(size=(3, 4, n))
-    owner, beyond = RNG.integers(0, 5, n), RNG.normal(size=(5, 3, 2))
-    middle = RNG.normal(size=(5, 3, 3))
-    middle = middle + middle.swapaxes(1, 2)
-    B = np.einsum("qin,kin->nqk", left, right)[:n]
-    K = np.einsum("qin,kin->nqk", left, left)[:n]
-    each = B @ middle[owner] @ B.swapaxes(1, 2)
-    products, squares, crossed = nested_products(left, right, owner, middle, beyond)
-    np.testing.assert_allclose(products, each.sum(axis=0), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(squares, ((K - each) ** 2).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(crossed, ((B @ beyond[owner]) ** 2).sum(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 40])

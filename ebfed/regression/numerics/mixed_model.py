@@ -26,11 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.quasi_newton import descend
@@ -152,7 +154,6 @@ class Problem:
         self.p, q = width - 1, len(varying)
         ends = np.cumsum([0, *([q] if sizes is None else sizes)]).tolist()
         self.blocks = [slice(*each) for each in pairwise(ends)]
-        self.lower = _lower(self.blocks)
         self.centre = np.zeros(width)
         self.centred = np.zeros(q, bool)
         for block in self.blocks:  # centring is a change of coordinates
@@ -175,6 +176,13 @@ class Problem:
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
+
+    @cached_property
+    def lower(self) -> tuple[NDArray, NDArray]:
+        """Places of the lower triangles of the blocks of a root."""
+        places = [b.start + np.array(np.tril_indices(b.stop - b.start)) for b in self.blocks]
+        whole = np.concatenate(places, axis=1)
+        return whole[0], whole[1]
 
     def size_of(self, rows: NDArray) -> tuple[int, int]:
         """Number of clients, and of columns."""
@@ -253,14 +261,16 @@ class Problem:
         if self.last is not None and np.array_equal(root, self.last[0]):
             return self.last[1]
         log_det, products = self.weigh(root)
-        chol = np.linalg.cholesky(self.basis.T @ products[:-1, :-1] @ self.basis)
-        half = np.linalg.inv(chol) @ self.basis.T
+        chol, failed = dpotrf(self.basis.T @ products[:-1, :-1] @ self.basis, lower=True)
+        if failed:
+            raise np.linalg.LinAlgError("columns of X are collinear, once rows are whitened")
+        half = dtrtri(chol, lower=True)[0] @ self.basis.T
         right = half @ products[:-1, -1]
         beta = half.T @ right
         quadratic = products[-1, -1] - right @ right
         if quadratic < 1e-6 * products[-1, -1]:  # few digits are left of the difference
             quadratic = self.squares_left(beta)
-        of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
+        of_mean = 2 * np.log(chol.diagonal()).sum() if self.restricted else 0.0
         profile = Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
         self.last, self.last_effects, self.last_slope = (root, profile), None, None
         return profile
@@ -323,15 +333,20 @@ class Problem:
         return root, path
 
     def near(self, first: NDArray) -> NDArray:
-        """Return a better diagonal of the root: few clients may give several minima."""
+        """Return the best diagonal of the root among several.
+
+        There may be several minima: groups of many rows and of few may ask for different variances.
+        """
         tried = self.tried(first)
         return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
 
-    def tried(self, first: NDArray) -> NDArray:
-        """Diagonals that are compared, shape (k, q)."""
-        if self.n_clients >= 200:
-            return first[None]
-        return np.geomspace(0.1, 100, 7)[:, None] * first
+    def tried(self, first: NDArray) -> list[NDArray]:
+        """Diagonals that are compared: of each level this one, or effects as large as the noise.
+
+        The last is `first`, which is the best as a rule: its rows are then whitened already.
+        """
+        choices = [(np.ones(b.stop - b.start), first[b]) for b in reversed(self.blocks)]
+        return [10 * first, *(np.concatenate(each[::-1]) for each in product(*choices))]
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float
@@ -638,14 +653,7 @@ def _products(columns: NDArray) -> NDArray:
 
 
 def _squares(columns: NDArray) -> NDArray:
-    return np.einsum("pim,pim->p", columns, columns)
-
-
-def _lower(blocks: Sequence[slice]) -> tuple[NDArray, NDArray]:
-    """Places of the lower triangles of the blocks of a matrix."""
-    places = [b.start + np.array(np.tril_indices(b.stop - b.start)) for b in blocks]
-    whole = np.concatenate(places, axis=1)
-    return whole[0], whole[1]
+    return np.array([np.vdot(each, each) for each in columns], float)
 
 
 def _symmetric(matrix: NDArray) -> NDArray:

@@ -21,7 +21,6 @@ i of g is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -32,9 +31,6 @@ from ebfed.regression.numerics.mixed_model import Covariance, Fit, Problem, Prof
 from ebfed.regression.numerics.roots import RootEntries
 
 __all__ = ["fit_nested_model"]
-
-# Levels with fewer groups may give several minima.
-FEW = 200
 
 
 def fit_nested_model(
@@ -97,6 +93,7 @@ class NestedProblem(Problem):
         from ebfed.kernels import triangular_factors
 
         block, owner, width = self.blocks[-1], self.owners[-1], self.p + 1
+        self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
         flat = self.rows.reshape(width, -1)
         products = flat @ flat.T
         # rows of a triangle that the effects reach; whitening leaves the others as they are
@@ -154,14 +151,10 @@ class NestedProblem(Problem):
 
     def stacked(self, level: int, white: NDArray) -> NDArray:
         """Factors of the whitened rows of each parent's groups, as `laid_out`."""
-        from ebfed.kernels import triangular_factors
+        from ebfed.kernels import stacked_factors
 
-        n = len(self.owners[level])
-        rows = white[:, :, :n].transpose(2, 1, 0).reshape(-1, self.p + 1)
-        if level == len(self.blocks) - 1:
-            rows = np.concatenate([rows, self.apart])
-        order, ends, height = self.orders[level - 1]
-        return self.laid_out(triangular_factors(rows[order], ends, height))
+        apart = self.apart[: None if level == len(self.blocks) - 1 else 0]
+        return stacked_factors(white, len(self.owners[level]), apart, *self.orders[level - 1])
 
     def effects_of(self, level: int, rows: NDArray) -> NDArray:
         """Z of a level, from rows that may be whitened."""
@@ -179,11 +172,6 @@ class NestedProblem(Problem):
             self.whitened = [self.effects_of(level, white) for level, white in whites]
         return self.whitened
 
-    def inner(self) -> list[NDArray]:
-        """Sum of ``Z~'Z~`` over the groups of each level."""
-        flat = [Z.reshape(len(Z), Z[0].size if len(Z) else 0) for Z in self.levels()]
-        return [Z @ Z.T for Z in flat]
-
     def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last."""
         from ebfed.kernels import nested_products
@@ -192,29 +180,24 @@ class NestedProblem(Problem):
         J = np.zeros((1, self.p + 1, self.p + 1))
         if self.restricted:
             J[0, :-1, :-1] = profile.half.T @ profile.half
-        c = np.append(-profile.beta, 1.0)[None]
-        none = np.zeros((1, self.p + 1, 0))
-        for level, inner in enumerate(self.inner()):
-            block, owner = self.blocks[level], self.owners[level]
-            scores = self.dof / profile.quadratic * c[:, :, None] * c[:, None, :]
-            Z, white = self.levels()[level], self.whites[level]
-            others = np.broadcast_to(none, (len(J), *none.shape[1:]))
-            slope[block, block] = inner - nested_products(Z, white, owner, J + scores, others)[0]
+        c = np.append(-profile.beta, 1.0)[None, :, None]
+        scale = self.dof / profile.quadratic
+        for level, block in enumerate(self.blocks):
+            Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
+            scores = J + scale * c * c.swapaxes(1, 2)
+            slope[block, block] = nested_products(Z, white, owner, scores, c[:, :, :0])[0]
             if level + 1 < len(self.blocks):
-                away, J = self.given(level, J)
-                c = np.einsum("nab,nb->na", away, c[owner])
+                J, c = self.below(level, J, c)
         return slope
 
-    def given(self, level: int, J: NDArray) -> tuple[NDArray, NDArray]:
-        """E and J of the coefficients within each group of a level."""
-        Z, white = self.levels()[level], self.whites[level]
-        owner, block = self.owners[level], self.blocks[level]
-        n, map_ = len(owner), self.map[:, block]
+    def below(self, level: int, J: NDArray, right: NDArray) -> tuple[NDArray, NDArray]:
+        """J of the coefficients within each group of a level, and E times a matrix."""
+        from ebfed.kernels import below
+
+        block = self.blocks[level]
         T = self.root[block, block] @ self.root[block, block].T
-        Z, white = Z[:, :, :n].transpose(2, 0, 1), white[:, :, :n].transpose(2, 1, 0)
-        away = np.eye(self.p + 1) - map_ @ T @ (Z @ white)
-        left = T - T @ (Z @ Z.swapaxes(1, 2)) @ T
-        return away, away @ J[owner] @ away.swapaxes(1, 2) + map_ @ left @ map_.T
+        Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
+        return below(Z, white, owner, self.maps[level], T, J, right)
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T, as if the mean were known."""
@@ -223,17 +206,16 @@ class NestedProblem(Problem):
         width, q = self.map.shape
         curvature, shared = np.zeros((q, q)), np.zeros(q)
         J, above = np.zeros((1, width, width)), np.zeros((1, width, 0))
-        for level, inner in enumerate(self.inner()):
-            block, owner = self.blocks[level], self.owners[level]
-            Z, white = self.levels()[level], self.whites[level]
-            products, squares, crossed = nested_products(Z, white, owner, J, above)
+        for level, block in enumerate(self.blocks):
+            Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
+            left, squares, crossed = nested_products(Z, white, owner, J, above)
             curvature[block, block] = squares
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
-            shared[block] = np.diag(inner - products)
+            shared[block] = np.diag(left)
             if level + 1 < len(self.blocks):
-                away, J = self.given(level, J)
-                above = np.concatenate([away @ above[owner], away @ self.map[:, block]], axis=2)
+                own = np.broadcast_to(self.maps[level], (len(above), *self.maps[level].shape))
+                J, above = self.below(level, J, np.concatenate([above, own], axis=2))
         return curvature - np.outer(shared, shared) / self.n_rows
 
     def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
@@ -245,22 +227,12 @@ class NestedProblem(Problem):
         along = np.einsum("qim,q->im", self.levels()[self.blocks.index(block)], v)
         return float((np.sum(along**2, axis=0) ** 2).sum())
 
-    def tried(self, first: NDArray) -> NDArray:
-        """Diagonals that are compared, shape (k, q): levels with few groups may be of any size."""
-        factors = np.geomspace(0.1, 100, 7)
-        varies = [len(first[block]) > 0 for block in self.blocks]
-        sizes = [
-            factors if some and len(owner) < FEW else np.ones(1)
-            for some, owner in zip(varies, self.owners, strict=True)
-        ]
-        widths = [len(first[block]) for block in self.blocks]
-        return np.array([np.repeat(each, widths) * first for each in product(*sizes)])
-
     def mean_information(self, profile: Profile) -> NDArray:
         """Average of ``Z~'Z~`` over the groups of each level: blocks of a matrix."""
         average = np.zeros(self.map.shape[1:] * 2)
-        for block, inner, owner in zip(self.blocks, self.inner(), self.owners, strict=True):
-            average[block, block] = inner / len(owner)
+        for block, Z, owner in zip(self.blocks, self.levels(), self.owners, strict=True):
+            flat = Z.reshape(len(Z), Z[0].size if len(Z) else 0)
+            average[block, block] = flat @ flat.T / len(owner)
         return average
 
 

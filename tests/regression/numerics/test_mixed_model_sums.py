@@ -102,7 +102,7 @@ def test_rows_that_are_explained_all_but_perfectly():
     )
     assert sums.noise_variance_ == pytest.approx(whole.noise_variance_, rel=1e-6)
     errors = np.sqrt(np.diag(whole.mean_covariance_))
-    assert np.abs((sums.mean_ - whole.mean_) / errors).max() < 1e-2, "few digits steer the search"
+    assert np.abs((sums.mean_ - whole.mean_) / errors).max() < 5e-2, "few digits steer the search"
 
 
 def test_nodes_have_the_fit_of_one_process():

@@ -1,0 +1,199 @@
+"""Regressions of groups within groups: up the levels, and down again.
+
+Small matrices, one for each group, lie side by side: the group is the last axis; see `factors`.
+"""
+
+import numpy as np
+
+from ebfed.kernels._jit import jit
+from ebfed.kernels.factors import BATCH, triangular_factors
+
+
+@jit
+def stacked_factors(white, n_groups, apart, order, ends, height):
+    """Compress the whitened rows of each parent's groups to an upper triangle.
+
+    Parameters
+    ----------
+    white : ndarray of shape (p, r, m)
+        Rows of each group, along the second axis.
+    n_groups : int
+        At most m; the rows of the others are zero.
+    apart : ndarray of shape (k, p)
+        Rows of parents that belong to no group of theirs.
+    order : int64 ndarray of shape (n_groups * r + k,)
+        The rows by parent: those of groups, group after group, are numbered before those apart.
+    ends : int64 ndarray of shape (n_parents + 1,)
+        Parent g owns ``order[ends[g]:ends[g + 1]]``.
+    height : int
+        p, or the largest number of rows of a parent if that is less.
+
+    Returns
+    -------
+    ndarray of shape (p, height, M)
+        M is n_parents, or more: a multiple of `BATCH`.
+    """
+    p, r, _ = white.shape
+    n_parents = len(ends) - 1
+    rows = np.empty((len(order), p))
+    for place in range(len(order)):
+        row = order[place]
+        if row < n_groups * r:
+            for j in range(p):
+                rows[place, j] = white[j, row % r, row // r]
+        else:
+            for j in range(p):
+                rows[place, j] = apart[row - n_groups * r, j]
+    factors = triangular_factors(rows, ends, height)
+    out = np.zeros((p, height, -(-n_parents // BATCH) * BATCH))
+    for g in range(n_parents):
+        for i in range(height):
+            for j in range(p):
+                out[j, i, g] = factors[g, i, j]
+    return out
+
+
+@jit
+def nested_products(effects, white, owner, middle, right):
+    """Add up products of ``B = effects' white`` of groups with figures of what they belong to.
+
+    Parameters
+    ----------
+    effects : ndarray of shape (q, r, m)
+        Z of each group, divided by the factor of V; m is a multiple of `BATCH`.
+    white : ndarray of shape (p, r, m)
+        Rows of each group, likewise.
+    owner : int64 ndarray of shape (n_groups,)
+        What each group belongs to.
+    middle : ndarray of shape (n_owners, p, p)
+        M, symmetric.
+    right : ndarray of shape (n_owners, p, k)
+        N.
+
+    Returns
+    -------
+    left : ndarray of shape (q, q)
+        Sum of ``effects' effects - B M B'``.
+    squares : ndarray of shape (q, q)
+        Sum of the squares of the entries of each group's.
+    crossed : ndarray of shape (q, k)
+        Sum of the squares of the entries of ``B N``.
+    """
+    q, r, _ = effects.shape
+    p, k = white.shape[0], right.shape[2]
+    B, K = np.empty((q, p, BATCH)), np.empty((q, q, BATCH))
+    left, squares, crossed = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, k))
+    half = np.empty(p)
+    for first in range(0, len(owner), BATCH):
+        for a in range(q):
+            for b in range(p):
+                B[a, b] = 0.0
+                for i in range(r):
+                    for c in range(BATCH):
+                        B[a, b, c] += effects[a, i, first + c] * white[b, i, first + c]
+            for b in range(a + 1):
+                K[a, b] = 0.0
+                for i in range(r):
+                    for c in range(BATCH):
+                        K[a, b, c] += effects[a, i, first + c] * effects[b, i, first + c]
+        for c in range(min(BATCH, len(owner) - first)):
+            M, N = middle[owner[first + c]], right[owner[first + c]]
+            for a in range(q):
+                for b in range(p):
+                    half[b] = 0.0
+                    for d in range(p):
+                        half[b] += B[a, d, c] * M[d, b]
+                for b in range(a + 1):
+                    value = K[a, b, c]
+                    for d in range(p):
+                        value -= half[d] * B[b, d, c]
+                    left[a, b] += value
+                    squares[a, b] += value**2
+                for b in range(k):
+                    value = 0.0
+                    for d in range(p):
+                        value += B[a, d, c] * N[d, b]
+                    crossed[a, b] += value**2
+    for a in range(q):
+        for b in range(a):
+            left[b, a], squares[b, a] = left[a, b], squares[a, b]
+    return left, squares, crossed
+
+
+@jit
+def below(effects, white, owner, maps, covariance, middle, right):
+    """Turn figures of what groups belong to into those within the groups.
+
+    With B and K the products of a group's effects with its rows and themselves, S `maps` and T
+    `covariance`, it is ``E M E' + S (T - T K T) S'`` and ``E N``, with ``E = I - S T B``.
+
+    Parameters
+    ----------
+    effects, white, owner, middle, right
+        As in `nested_products`.
+    maps : ndarray of shape (p, q)
+        S: effects are rows times it.
+    covariance : ndarray of shape (q, q)
+        T.
+
+    Returns
+    -------
+    middle : ndarray of shape (n_groups, p, p)
+    right : ndarray of shape (n_groups, p, k)
+    """
+    q, r, _ = effects.shape
+    p, k = white.shape[0], right.shape[2]
+    n = len(owner)
+    A = np.zeros((p, q))  # S T
+    for j in range(p):
+        for a in range(q):
+            for b in range(q):
+                A[j, a] += maps[j, b] * covariance[b, a]
+    known = np.zeros((p, p))  # S T S'
+    for i in range(p):
+        for j in range(p):
+            for a in range(q):
+                known[i, j] += A[i, a] * maps[j, a]
+    B, K = np.empty((q, p)), np.empty((q, q))
+    half, moved = np.empty((q, p)), np.empty((p, q))
+    M, N = np.empty((n, p, p)), np.empty((n, p, k))
+    for g in range(n):
+        for a in range(q):
+            for b in range(p):
+                B[a, b] = 0.0
+                for i in range(r):
+                    B[a, b] += effects[a, i, g] * white[b, i, g]
+            for b in range(q):
+                K[a, b] = 0.0
+                for i in range(r):
+                    K[a, b] += effects[a, i, g] * effects[b, i, g]
+        M[g], N[g] = middle[owner[g]], right[owner[g]]
+        for a in range(q):  # from the left: M - A (B M), N - A (B N)
+            half[a] = 0.0
+            for b in range(p):
+                for j in range(p):
+                    half[a, j] += B[a, b] * M[g, b, j]
+        for i in range(p):
+            for a in range(q):
+                for j in range(p):
+                    M[g, i, j] -= A[i, a] * half[a, j]
+        for j in range(k):
+            for a in range(q):
+                value = 0.0
+                for b in range(p):
+                    value += B[a, b] * right[owner[g], b, j]
+                for i in range(p):
+                    N[g, i, j] -= A[i, a] * value
+        for i in range(p):  # from the right, and what the group's rows leave of T
+            for a in range(q):
+                moved[i, a] = 0.0
+                for b in range(p):
+                    moved[i, a] += M[g, i, b] * B[a, b]
+                for b in range(q):
+                    moved[i, a] += A[i, b] * K[b, a]
+        for i in range(p):
+            for j in range(p):
+                M[g, i, j] += known[i, j]
+                for a in range(q):
+                    M[g, i, j] -= moved[i, a] * A[j, a]
+    return M, N

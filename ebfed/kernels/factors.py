@@ -167,8 +167,8 @@ def whiten(factors, effects, columns, root, out):
             if root[other, k] != 0.0:
                 last[k] = max(last[k], min(columns[other], r - 1))
     U = np.empty((r, r, BATCH))  # its diagonal holds reciprocals
-    value, size = np.empty(BATCH), np.empty(BATCH)
-    total = 0.0
+    value, size = np.empty(BATCH), np.ones(BATCH)
+    total, held = 0.0, 0
     for first in range(0, n_clients, BATCH):
         for k in range(q):
             spread[k] = 0.0
@@ -178,7 +178,6 @@ def whiten(factors, effects, columns, root, out):
                     for i in range(min(columns[other], r - 1) + 1):
                         for c in range(BATCH):
                             spread[k, i, c] += factor * effects[other, i, first + c]
-        size[:] = 1.0
         for j in range(r - 1, -1, -1):
             for i in range(j, -1, -1):
                 value[:] = 1.0 if i == j else 0.0
@@ -196,10 +195,11 @@ def whiten(factors, effects, columns, root, out):
                 else:
                     for c in range(BATCH):
                         U[i, j, c] = value[c] * U[j, j, c]
-            if j % 8 == 0:  # before the product could overflow
+            held += 1
+            if held == 8:  # before the product could overflow
                 for c in range(BATCH):
                     total += np.log(size[c])
-                size[:] = 1.0
+                size[:], held = 1.0, 0
         for a in range(p):
             for i in range(min(a, r - 1), -1, -1):
                 for c in range(BATCH):
@@ -209,7 +209,7 @@ def whiten(factors, effects, columns, root, out):
                         value[c] -= U[i, j, c] * out[a, j, first + c]
                 for c in range(BATCH):
                     out[a, i, first + c] = value[c] * U[i, i, c]
-    return total
+    return total + np.log(size).sum()
 
 
 @jit

@@ -10,19 +10,15 @@ from ebfed.kernels.factors import BATCH, triangular_factors
 
 
 @jit
-def stacked_factors(white, n_groups, apart, order, ends, height):
+def stacked_factors(white, order, ends, height):
     """Compress the whitened rows of each parent's groups to an upper triangle.
 
     Parameters
     ----------
     white : ndarray of shape (p, r, m)
         Rows of each group, along the second axis.
-    n_groups : int
-        At most m; the rows of the others are zero.
-    apart : ndarray of shape (k, p)
-        Rows of parents that belong to no group of theirs.
-    order : int64 ndarray of shape (n_groups * r + k,)
-        The rows by parent: those of groups, group after group, are numbered before those apart.
+    order : int64 ndarray of shape (n_rows,)
+        Places of rows, parent after parent, where the last two axes are one.
     ends : int64 ndarray of shape (n_parents + 1,)
         Parent g owns ``order[ends[g]:ends[g + 1]]``.
     height : int
@@ -33,18 +29,14 @@ def stacked_factors(white, n_groups, apart, order, ends, height):
     ndarray of shape (p, height, M)
         M is n_parents, or more: a multiple of `BATCH`.
     """
-    p, r, _ = white.shape
-    n_parents = len(ends) - 1
-    rows = np.empty((len(order), p))
-    for place in range(len(order)):
-        row = order[place]
-        if row < n_groups * r:
-            for j in range(p):
-                rows[place, j] = white[j, row % r, row // r]
-        else:
-            for j in range(p):
-                rows[place, j] = apart[row - n_groups * r, j]
+    p, r, m = white.shape
+    flat = white.reshape(p, r * m)
+    rows = np.empty((ends[-1], p))
+    for place in range(len(rows)):
+        for j in range(p):
+            rows[place, j] = flat[j, order[place]]
     factors = triangular_factors(rows, ends, height)
+    n_parents = len(factors)
     out = np.zeros((p, height, -(-n_parents // BATCH) * BATCH))
     for g in range(n_parents):
         for i in range(height):

@@ -46,15 +46,13 @@ def test_stacked_factors():
     n, n_parents = 21, 5
     white = np.zeros((3, 2, 2 * BATCH))
     white[:, :, :n] = RNG.normal(size=(3, 2, n))
-    owner, apart = np.arange(n) % n_parents, RNG.normal(size=(4, 3))
-    of_rows = np.append(np.repeat(owner, 2), [0, 0, 3, 4])
-    ends = np.append(0, np.cumsum(np.bincount(of_rows)))
-    order = np.argsort(of_rows, kind="stable")
-    factors = stacked_factors(white, n, apart, order, ends, 3)
+    owner = np.arange(n) % n_parents
+    of_rows = np.tile(np.append(owner, np.full(2 * BATCH - n, n_parents)), 2)
+    ends = np.append(0, np.cumsum(2 * np.bincount(owner)))
+    factors = stacked_factors(white, np.argsort(of_rows, kind="stable"), ends, 3)
     assert factors.shape == (3, 3, BATCH)
     np.testing.assert_array_equal(factors[:, :, n_parents:], 0)
-    rows = np.concatenate([white[:, :, :n].transpose(2, 1, 0).reshape(-1, 3), apart])
     for g in range(n_parents):
-        R, mine = factors[:, :, g].T, rows[of_rows == g]
+        R, rows = factors[:, :, g].T, white[:, :, :n][:, :, owner == g].reshape(3, -1)
         np.testing.assert_array_equal(R, np.triu(R))
-        np.testing.assert_allclose(R.T @ R, mine.T @ mine, rtol=1e-12)
+        np.testing.assert_allclose(R.T @ R, rows @ rows.T, rtol=1e-12)

@@ -44,7 +44,16 @@ from ebfed.regression.numerics.roots import (
     raised_inverse,
 )
 
-__all__ = ["Covariance", "Fit", "Problem", "Profile", "best_size", "fit_mixed_model", "sizes_near"]
+__all__ = [
+    "Covariance",
+    "Fit",
+    "Problem",
+    "Profile",
+    "best_size",
+    "column_products",
+    "fit_mixed_model",
+    "sizes_near",
+]
 
 Covariance = Literal["spherical", "diag", "full"]
 
@@ -238,7 +247,7 @@ class Problem:
     def begin(self) -> NDArray:
         """Make what all whitenings share; returns products of the columns."""
         self.white = np.zeros_like(self.rows)
-        return _products(self.rows)
+        return column_products(self.rows)
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows: sum of ``log|V_i|``, and products of the columns."""
@@ -248,7 +257,7 @@ class Problem:
             log_det = whiten(self.rows, self.Z, self.varying, root, self.white)
         else:
             self.white[:], log_det = self.rows, 0.0
-        return log_det, _products(self.white)
+        return log_det, column_products(self.white)
 
     def squares_left(self, beta: NDArray) -> float:
         """Sum of squares of the residuals of the rows that were whitened last."""
@@ -646,7 +655,7 @@ def best_size(problem: Problem, logs: NDArray) -> NDArray:
     return np.full(q, np.exp(logs[best]))
 
 
-def _products(columns: NDArray) -> NDArray:
+def column_products(columns: NDArray) -> NDArray:
     """Products of a few columns; of two arrays, for BLAS is slow at those of one with itself."""
     flat = columns.reshape(len(columns), -1)
     return flat @ flat.copy().T

@@ -27,7 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels.threads import one_thread
-from ebfed.regression.numerics.mixed_model import Covariance, Fit, Problem, Profile
+from ebfed.regression.numerics.mixed_model import (
+    Covariance,
+    Fit,
+    Problem,
+    Profile,
+    column_products,
+)
 from ebfed.regression.numerics.roots import RootEntries
 
 __all__ = ["fit_nested_model"]
@@ -90,33 +96,26 @@ class NestedProblem(Problem):
 
     def begin(self) -> NDArray:
         """Keep what all whitenings share; returns products of the columns."""
-        from ebfed.kernels import triangular_factors
+        from ebfed.kernels.factors import BATCH
 
-        block, owner, width = self.blocks[-1], self.owners[-1], self.p + 1
-        self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
-        flat = self.rows.reshape(width, -1)
-        products = flat @ flat.T
-        # rows of a triangle that the effects reach; whitening leaves the others as they are
-        touched = int(min(self.varying[block].max(initial=-1) + 1, self.rows.shape[1]))
+        width, m = self.p + 1, self.rows.shape[2]
+        # rows of a triangle that effects reach; those below are the same for every population
+        touched = int(min(self.varying.max(initial=-1) + 1, self.rows.shape[1]))
         self.bottom = np.ascontiguousarray(self.rows[:, :touched])
-        self.Z = np.ascontiguousarray(self.Z[block, :touched])
-        # these are compressed once for each parent
-        rows = self.rows[:, touched:, : len(owner)].transpose(2, 1, 0)
-        order, ends = _by_owner(np.repeat(owner, rows.shape[1]), owner.max() + 1)
-        rest = triangular_factors(
-            rows.reshape(-1, width)[order], ends, min(width, int(np.diff(ends).max()))
-        )
-        self.apart = rest.reshape(-1, width)
+        self.Z = np.ascontiguousarray(self.Z[self.blocks[-1], :touched])
+        self.rest = self.rows[:, touched:].reshape(width, -1)
+        self.products_of_rest = self.rest @ self.rest.T
+        self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
         # populations that are compared often have the lowest level in common
         self.lowest: tuple[NDArray, tuple[float, NDArray, NDArray]] | None = None
         self.orders: list[tuple[NDArray, NDArray, int]] = []  # from the second level
-        height, apart = touched, np.repeat(np.arange(len(rest)), rest.shape[1])
+        height = touched
         for owner in reversed(self.owners[1:]):
-            of_rows = np.append(np.repeat(owner, height), apart)
-            order, ends = _by_owner(of_rows, owner.max() + 1)
-            height, apart = min(width, int(np.diff(ends).max())), apart[:0]
+            order, ends = _by_owner(owner, height, m)
+            height = min(width, int(np.diff(ends).max()))
+            m = -(-(len(ends) - 1) // BATCH) * BATCH
             self.orders.insert(0, (order, ends, height))
-        return products
+        return column_products(self.bottom) + self.products_of_rest
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
@@ -133,28 +132,26 @@ class NestedProblem(Problem):
             log_det += more
             self.whites.insert(0, white)
         self.root, self.white = root, rows
-        flat = rows.reshape(self.p + 1, -1)
-        return log_det, flat @ flat.T
+        return log_det, column_products(rows) + self.products_of_rest
+
+    def squares_left(self, beta: NDArray) -> float:
+        """Sum of squares of the residuals of the rows that were whitened last."""
+        rest = self.rest[-1] - beta @ self.rest[:-1]
+        return super().squares_left(beta) + float(rest @ rest)
 
     def whitened_level(
         self, level: int, own: NDArray, rows: NDArray
     ) -> tuple[float, NDArray, NDArray]:
         """Log-determinants of a level, its whitened rows, and what the level above has of them."""
-        from ebfed.kernels import whiten
+        from ebfed.kernels import stacked_factors, whiten
 
         white, log_det = rows, 0.0
         if own.any():
             Z = self.Z if rows is self.bottom else self.effects_of(level, rows)
             white, columns = np.zeros_like(rows), self.varying[self.blocks[level]]
             log_det = whiten(rows, Z, columns, np.ascontiguousarray(own), white)
-        return log_det, white, self.stacked(level, white) if level else white
-
-    def stacked(self, level: int, white: NDArray) -> NDArray:
-        """Factors of the whitened rows of each parent's groups, as `laid_out`."""
-        from ebfed.kernels import stacked_factors
-
-        apart = self.apart[: None if level == len(self.blocks) - 1 else 0]
-        return stacked_factors(white, len(self.owners[level]), apart, *self.orders[level - 1])
+        above = stacked_factors(white, *self.orders[level - 1]) if level else white
+        return log_det, white, above
 
     def effects_of(self, level: int, rows: NDArray) -> NDArray:
         """Z of a level, from rows that may be whitened."""
@@ -236,7 +233,13 @@ class NestedProblem(Problem):
         return average
 
 
-def _by_owner(owner: NDArray[np.int64], n_owners: int) -> tuple[NDArray, NDArray]:
-    """Order of rows by what they belong to, and where each owner's begin and end."""
-    counts = np.bincount(owner, minlength=n_owners)
-    return np.argsort(owner, kind="stable"), np.append(0, np.cumsum(counts))
+def _by_owner(owner: NDArray[np.int64], height: int, m: int) -> tuple[NDArray, NDArray]:
+    """Order of the rows of m groups by parent, and where those of each parent begin and end.
+
+    Of each group there are `height` rows: the first of all groups, then the second of all. Groups
+    beyond those with an owner fill up, and are in no parent.
+    """
+    n_owners = int(owner.max()) + 1
+    of_groups = np.append(owner, np.full(m - len(owner), n_owners))
+    ends = np.append(0, np.cumsum(height * np.bincount(owner, minlength=n_owners)))
+    return np.argsort(np.tile(of_groups, height), kind="stable"), ends

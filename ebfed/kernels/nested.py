@@ -92,9 +92,10 @@ def nested_products(effects, white, owner, middle, right):
             M, N = middle[owner[first + c]], right[owner[first + c]]
             for a in range(q):
                 for b in range(p):
-                    half[b] = 0.0
+                    value = 0.0
                     for d in range(p):
-                        half[b] += B[a, d, c] * M[d, b]
+                        value += B[a, d, c] * M[d, b]
+                    half[b] = value
                 for b in range(a + 1):
                     value = K[a, b, c]
                     for d in range(p):

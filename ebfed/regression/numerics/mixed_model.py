@@ -174,6 +174,7 @@ class Problem:
         if intercept:
             moved = self.centre[varying] / self.own_units * self.units[0]
             self.map[0] += np.where(self.centred, 0.0, moved)
+        self.shares = [self.share_of(block) for block in self.blocks]
         self.basis, self.lost = _basis(self.begin()[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
@@ -289,16 +290,27 @@ class Problem:
         noise = 2 * np.pi * profile.quadratic / self.dof
         return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
 
+    def share_of(self, block: slice) -> tuple[NDArray, NDArray, NDArray | None]:
+        """Columns of a level's effects, and what these have of them and of the first column."""
+        varying, own = self.varying[block], self.map[:, block]
+        shift = own[0] * (varying > 0)
+        share = own[varying, np.arange(len(varying))]
+        return varying, share[:, None, None], shift[:, None, None] if shift.any() else None
+
+    def effects_of(self, level: int, rows: NDArray) -> NDArray:
+        """Z of a level, from rows that may be whitened."""
+        varying, share, shift = self.shares[level]
+        Z = rows.take(varying, axis=0)
+        Z *= share
+        if shift is not None:
+            Z += shift * rows[0]
+        return Z
+
     def effects(self) -> NDArray:
         """Z whitened, from the rows that were whitened last."""
-        if self.last_effects is not None:
-            return self.last_effects
-        share = self.map[self.varying, np.arange(len(self.varying))]
-        Z = self.white[self.varying] * share[:, None, None]
-        if (shift := self.map[0] * (self.varying > 0)).any():
-            Z += shift[:, None, None] * self.white[0]
-        self.last_effects = Z
-        return Z
+        if self.last_effects is None:
+            self.last_effects = self.effects_of(0, self.white)
+        return self.last_effects
 
     def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last.

@@ -153,15 +153,6 @@ class NestedProblem(Problem):
         above = stacked_factors(white, *self.orders[level - 1]) if level else white
         return log_det, white, above
 
-    def effects_of(self, level: int, rows: NDArray) -> NDArray:
-        """Z of a level, from rows that may be whitened."""
-        block = self.blocks[level]
-        map_, varying = self.map[:, block], self.varying[block]
-        Z = rows[varying] * map_[varying, np.arange(len(varying))][:, None, None]
-        if (shift := map_[0] * (varying > 0)).any():
-            Z += shift[:, None, None] * rows[0]
-        return Z
-
     def levels(self) -> list[NDArray]:
         """Z of each level whitened, from the rows that were whitened last."""
         if not self.whitened:

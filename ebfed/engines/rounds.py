@@ -103,7 +103,8 @@ def converse_here(
     for name in ("_remarks", "_totals"):  # of an earlier fit, perhaps from a file
         estimator.__dict__.pop(name, None)
     # the worker carries neither the engine nor an earlier fit
-    worker = clone(estimator).set_params(engine=None, random_state=None)
+    worker = clone(estimator)
+    worker.engine = worker.random_state = None
     if state is None:
         key, goes_on = (noise_key if private else make_key)(estimator.random_state), False
     else:

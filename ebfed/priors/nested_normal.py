@@ -397,7 +397,8 @@ def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
     above = np.zeros(len(keys), np.int64)
     for level in range(1, keys.shape[1] + 1):
         codes = _codes(keys[:, :level])
-        first = np.unique(codes, return_index=True)[1]
+        first = np.empty(codes.max(initial=-1) + 1, np.int64)
+        first[codes] = np.arange(len(codes))  # one of each parent's groups; all have its keys
         of_level = np.full((len(first), keys.shape[1]), np.nan)
         of_level[:, :level] = keys[first, :level]
         nodes.append(of_level)

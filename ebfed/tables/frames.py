@@ -36,9 +36,12 @@ __all__ = [
     "read_labels",
     "value_columns",
     "with_values",
+    "wrapped",
 ]
 
 
+# What is no frame or series of any library: told without asking them all.
+PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
 # Libraries of frames that are optional, and the extras that install them.
 EXTRAS = {"polars": "polars", "pyarrow": "parquet"}
 
@@ -188,7 +191,7 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
 
     X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
     X, y = unmasked(X, "X"), unmasked(y, "y")
-    values = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+    values = wrapped(X, eager_only=True, allow_series=True)
     style = Style()
     if isinstance(values, nw.Series):
         if values.dtype.is_temporal() or values.dtype in (nw.Categorical, nw.Enum):
@@ -214,11 +217,11 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
             )
     if consent is not None and not isinstance(consent, Mapping):
         consent = read_labels(consent, "consent")
-    response = nw.from_native(y, series_only=True, pass_through=True)
+    response = wrapped(y, series_only=True)
     y = response.to_numpy() if isinstance(response, nw.Series) else y
     if groups is None:
         return Table(X, None, style, consent, y)
-    labels = nw.from_native(groups, series_only=True, pass_through=True)
+    labels = wrapped(groups, series_only=True)
     if not isinstance(labels, nw.Series):
         return Table(X, check_labels(labels), style, consent, y)
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
@@ -271,6 +274,20 @@ def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[st
     return columns
 
 
+def wrapped(X: Any, **kinds: bool) -> Any:
+    """Return a table or series of any library as one of narwhals, and anything else as it is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> wrapped([1.0]), wrapped(pd.Series([1.0]), series_only=True).implementation.is_pandas()
+    ([1.0], True)
+    """
+    import narwhals as nw
+
+    return X if isinstance(X, PLAIN) else nw.from_native(X, pass_through=True, **kinds)
+
+
 def is_frame(X: Any) -> bool:
     """Return whether `X` is a data frame in memory.
 
@@ -282,7 +299,7 @@ def is_frame(X: Any) -> bool:
     """
     import narwhals as nw
 
-    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+    return isinstance(wrapped(X, eager_only=True), nw.DataFrame)
 
 
 def is_series(X: Any) -> bool:
@@ -296,7 +313,7 @@ def is_series(X: Any) -> bool:
     """
     import narwhals as nw
 
-    return isinstance(nw.from_native(X, series_only=True, pass_through=True), nw.Series)
+    return isinstance(wrapped(X, series_only=True), nw.Series)
 
 
 def with_values(X: Any, values: NDArray, name: str | None = None) -> Any:
@@ -397,7 +414,7 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
 
     if isinstance(labels, str) or not np.iterable(labels):
         raise TypeError(f"{name} must be a sequence of labels; got {labels!r}.")
-    series = nw.from_native(labels, series_only=True, pass_through=True)
+    series = wrapped(labels, series_only=True)
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)
     return check_labels(cast(ArrayLike, labels), name)

@@ -92,7 +92,7 @@ def number_tuples(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     Parameters
     ----------
     columns : sequence of int64 ndarrays of shape (n_rows,)
-        Each numbers its own values 0, 1, … by their sorted order.
+        Each numbers its own values by their sorted order, from 0; there may be gaps.
 
     Examples
     --------

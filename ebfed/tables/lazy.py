@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, Summary
-from ebfed.tables.frames import Style, read, read_labels, value_columns
+from ebfed.tables.frames import Style, read, read_labels, value_columns, wrapped
 from ebfed.tables.labels import number_labels
 
 __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
@@ -86,7 +86,7 @@ def is_lazy(X: Any) -> bool:
     """
     import narwhals as nw
 
-    return isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame)
+    return isinstance(wrapped(X), nw.LazyFrame)
 
 
 def column_names(X: Any) -> list[str]:

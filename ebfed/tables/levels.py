@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
 from ebfed.tables.frames import Style, Table, drop_columns, is_frame, is_series, read, read_labels
-from ebfed.tables.labels import check_labels, number_labels, number_tuples
+from ebfed.tables.labels import check_labels, number_labels, number_tuples, numbered_rows
 from ebfed.tables.lazy import column_names
 
 __all__ = [
@@ -227,7 +228,7 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     if len(columns) == 1:
         return number_labels(columns[0])
-    numbers = [number_labels(_as_python(column)) for column in columns]
+    numbers = [numbered_rows(_as_python(column), len(column)) for column in columns]
     codes = number_tuples([own for _, own in numbers])
     row = np.empty(codes.max(initial=-1) + 1, np.int64)
     row[codes] = np.arange(len(codes))  # one of each group; its rows have the same labels
@@ -293,9 +294,9 @@ def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
     if not labels or not isinstance(labels[0], tuple):
         return keys
     for level in range(n_above):
-        own = [label[level] for label in labels]
+        own = list(map(itemgetter(level), labels))
         numbers = {label: _key(label) for label in set(own)}
-        keys[:, level] = [numbers[label] for label in own]
+        keys[:, level] = list(map(numbers.__getitem__, own))
     return keys
 
 

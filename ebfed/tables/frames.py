@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# What is no frame or series of any library: told without asking them all.
+# Types that are no frame or series of any library; narwhals would look at all libraries.
 PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
 # Libraries of frames that are optional, and the extras that install them.
 EXTRAS = {"polars": "polars", "pyarrow": "parquet"}

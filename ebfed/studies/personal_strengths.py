@@ -351,8 +351,8 @@ class PersonalStrengthsStudy(SimulatedStudy):
         """Return the first line of the page."""
         first = self.table.iloc[0]
         return (
-            f"How much to personalise: MLP of {first['hidden']}, {first['rounds']} rounds, "
-            f"q = {COMMON['sample_rate']:g}"
+            f"How much to personalise: {first['m']} clients, MLP of {first['hidden']}, "
+            f"{first['rounds']} rounds, q = {COMMON['sample_rate']:g}"
         )
 
     def lines(self) -> Iterator[str]:

@@ -12,6 +12,7 @@ from ebfed.studies import personal_strengths as study
 from ebfed.studies.personal_strengths import Setting
 
 RECORD = Path(__file__).parents[1] / "reference" / "personal_strengths_table.csv"
+PRIVATE = RECORD.with_name("personal_strengths_private.csv")
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +213,19 @@ def test_the_record_is_that_of_all_cells():
     errors = record.pivot(index="setting", columns="method", values="calibration")
     halved = errors.index[errors[study.HELD_BACK] < errors[study.TUNED] / 2]
     assert set(halved) == {"alike", "fashion-permuted"}
+
+
+def test_the_record_with_privacy():
+    """`tests/reference/personal_strengths_private.py` writes it; the page of learners says this."""
+    record = pd.read_csv(PRIVATE)
+    cells = {cell["method"] for cell in study.STUDY.cells(False)} | {study.SHARED}
+    assert "800 clients" in study.PersonalStrengthsStudy(record, record, reps=3, seed=0).to_text()
+    for epsilon in (3.0, 8.0):
+        row = record[record["epsilon"] == epsilon].set_index("method")
+        assert set(row.index) == cells
+        accuracy, errors = row["accuracy"], row["calibration"]
+        assert accuracy.drop([*study.UNTUNED]).idxmax() == study.TUNED
+        assert accuracy[study.LEARNED] > accuracy[study.TUNED] - 0.005
+        assert (accuracy.drop([study.TUNED, *study.UNTUNED]) < accuracy[study.LEARNED]).all()
+        for own in study.UNTUNED:
+            assert errors[own] < errors[study.TUNED] / 2

@@ -254,6 +254,8 @@ def make_key(random_state: Any = None) -> NDArray[np.uint64]:
         return random_state.randint(0, 2**64, size=2, dtype=np.uint64)
     if isinstance(random_state, np.ndarray) and random_state.dtype == np.uint64:
         return Stream(random_state, 0).key
+    if random_state is None:
+        return np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
     try:
         rng = np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:

@@ -68,7 +68,11 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
             ids = np.flatnonzero(present)
             rank = np.cumsum(present) - 1
             return (ids + offset).astype(labels.dtype), rank[labels - offset]
-        codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
+        keys = np.ascontiguousarray(labels).view(np.int64)
+        if not np.any(keys[1:] < keys[:-1]):  # rows are sorted by their groups, as in many tables
+            starts = np.append(True, keys[1:] != keys[:-1])
+            return labels[starts], np.cumsum(starts) - 1
+        codes, first = number_integers(keys)
         return _sorted(labels[first], codes)
     if labels.dtype.kind in "OU":
         import pandas as pd

@@ -146,4 +146,4 @@ def test_mixed_models(benchmark, workload, contender):
         "statistic": "min",
     }
     slow = contender.name == "lme4" or "1e6" in workload
-    benchmark.pedantic(contender.run, rounds=2 if slow else 5, warmup_rounds=0 if slow else 1)
+    benchmark.pedantic(contender.run, rounds=2 if slow else 10, warmup_rounds=0 if slow else 1)

@@ -268,7 +268,7 @@ class Problem:
 
     def whiten(self, root: NDArray) -> Profile:
         """Whiten the rows, and solve for beta."""
-        if self.last is not None and np.array_equal(root, self.last[0]):
+        if self.last is not None and (root == self.last[0]).all():
             return self.last[1]
         log_det, products = self.weigh(root)
         chol, failed = dpotrf(self.basis.T @ products[:-1, :-1] @ self.basis, lower=True)

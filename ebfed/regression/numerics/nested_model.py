@@ -121,7 +121,7 @@ class NestedProblem(Problem):
         """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
         lowest, *above = reversed(range(len(self.blocks)))
         own = root[self.blocks[lowest], self.blocks[lowest]]
-        if self.lowest is None or not np.array_equal(own, self.lowest[0]):
+        if self.lowest is None or (own != self.lowest[0]).any():
             self.lowest = own, self.whitened_level(lowest, own, self.bottom)
         log_det, white, rows = self.lowest[1]
         self.whites: list[NDArray] = [white]

@@ -36,6 +36,14 @@ def test_other_labels_are_numbered(labels):
     np.testing.assert_array_equal(ids[codes], labels)
 
 
+@pytest.mark.parametrize("kind", [np.int64, "M8[s]"])
+def test_sorted_labels_far_apart(kind):
+    labels = np.repeat(np.array([-(10**15), 7, 8, 10**15]), [2, 1, 3, 1]).astype(kind)
+    ids, codes = number_labels(labels)
+    np.testing.assert_array_equal(ids, np.unique(labels))
+    assert codes.tolist() == [0, 0, 1, 2, 2, 2, 3]
+
+
 @pytest.mark.skipif(pd.__version__ < "3", reason="pandas 2 ends text at a null character")
 @given(
     st.lists(st.text(st.characters(codec=None), max_size=LONGEST // 2), min_size=1),

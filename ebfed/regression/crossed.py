@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
@@ -59,6 +61,11 @@ UNFINISHED = "The search for the variances did not converge; the fit is where it
 INFINITE = " A coefficient may be infinite, as where a column of X separates {apart}."
 APART = {"binomial": "successes from failures", "poisson": "counts of zero from others"}
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
+
+
+def unfinished(family: str) -> str:
+    """Note that a search did not converge."""
+    return UNFINISHED + (INFINITE.format(apart=APART[family]) if family in APART else "")
 
 
 class CrossedEB(RegressorMixin, BaseEstimator):
@@ -263,6 +270,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             "has_offset": "offset" in rows.of_rows,
         }
         n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
+        if not fit.converged:
+            warnings.warn(unfinished(self.family), ConvergenceWarning, stacklevel=2)
         return self._learn(fit, kept, rows.styles, ids, n)
 
     def _learn(
@@ -288,8 +297,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self.levels_ = dict(zip(self._names, ids, strict=True))
         self.notes_ = [LAPLACE] * (self.family != "gaussian")
         if not fit.converged:
-            apart = APART.get(self.family)
-            self.notes_ += [UNFINISHED + (INFINITE.format(apart=apart) if apart else "")]
+            self.notes_ += [unfinished(self.family)]
         self.notes_ += [
             f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
             for name, variance in self.variances_.items()

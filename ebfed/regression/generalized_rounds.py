@@ -372,6 +372,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=8)
         elif state["log_likelihood"] > state["perfect"]:
             notes += [SEPARATED]
+            warnings.warn(SEPARATED, IdentificationWarning, stacklevel=8)
         elif low and state["estimates_spread"]:
             notes += [NO_SPREAD]
         k = fitted.ways.shape[1]

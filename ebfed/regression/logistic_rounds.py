@@ -329,6 +329,7 @@ class LogisticRounds(GeneralizedRounds):
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=7)
         elif state["log_likelihood"] > state["perfect"]:
             notes += [SEPARATED]
+            warnings.warn(SEPARATED, IdentificationWarning, stacklevel=7)
         elif low and state["estimates_spread"]:
             notes += [NO_SPREAD]
         if self.method == "laplace":

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import poisson
 from scipy.stats import t as student
+from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
 from ebfed.regression.numerics import crossed_model
@@ -211,7 +212,8 @@ def test_bad_rows_are_refused(family, change, message):
 def test_separated_rows_are_noted():
     rows = counts(1)
     y = (rows["x"] > 0).astype(float)
-    fit = eb.CrossedEB(family="binomial").fit(rows[["x"]], y, groups=rows[["a", "b"]])
+    with pytest.warns(ConvergenceWarning, match="separates successes from failures"):
+        fit = eb.CrossedEB(family="binomial").fit(rows[["x"]], y, groups=rows[["a", "b"]])
     assert not fit.converged_
     assert any("separates" in note for note in fit.notes_)
 
@@ -219,7 +221,8 @@ def test_separated_rows_are_noted():
 def test_an_unfinished_search_of_gaussian_rows_is_noted(monkeypatch):
     monkeypatch.setattr(crossed_model, "MOST_STEPS", 1)
     rows = counts(1)
-    fit = eb.CrossedEB().fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        fit = eb.CrossedEB().fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])
     assert not fit.converged_
     assert (
         "The search for the variances did not converge; the fit is where it stopped." in fit.notes_

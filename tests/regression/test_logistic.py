@@ -380,7 +380,8 @@ def test_no_spread_is_a_normal_answer():
 
 def test_classes_separated_without_error():
     X, _, groups, _ = draw()
-    est = eb.LogisticEB().fit(X, (X[:, 0] > 0).astype(int), groups=groups)
+    with pytest.warns(IdentificationWarning, match="separated without error"):
+        est = eb.LogisticEB().fit(X, (X[:, 0] > 0).astype(int), groups=groups)
     assert any("separated without error" in note for note in est.notes_)
     assert est.score(X, (X[:, 0] > 0).astype(int), groups=groups) > 0.95
 

@@ -164,6 +164,8 @@ def moderated_t(
         raise ValueError("estimates must be finite numbers, in one dimension.")
     if not (np.isfinite(degrees) & (degrees >= 0)).all():
         raise ValueError("df must be finite and not negative.")
+    if not degrees.any():
+        raise ValueError("df must be positive for some estimates: else no error shows a variance.")
     if not (np.isfinite(scale) & (scale > 0)).all():
         raise ValueError("unscaled must be positive and finite.")
     sd = np.where(degrees > 0, errors / scale, 0.0)

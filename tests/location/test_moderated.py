@@ -118,6 +118,7 @@ def test_labels():
         ({"std_errors": [1.0, np.nan]}, "std_errors must be finite and not negative"),
         ({"std_errors": [1.0, 1e200]}, "Rescale"),
         ({"df": -1}, "df must be"),
+        ({"df": 0}, "df must be positive for some"),
         ({"df": [1, 2, 3]}, "df must have shape"),
         ({"unscaled": 0.0}, "unscaled must be"),
     ],

@@ -29,19 +29,20 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
 
 
-def check_pull(regularization: Any, rate: float, optimizer: Optimizer = "sgd") -> None:
+def check_pull(
+    strength: Any, rate: float, optimizer: Optimizer = "sgd", name: str = "regularization"
+) -> None:
     """Raise a ValueError if steps of a learning rate overshoot what they are pulled to.
 
-    Distances to it are multiplied by ``1 - rate * regularization`` in each step. Those of Adam have
+    Distances to it are multiplied by ``1 - rate * strength`` in each step. Those of Adam have
     a size of their own.
     """
-    check_between("regularization", regularization, 0, LARGEST)
+    check_between(name, strength, 0, LARGEST)
     limit = {"sgd": 2.0, "momentum": 2 * (1 + MOMENTUM), "adam": math.inf}[optimizer] / rate
-    if regularization >= limit:
+    if strength >= limit:
         raise ValueError(
-            f"regularization must be below {limit:g}, or the learning rate of its steps below "
-            f"{rate * limit / float(regularization):g}: they overshoot; got {regularization!r} and "
-            f"{rate:g}."
+            f"{name} must be below {limit:g}, or the learning rate of its steps below "
+            f"{rate * limit / float(strength):g}: they overshoot; got {strength!r} and {rate:g}."
         )
 
 
@@ -59,7 +60,6 @@ def check_arguments(learner: Learner) -> None:
         raise ValueError(f"decay must not let learning rates grow without end; got {decay!r}.")
     if learner.batch_size is not None:
         check_count("batch_size", learner.batch_size)
-    check_between("weight_decay", learner.weight_decay, 0, LARGEST)
     if not LEAST_RATE <= check_positive("sample_rate", learner.sample_rate) <= 1:
         raise ValueError(
             f"sample_rate must be between {LEAST_RATE:g} and 1; got {learner.sample_rate!r}."
@@ -68,6 +68,7 @@ def check_arguments(learner: Learner) -> None:
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
     precision_of(learner)
     check_optimizer("optimizer", learner.optimizer)
+    check_pull(learner.weight_decay, learner.peak_rate, learner.optimizer, "weight_decay")
     check_fine_tuning(learner)
     if learner.optimizer != "sgd" and not learner.any_optimizer:
         raise ValueError(

@@ -125,7 +125,8 @@ class FineTuning:
                     near = descend(near, task.gradient(near, batch))
                     if step in TRIED:
                         loss = self.losses(near, places)
-                        better = places[loss < best[places]]
+                        known = best[places]
+                        better = places[(loss < known) | (np.isnan(known) & ~np.isnan(loss))]
                         best[places] = np.fmin(best[places], loss)
                         count[better], rate[better] = step, eta
         return count, rate

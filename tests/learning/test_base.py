@@ -890,6 +890,15 @@ def test_steps_do_not_overshoot_what_they_are_pulled_to(learner, options):
     assert np.abs(near.parameters_ - near.shared_["w"]).max() < 1.0
 
 
+@pytest.mark.parametrize("options", [{}, {"optimizer": "momentum", "learning_rate": 0.19}], ids=str)
+def test_weight_decay_does_not_overshoot(options):
+    est = eb.LocalOnly(**({"n_rounds": 3, "learning_rate": 0.1} | options), weight_decay=20.0)
+    with pytest.raises(ValueError, match="weight_decay must be below 20"):
+        est.fit(FEATURES, CLASSES, groups=GROUPS)
+    small = est.set_params(weight_decay=18.0).fit(FEATURES, CLASSES, groups=GROUPS)
+    assert np.abs(small.parameters_).max() < 1.0
+
+
 def test_steps_of_adam_do_not_grow_with_what_pulls():
     est = eb.Ditto(optimizer="adam", regularization=1e6, n_rounds=3, random_state=0)
     theta = est.fit(FEATURES, CLASSES, groups=GROUPS).parameters_

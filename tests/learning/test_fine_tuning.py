@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed.learning.fine_tuning import TRIED
+from ebfed.learning.fine_tuning import TRIED, FineTuning
 from ebfed.learning.validation import Portion
 from ebfed.models import MLP, Linear
 
@@ -201,3 +201,24 @@ def test_clients_without_rows_do_not_move():
 def test_wrong_arguments(est, words):
     with pytest.raises(ValueError, match=words):
         est.fit(X, Y > 0, groups=GROUPS)
+
+
+def test_a_loss_that_is_no_number_is_not_the_least(monkeypatch):
+    """Where the predictor before steps has none, clients that hold rows back choose some steps."""
+    real, choose, before, chosen = FineTuning.losses, FineTuning.choose, [], []
+
+    def losses(self, theta, places):
+        found = real(self, theta, places)
+        if before:
+            return found
+        before.append(found)
+        return np.full(len(places), np.nan)
+
+    def kept(self, theta):
+        chosen.append(choose(self, theta))
+        return chosen[-1]
+
+    monkeypatch.setattr(FineTuning, "losses", losses)
+    monkeypatch.setattr(FineTuning, "choose", kept)
+    learner("FedAvg", validation_fraction=0.3, fine_tune="auto").fit(X, Y, groups=GROUPS)
+    np.testing.assert_array_equal(chosen[0][0] > 0, ~np.isnan(before[0]))

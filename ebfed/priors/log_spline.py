@@ -40,6 +40,7 @@ Moments = Callable[[], tuple[float, float]]
 """Mean and variance of the conjugate population, which are computed once."""
 
 FINE = 1000  # cells of the range, for moments, draws and the constant of the density
+COARSE = 20.0  # distance of knots, in that of the quartiles of groups, that is noted
 
 
 class LogSpline(Prior):
@@ -183,8 +184,25 @@ class LogSpline(Prior):
                     "The messages say too little of the population's shape: it is taken to be "
                     f"uniform {span}."
                 )
+            if (ratio := self._coarseness(settled)) > COARSE:
+                self._add_note(
+                    f"Knots are {ratio:.0f} times as far apart as half of the groups, for others "
+                    "lie far away: the spline cannot show how most of them differ. The NPMLE and "
+                    "scale mixtures can.",
+                    True,
+                )
         self.n_parameters_ = self.df_
         self._learn_errors()
+
+    def _coarseness(self, likelihood: Likelihood) -> float:
+        """Distance of the knots around the median of groups, over that of their quartiles."""
+        local = likelihood.local[:, 0]
+        if not (informed := np.isfinite(local)).any():
+            return 0.0
+        low, median, high = np.quantile(local[informed], [0.25, 0.5, 0.75])
+        place = np.searchsorted(self.knots_[1:-1], median)
+        gap = self.knots_[place + 1] - self.knots_[place]
+        return float(gap / (high - low)) if low < high else 0.0
 
     def _check(self, likelihood: Likelihood) -> None:
         is_number = isinstance(self.df, Integral) and self.df >= 1

@@ -12,7 +12,7 @@ import ebfed as eb
 from ebfed.channels import TwoBit, UnaryEncoding
 from ebfed.families import Binomial as Rates
 from ebfed.likelihoods import Binomial, Gaussian, Joined, Poisson
-from ebfed.priors import Discrete, LogSpline
+from ebfed.priors import Discrete, IdentificationWarning, LogSpline
 
 FOLDER = Path(__file__).parents[1] / "reference"
 SURGERY = pd.read_csv(FOLDER / "surg.csv")
@@ -384,3 +384,16 @@ def test_a_population_narrower_than_the_grid_is_nearly_a_point(factor):
         point = MESSAGES.logpdf(narrow.mean_[None])[:, 0]
         # the spread of two neighbouring nodes changes far messages by some thousandths
         np.testing.assert_allclose(found, point, rtol=5e-3)
+
+
+@pytest.mark.parametrize("df", [None, 5.0], ids=str)
+def test_a_group_so_far_away_that_the_others_are_one_point_is_noted(df):
+    x = np.append(np.random.default_rng(0).normal(size=100), 1e6)
+    errors = {} if df is None else {"df": df}
+    with pytest.warns(
+        IdentificationWarning, match="the spline cannot show how most of them differ"
+    ):
+        far = eb.posterior_from(x, np.ones(101), "log_spline", **errors)
+    assert any("far away" in note for note in far.notes)
+    x[-1] = 30.0
+    assert not eb.posterior_from(x, np.ones(101), "log_spline", **errors).notes

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.responses import FARTHEST, POISSON, _row
+from ebfed.kernels.responses import POISSON, _row
 
 
 @jit
@@ -151,8 +151,6 @@ def canonical_rows(kind, y, weight, predictor, found):
         total += value
         found[0, i], found[1, i], found[2, i] = slope, bend, bend
         if kind != POISSON:
-            # exponentials do not grow there, and log(1 + e^z) is z
-            total -= weight[i] * max(predictor[i] - FARTHEST, 0.0)
             # the slope is weight * (y - p), and that of p (1 - p) is p (1 - p) (1 - 2 p)
             found[2, i] = bend * (1 - 2 * y[i] + 2 * slope / weight[i])
     return total

@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
+from ebfed.kernels.modes import FAR
 from ebfed.kernels.responses import (
     FARTHEST,
     GAMMA,
@@ -61,8 +62,8 @@ def joint_modes(
         Family of the rows; see `ebfed.kernels.responses`.
     max_steps : int
     mode : float64 ndarray of shape (n_nodes, K)
-        Coefficients of the path to each node, where the search starts; is overwritten with the
-        modes.
+        Coefficients of the path to each node, where the search starts, or zero where that is
+        better; is overwritten with the modes.
     evidence : float64 ndarray of shape (n_tops,)
         Is overwritten with the approximation.
     push : float64 ndarray of shape (n_rows,)
@@ -93,11 +94,22 @@ def joint_modes(
         )  # fmt: skip
         half = _factorise(factor, parent, level, ends, first, last)
         done = False
-        for _ in range(max_steps):
+        for turn in range(max_steps):
             gain = _solve(factor, parent, level, ends, first, last, slope)
             step[first:last] = slope[first:last]
             before[first:last] = mode[first:last]
             share, new = 1.0, -np.inf
+            if turn == 0 and not gain < 2 * FAR:  # zero may be nearer
+                mode[first:last] = 0.0
+                new = _posterior(
+                    X, offset, y, weight, kind, shapes, rows, parent, level, ends, first, last,
+                    mode, factor, slope, push, bend,
+                )  # fmt: skip
+                if not new <= height:
+                    height = new
+                    half = _factorise(factor, parent, level, ends, first, last)
+                    continue
+                new = -np.inf
             while not new >= height - 1e-12 * abs(height) and share > 1e-9:
                 for v in range(first, last):
                     for j in range(ends[level[v] + 1]):

@@ -9,6 +9,7 @@ from ebfed.kernels.responses import _is_binary, _row
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
 TINY = 1e-20  # change of a log-posterior
+FAR = 10.0  # gain of a first step that is far from the mode
 
 
 @jit
@@ -29,7 +30,7 @@ def laplace(X, offset, y, weight, indptr, kind, shapes, tolerance, max_steps, me
         gain less.
     max_steps : int
     mean : float64 ndarray of shape (n_clients, d)
-        Start of the search; is overwritten with the mode.
+        Start of the search, or zero where that is better; is overwritten with the mode.
     cov : float64 ndarray of shape (n_clients, d, d)
         Is overwritten with the inverse of minus the second derivative there.
     evidence : float64 ndarray of shape (n_clients,)
@@ -49,17 +50,27 @@ def laplace(X, offset, y, weight, indptr, kind, shapes, tolerance, max_steps, me
         height = _bend(X, offset, y, weight, kind, shapes, first, last, m, H, gradient)
         _cholesky(H)
         gain, enough = np.inf, 0.0
-        for _ in range(max_steps):
+        for turn in range(max_steps):
             step[:] = gradient
             _solve_lower(H, step)
             gain, enough = 0.0, TINY
             for j in range(d):
                 gain += 0.5 * step[j] * step[j]
                 enough += 0.5 * tolerance * m[j] * m[j]
+            start[:] = m
+            if turn == 0 and not gain < FAR:  # zero may be nearer
+                m[:] = 0.0
+                new = _bend(X, offset, y, weight, kind, shapes, first, last, m, H, gradient)
+                if not new <= height:
+                    height = new
+                    _cholesky(H)
+                    continue
+                m[:] = start
+                _bend(X, offset, y, weight, kind, shapes, first, last, m, H, gradient)
+                _cholesky(H)
             if not gain > enough:
                 break
             _solve_upper(H, step)
-            start[:] = m
             share, new = 1.0, -np.inf
             while not new >= height and share > 1e-9:
                 for j in range(d):

@@ -21,6 +21,7 @@ from ebfed.kernels.responses import (
     _respond,
     _respond_shapes,
     _sign,
+    _steepness,
     _tilt,
 )
 from ebfed.kernels.small import _cholesky
@@ -334,7 +335,10 @@ def _weigh_nodes(
                 z = offset[row]
                 for j in range(q):
                     z += X[row, j] * space[4 + j, k]
-                error[k] = math.exp(min(max(-sign * z, -SAFE), SAFE))
+                z *= -sign
+                error[k] = math.exp(min(max(z, -SAFE), SAFE))
+                if z > SAFE:
+                    height[k] -= _steepness(kind, y[row], weight[row], shapes) * (z - SAFE)
         if not binary:
             if n_shapes:
                 last_bend = 4 + q + r + r * (r + 1) // 2

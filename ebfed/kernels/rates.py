@@ -44,7 +44,7 @@ def rate_derivatives(
     nodes, weights, sizes, limits :
         Rules; see `quadrature_moments`.
     mode : float64 ndarray of shape (n_clients, 1)
-        Start of the search for modes; is overwritten with these.
+        Start of the search for modes, or zero where that is better; is overwritten with these.
     evidence : float64 ndarray of shape (n_clients,)
         Is overwritten with the logarithm of the marginal likelihood.
     score : float64 ndarray of shape (n_clients, r + 1)
@@ -90,6 +90,9 @@ def rate_derivatives(
                     at += 1
         x *= sd
         m = mode[i, 0]
+        rate = total * math.exp(min(max(x * m, -FARTHEST), FARTHEST))
+        if not x * count * m - rate - 0.5 * m * m > -total:  # zero is better
+            m = 0.0
         for _ in range(MOST_STEPS):
             rate = total * math.exp(min(max(x * m, -FARTHEST), FARTHEST))
             bend = 1 + x * x * rate

@@ -54,12 +54,27 @@ def _ends(y, shapes):
 
 
 @jit
+def _steepness(kind, y, weight, shapes):
+    """Slope, but for its sign, of what is not linear in z, where exponentials do not grow.
+
+    It is that of ``log(1 + e^z)``, which is z there. Exponentials themselves are large enough.
+    """
+    if kind == NEGATIVE_BINOMIAL:
+        return weight * (y + shapes[0])
+    if kind == ORDINAL:
+        return weight if y == 1 or y > len(shapes) + 1 else 2 * weight
+    return weight if kind == BINOMIAL else 0.0
+
+
+@jit
 def _row(kind, y, weight, z, shapes):
     """Log-likelihood of a row, its slope in z, and minus its second derivative."""
-    e = -z if kind in (GAMMA, ORDINAL) else z
-    e = math.exp(min(max(e, -FARTHEST), FARTHEST))
+    far = -z if kind in (GAMMA, ORDINAL) else z
+    e = math.exp(min(max(far, -FARTHEST), FARTHEST))
     linear = _tilt(kind, y, weight, shapes)
     value = linear * z
+    if far > FARTHEST:
+        value -= _steepness(kind, y, weight, shapes) * (far - FARTHEST)
     if kind == POISSON:
         m = weight * e
         return value - m, linear - m, m

@@ -103,10 +103,10 @@ def ascend(
     state = state | {"history": [*state["history"], tried]}
     rise, gain = value - state["best_value"], state["gain"]
     radius, noise = state["radius"], NOISE + 1e-12 * abs(value)
-    if rise < -noise:
+    raw = square_of(messages["curvature"].sum(axis=0))
+    if "best_point" in state and not (rise >= -noise and np.isfinite(raw).all()):
         radius = min(radius, float(np.linalg.norm(state["point"] - state["best_point"]))) / 4
     else:
-        raw = square_of(messages["curvature"].sum(axis=0))
         slope, curvature = here.chain(messages["score"].sum(axis=0), raw)
         if rise > 0.75 * gain or gain < noise:
             radius = min(2 * radius, RADIUS)

@@ -55,3 +55,17 @@ def test_columns_that_vary_within_clients_are_refused():
     rows = np.ones(N), np.ones(N), np.zeros(N)
     given = INDPTR, FRAME, MEAN, 1, 0.5
     assert not rate_derivatives(X, *rows, *given, *rules(15), np.zeros((6, 1)), *outputs(4))
+
+
+@pytest.mark.parametrize("start", [-900.0, 900.0])
+def test_modes_are_found_from_far(start):
+    counts, given = RNG.poisson(3.0, N).astype(float), (INDPTR, FRAME, MEAN, 0, 5.0)
+    found = []
+    for first in (0.0, start):
+        mode, ours = np.full((len(SIZES), 1), first), outputs(4)
+        assert rate_derivatives(
+            X, counts, np.ones(N), np.zeros(N), *given, *rules(15, 31), mode, *ours
+        )
+        found.append((mode, *ours))
+    for far, near in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(far, near, rtol=1e-6, atol=1e-6)

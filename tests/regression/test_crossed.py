@@ -315,3 +315,15 @@ def test_intervals_that_crossed_factors_do_not_have_are_named():
     pd.testing.assert_frame_equal(fit.confint(), fit.confint(method="wald"))
     with pytest.raises(ValueError, match="method must be 'wald' where factors are crossed; got"):
         fit.confint(method="profile")
+
+
+def test_two_maxima():
+    """Nested groups, of 100 rows and of two, ask for different variances, for slopes differ too."""
+    rng, m = np.random.default_rng(36), 300
+    groups = np.repeat(np.arange(m), np.where(np.arange(m) < 30, 100, 2))
+    x = rng.standard_t(2, len(groups))
+    y = rng.normal(0, 0.2, m)[groups] + 2 * rng.normal(size=m)[groups] * x
+    y += rng.normal(size=len(groups))
+    nested = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=[groups % 60, groups])
+    crossed = eb.CrossedEB().fit(x[:, None], y, groups=[groups % 60, groups])
+    assert crossed.criterion_ < nested.criterion_ + 1, "19 above at the other"

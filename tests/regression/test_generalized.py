@@ -426,3 +426,13 @@ def test_constant_counts_and_a_column_of_no_events():
         fit.fit(never[:, None], np.where(never > 0, 0.0, COUNTS), groups=GROUPS)
     assert fit.mean_[1] < -10
     assert any("rises without end" in note for note in fit.notes_)
+
+
+def test_large_slopes_of_dispersed_counts_have_a_likelihood():
+    rng = np.random.default_rng(1)
+    groups, x = np.repeat(np.arange(30), 8), rng.normal(size=240)
+    z = 2 + 2 * rng.normal(size=30)[groups] + 2 * rng.normal(size=30)[groups] * x
+    y = rng.poisson(np.exp(np.minimum(z, 12)) * rng.gamma(1, size=240))
+    fit = eb.GeneralizedEB("negative_binomial").fit(x[:, None], y, groups=groups)
+    assert fit.log_likelihood_ < 0, "counts have probabilities"
+    assert abs(fit.mean_[0] - 2) < 2

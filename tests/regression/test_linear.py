@@ -404,19 +404,20 @@ def test_full_is_no_worse_than_diagonal():
         assert full.criterion_ <= diag.criterion_ + 1e-6
 
 
-def test_two_minima():
-    """300 groups, of 100 rows and of two, ask for different variances, for slopes differ too."""
-    rng, m = np.random.default_rng(54), 300
-    groups = np.repeat(np.arange(m), np.where(np.arange(m) < 30, 100, 2))
+@pytest.mark.parametrize(("few", "slope", "seed"), [(2, 5, 54), (3, 2, 122)])
+def test_two_minima(few, slope, seed):
+    """300 groups, of many rows and of few, ask for different variances, for slopes differ too."""
+    rng, m = np.random.default_rng(seed), 300
+    groups = np.repeat(np.arange(m), np.where(np.arange(m) < 30, 100, few))
     x = rng.standard_t(2, len(groups))
-    y = rng.normal(0, 0.2, m)[groups] + 5 * rng.normal(size=m)[groups] * x
+    y = rng.normal(0, 0.2, m)[groups] + slope * rng.normal(size=m)[groups] * x
     y += rng.normal(size=len(groups))
     found, searched = (
         eb.LinearEB(covariance, varying=["intercept"]).fit(x[:, None], y, groups=groups)
         for covariance in ("diag", "spherical")
     )
     # the search for a common variance tries all sizes
-    assert found.criterion_ == pytest.approx(searched.criterion_, abs=1e-4), "100 above at zero"
+    assert found.criterion_ == pytest.approx(searched.criterion_, abs=1e-4), "other: 30 above"
 
 
 @pytest.mark.parametrize("offset", [1e5, 1e7])

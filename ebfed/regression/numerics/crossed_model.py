@@ -312,8 +312,8 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
         If the columns and the effects explain the response without any noise.
     """
     least = SMALLEST / np.array([np.mean(sums.weights_of(k)) for k in range(sums.n_factors)])
-    gamma = np.maximum(_start(sums), 10 * least)
-    system, history, converged = CrossedSystem(sums, gamma, restricted), [], False
+    system = _near(sums, np.maximum(_start(sums), 10 * least), 10 * least, restricted)
+    gamma, history, converged = system.gamma, [], False
     before = 1e-300
     for _ in range(MOST_STEPS):
         slope = system.slope()
@@ -330,6 +330,16 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
     if zero.any():
         system = CrossedSystem(sums, np.where(zero, 0.0, gamma), restricted)
     return Fitted(system, bool(converged), [*history, _row(system, 0.0)])
+
+
+def _near(sums: CrossedSums, gamma: NDArray, small: NDArray, restricted: bool) -> CrossedSystem:
+    """Find the better start: these variances, or a hundredth of them.
+
+    There may be several maxima: levels of many rows and of few may ask for different variances.
+    """
+    tried = gamma, np.maximum(gamma / 100, small)
+    systems = (CrossedSystem(sums, each, restricted) for each in tried)
+    return min(systems, key=lambda each: each.deviance)
 
 
 def _row(system: CrossedSystem, expected: float) -> dict[str, Any]:

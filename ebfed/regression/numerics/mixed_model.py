@@ -57,8 +57,9 @@ __all__ = [
 
 Covariance = Literal["spherical", "diag", "full"]
 
-# Largest standard deviation of the search, in units of that of the noise.
-LARGEST_ROOT = 1e7
+# Standard deviations of the search, in units of that of the noise: the largest, and that of groups
+# of few rows at a second minimum.
+LARGEST_ROOT, SECOND_ROOT = 1e7, 0.7
 
 # What is left of a column that is constant, by rounding, in units of its size.
 FLAT = 1e-13
@@ -362,11 +363,13 @@ class Problem:
         return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
 
     def tried(self, first: NDArray) -> list[NDArray]:
-        """Diagonals that are compared: of each level this one, or effects as large as the noise.
+        """Diagonals that are compared: of each level this one, or effects nearly of the noise's size.
 
         The last is `first`, which is the best as a rule: its rows are then whitened already.
         """
-        choices = [(np.ones(b.stop - b.start), first[b]) for b in reversed(self.blocks)]
+        choices = [
+            (np.full(b.stop - b.start, SECOND_ROOT), first[b]) for b in reversed(self.blocks)
+        ]
         return [10 * first, *(np.concatenate(each[::-1]) for each in product(*choices))]
 
     def descend(

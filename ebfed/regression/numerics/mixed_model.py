@@ -363,7 +363,7 @@ class Problem:
         return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
 
     def tried(self, first: NDArray) -> list[NDArray]:
-        """Diagonals that are compared: of each level this one, or effects nearly of the noise's size.
+        """Diagonals that are compared: of each level this one, or effects near the noise's size.
 
         The last is `first`, which is the best as a rule: its rows are then whitened already.
         """

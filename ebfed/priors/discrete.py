@@ -57,13 +57,18 @@ class Discrete(Prior):
     for equal errors the population is unique (Lindsay and Roeder 1993).
 
     Where errors have t distributions, the maximiser has atoms that stand for outliers of the error
-    alone. Those that bring no more log-likelihood than the farthest error does in one of 20 samples
-    are left out, and weights are fitted again (`outlying_atoms.without_outlying`). Real parameters
-    that are as rare and as near go with them. Mean squared errors of 10,000 groups, above those
-    under the true population: with 2 or 3 degrees of freedom, .5 % where the population is normal
-    and 11 % where it is t with 3 degrees of freedom, in place of 60 % and 47 %; with 5 degrees .8 %
-    and 1.6 %, in place of .8 % and .5 %; from 8 degrees on there is little difference, and none for
-    very many. `duality_gap_` includes the log-likelihood that is given up.
+    alone. Those that bring no more log-likelihood than the farthest error does in one of 1000
+    samples, beyond what a normal error does, are left out. A smooth part, normal, Laplace or t
+    around the median, takes their place where that is likelier; it has an atom at each of some
+    hundred nodes (`outlying_atoms.without_outlying`). Real parameters that are as rare and as near
+    may go with them. Mean squared errors of 10,000 groups are above those under the true population
+    by less than 1 % with 8 degrees of freedom or more. With 2 or 3 they are .04 % above where the
+    population is normal, .03 % where it is t with 3 degrees, 1.8 % where one tail is long; with 3
+    or 6 degrees .2 %, .8 % and .9 %, in the mean of six draws each. Of shapes that are none of the
+    above, a logistic one loses 2 % with 2 or 3 degrees, and a log-normal one 5 %. With two degrees
+    of freedom a squared error has no mean: where the farthest error is taken for a parameter, in
+    one of 50 to 70 samples, all may be lost. `duality_gap_` includes the log-likelihood that is
+    given up.
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
@@ -309,10 +314,12 @@ class Discrete(Prior):
         self.duality_gap_ = float(gap)
         if price := rows.outlier_gain(counts, LEVEL):
             of_all = rows.weighed(counts)
-            left = without_outlying(*of_all, atoms, weights, price, tol)
-            atoms, weights = left.atoms, left.weights
+            nodes = rows.nodes(self.n_nodes)
+            left = without_outlying(*of_all, atoms, weights, nodes, price, tol)
+            self._set(left.atoms[:, None], left.weights, left.n_free)
             self.duality_gap_ += left.loss
-        self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
+        else:
+            self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
         nodes = rows.nodes(N_NODES)
         # as the number of clusters of a Dirichlet process, which grows like the logarithm
         clusters = np.log1p(counts.sum())

@@ -238,7 +238,7 @@ def _climb(
         peaks = _between(nodes, spacing, rises, top, partial(rows.tally, masses))
         at_peaks = rows.relative(peaks[:, None])
         gradient = masses @ at_peaks - counts.sum()
-        gap = float(max(gradient.max(), 0.0))
+        gap = float(gradient.max(initial=0.0))
         if gap <= tol:
             break
         rising = (gradient > 0) & ~np.isin(peaks, atoms)

@@ -13,20 +13,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import betaincinv, betaln, gammaincinv, gammaln
+from scipy.stats import t
 from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
+from ebfed.studies.coverage.rows import ROW_VARIANCE
 from ebfed.studies.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 
 M = 10_000
 LIMIT = 0.01
 # With three rows, errors of log variances have such tails that the NPMLE takes the farthest for
-# groups of their own. Of t errors it leaves these out, but not those of populations with tails like
-# theirs.
+# groups of their own. T errors of fewer degrees of freedom are tested below.
 ROWS = {"variance": (6, 12), "student_t": (9, 16)}
-# A fit that knew that there are two spikes would be 1.2 % above: errors are few at this distance.
-ABOVE = {("student_t", "npmle", "spikes"): 0.015}
+# Few groups are between two spikes, and all depends on these: the mean over draws is tested.
+RARE = {("student_t", "npmle", "spikes")}
 # Fits that take long, of which others are like them.
 LEFT_OUT = {("duration", "npmle", "gamma")}
 CASES = [
@@ -36,7 +37,7 @@ CASES = [
     for population in setting.populations["large"]
     if setting.holds(prior, population)
     and prior not in BOOTSTRAP
-    and (likelihood, prior, population) not in LEFT_OUT
+    and (likelihood, prior, population) not in LEFT_OUT | RARE
 ]
 
 
@@ -75,13 +76,16 @@ def check_risk(found, oracle, spread, truth, limit=LIMIT):
     assert abs(paired.mean() - excess) < 4 * error
 
 
-def check_case(likelihood, prior, population, limit):
-    """Fit a prior to groups of a population; the parameter of variances is their logarithm."""
-    setting, rng = SETTINGS[likelihood], np.random.default_rng(0)
+def compared(likelihood, prior, population, rows, seed=0):
+    """Fit a prior to groups of a population; the parameter of variances is their logarithm.
+
+    Returns estimates, the oracle's, its posterior variances, parameters and messages.
+    """
+    setting, rng = SETTINGS[likelihood], np.random.default_rng(seed)
     truth = setting.populations["large"][population]
     theta = truth.draw(M, rng)
-    rows = ROWS.get(likelihood, setting.rows["unequal"])
     summary = setting.draw(theta, truth.sizes(theta, rows, False, rng), rng)
+    prior = setting.priors[prior]
     fit = clone(setting.estimator).set_params(prior=prior).fit(summary)
     if setting.likelihood is None:
         family = fit.family()
@@ -97,14 +101,104 @@ def check_case(likelihood, prior, population, limit):
     joint = masses * np.exp(logs - logs.max(axis=1, keepdims=True))
     joint /= joint.sum(axis=1, keepdims=True)
     oracle = joint @ nodes
-    check_risk(found, oracle, joint @ nodes**2 - oracle**2, theta, limit)
+    return found, oracle, joint @ nodes**2 - oracle**2, theta, read
 
 
 @pytest.mark.filterwarnings("ignore:EM for GaussianMixture stopped")
 @pytest.mark.parametrize(("likelihood", "prior", "population"), CASES)
 def test_risk_is_near_the_oracle(likelihood, prior, population):
-    limit = ABOVE.get((likelihood, prior, population), LIMIT)
-    check_case(likelihood, SETTINGS[likelihood].priors[prior], population, limit)
+    rows = ROWS.get(likelihood, SETTINGS[likelihood].rows["unequal"])
+    check_risk(*compared(likelihood, prior, population, rows)[:4])
+
+
+def efficient_excess(low, high, share, rows):
+    """Excess of maximum likelihood that knows that there are two spikes, for many groups.
+
+    With Fisher's information I of a group on places and share, and the derivatives d of its
+    posterior mean by these, it is ``trace(I^-1 E[d d']) / M``, relative to the risk.
+    """
+    angle = (np.arange(100_000) + 0.5) / 100_000 * np.pi - np.pi / 2
+    x, step = 1.5 + 3 * np.tan(angle), 3 * np.pi / 100_000 / np.cos(angle) ** 2
+    information, slopes, risk = np.zeros((3, 3)), np.zeros((3, 3)), 0.0
+    for n in rows:
+        df, scale = n - 1, np.sqrt(ROW_VARIANCE / n)
+        first, second = (t.pdf((x - place) / scale, df) / scale for place in (low, high))
+        mass = (share * first + (1 - share) * second) * step / len(rows)
+        above = (1 - share) * second * step / len(rows) / mass
+        pulls = [n * (x - place) / (df * scale**2 + (x - place) ** 2) for place in (low, high)]
+        # of the log-odds of the higher spike, by the two places and the share
+        odds = np.array([-pulls[0], pulls[1], np.full(len(x), -1 / (share * (1 - share)))])
+        score = np.array([(1 - above) * pulls[0], above * pulls[1], first - second])
+        score[2] *= step / len(rows) / mass
+        variance = above * (1 - above)
+        slope = (high - low) * variance * odds + np.array([1 - above, above, 0 * x])
+        information += (score * mass) @ score.T
+        slopes += (slope * mass) @ slope.T
+        risk += mass @ variance * (high - low) ** 2
+    return np.trace(np.linalg.solve(information, slopes)) / M / risk
+
+
+def test_risk_of_two_spikes_is_near_the_oracle():
+    """The mean of ten draws, of which single ones are up to 2 % above.
+
+    A fit that knows that there are two spikes is .22 +- .03 % above in the mean of 40 draws.
+    """
+    likelihood, prior, population = next(iter(RARE))
+    (share, low), (_, high) = SETTINGS[likelihood].populations["large"][population].parts
+    efficient = efficient_excess(low, high, share, ROWS[likelihood])
+    assert 0.002 < efficient < 0.005
+    excess = []
+    for seed in range(10):
+        found, oracle, spread, *_ = compared(likelihood, prior, population, ROWS[likelihood], seed)
+        excess.append(np.mean((found - oracle) ** 2) / np.mean(spread))
+    print(f"excess {np.mean(excess):.3%} of {np.round(excess, 4)}, efficient {efficient:.3%}")
+    assert np.mean(excess) < max(LIMIT, 1.25 * efficient)
+
+
+# T errors of few degrees of freedom: 2 and 3, then 3 and 6.
+FEW = ((3, 4), (4, 7))
+# A point and a Laplace part are likelier on this draw than a point and a normal part; on four
+# others the excess is below .1 %.
+MISTAKEN = ((3, 4), "npmle", "point_normal")
+# Limits where more than 1 % is lost, nearly all of it on a few estimates that are far: it is open
+# whether the parameter or the error is. A scaled t(3) population, the scale by maximum likelihood,
+# is .02 % above, one of any degrees of freedom .5 % in the mean of six draws, and up to 2.7 %.
+# Two degrees: the squared error has no mean, and other draws lose 10 or 1000 times as much where
+# the farthest error is taken for a parameter.
+FAR = {
+    # weights of the largest scales, or the range of the spline, follow the farthest estimate
+    ((3, 4), "scale_mixture", "t(3)"): 0.015,
+    ((3, 4), "log_spline", "normal"): 0.025,
+    ((3, 4), "log_spline", "laplace"): 0.22,
+    ((3, 4), "log_spline", "t(3)"): 0.055,
+    ((4, 7), "scale_mixture", "t(3)"): 0.025,
+    ((4, 7), "log_spline", "t(3)"): 0.03,
+    MISTAKEN: 0.047,
+    # one tail alone, for which atoms stand
+    ((3, 4), "npmle", "skewed"): 0.017,
+    ((4, 7), "npmle", "skewed"): 0.017,
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "prior", "population"),
+    [
+        pytest.param(rows, prior, population, id=f"{rows[0]}-{rows[1]}-{prior}-{population}")
+        for rows in FEW
+        for prior in SETTINGS["student_t"].priors
+        for population in SETTINGS["student_t"].populations["large"]
+        if SETTINGS["student_t"].holds(prior, population)
+    ],
+)
+def test_risk_of_few_degrees_of_freedom(rows, prior, population):
+    """Of estimates within ten errors of the middle, the excess is below 1 %, but for one case."""
+    *four, read = compared("student_t", prior, population, rows)
+    found, oracle, spread, _ = four
+    away = np.abs(read.values[:, 0] - np.median(read.values)) / np.sqrt(read.variances[:, 0])
+    near = ((found - oracle) ** 2)[away < 10].sum() / spread.sum()
+    print(f"near {near:.3%}")
+    assert near < (0.02 if (rows, prior, population) == MISTAKEN else LIMIT)
+    check_risk(*four, FAR.get((rows, prior, population), LIMIT))
 
 
 def test_risk_of_weighted_rows_is_near_the_oracle():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba import config
 
 from ebfed.kernels import joint_modes, laplace
 from ebfed.kernels.responses import BINOMIAL, NEGATIVE_BINOMIAL, ORDINAL, POISSON
@@ -43,6 +44,7 @@ def test_modes_are_found_from_far(name, start):
     np.testing.assert_allclose(found[1][1], found[0][1], atol=1e-6)
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="Python has no root of a negative number")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("start", FARTHEST_OFF)
 def test_modes_of_levels_are_found_from_far(name, start):

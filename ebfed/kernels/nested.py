@@ -10,7 +10,7 @@ from ebfed.kernels.factors import BATCH, triangular_factors
 
 
 @jit
-def stacked_factors(white, order, ends, height):
+def stacked_factors(white, order, ends):
     """Compress the whitened rows of each parent's groups to an upper triangle.
 
     Parameters
@@ -21,13 +21,12 @@ def stacked_factors(white, order, ends, height):
         Places of rows, parent after parent, where the last two axes are one.
     ends : int64 ndarray of shape (n_parents + 1,)
         Parent g owns ``order[ends[g]:ends[g + 1]]``.
-    height : int
-        p, or the largest number of rows of a parent if that is less.
 
     Returns
     -------
-    ndarray of shape (p, height, M)
-        M is n_parents, or more: a multiple of `BATCH`.
+    ndarray of shape (p, p, M)
+        M is n_parents, or more: a multiple of `BATCH`. Zero rows fill up. There are p rows even if
+        parents have fewer: centred columns may be collinear but for rounding, which needs a row.
     """
     p, r, m = white.shape
     flat = white.reshape(p, r * m)
@@ -35,11 +34,11 @@ def stacked_factors(white, order, ends, height):
     for place in range(len(rows)):
         for j in range(p):
             rows[place, j] = flat[j, order[place]]
-    factors = triangular_factors(rows, ends, height)
+    factors = triangular_factors(rows, ends, p)
     n_parents = len(factors)
-    out = np.zeros((p, height, -(-n_parents // BATCH) * BATCH))
+    out = np.zeros((p, p, -(-n_parents // BATCH) * BATCH))
     for g in range(n_parents):
-        for i in range(height):
+        for i in range(p):
             for j in range(p):
                 out[j, i, g] = factors[g, i, j]
     return out

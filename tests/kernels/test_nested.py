@@ -49,7 +49,7 @@ def test_stacked_factors():
     owner = np.arange(n) % n_parents
     of_rows = np.tile(np.append(owner, np.full(2 * BATCH - n, n_parents)), 2)
     ends = np.append(0, np.cumsum(2 * np.bincount(owner)))
-    factors = stacked_factors(white, np.argsort(of_rows, kind="stable"), ends, 3)
+    factors = stacked_factors(white, np.argsort(of_rows, kind="stable"), ends)
     assert factors.shape == (3, 3, BATCH)
     np.testing.assert_array_equal(factors[:, :, n_parents:], 0)
     for g in range(n_parents):

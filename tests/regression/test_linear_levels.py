@@ -424,3 +424,18 @@ def test_covariates_of_groups_in_a_frame_of_their_own(tmp_path):
         eb.LinearEB().fit(plain, "y", groups=GROUPS, covariates=table.drop(columns="lea"))
     with pytest.raises(ValueError, match="covariates are missing for 1 groups"):
         eb.LinearEB().fit(plain, "y", groups=GROUPS, covariates=table[1:])
+
+
+def test_a_column_of_parents_far_from_zero():
+    """It is constant within parents up to rounding, which may take the row of the residuals."""
+    rng = np.random.default_rng(7)
+    own = np.repeat(np.arange(8), rng.integers(1, 4, 8))
+    sizes = rng.integers(2, 9, len(own))
+    parent, group = np.repeat(own, sizes), np.repeat(np.arange(len(own)), sizes)
+    X = np.column_stack([rng.normal(size=len(group)), rng.normal(size=8)[parent]])
+    y = X.sum(axis=1) + rng.normal(size=8)[parent] + rng.normal(size=len(group))
+    near, far = (
+        eb.LinearEB(varying=["intercept"]).fit(X + [0, move], y, groups=[parent, group])
+        for move in (0, 30)
+    )
+    assert far.criterion_ == pytest.approx(near.criterion_, abs=1e-9)

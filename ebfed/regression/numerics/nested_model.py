@@ -108,13 +108,12 @@ class NestedProblem(Problem):
         self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
         # populations that are compared often have the lowest level in common
         self.lowest: tuple[NDArray, tuple[float, NDArray, NDArray]] | None = None
-        self.orders: list[tuple[NDArray, NDArray, int]] = []  # from the second level
+        self.orders: list[tuple[NDArray, NDArray]] = []  # from the second level
         height = touched
         for owner in reversed(self.owners[1:]):
             order, ends = _by_owner(owner, height, m)
-            height = min(width, int(np.diff(ends).max()))
-            m = -(-(len(ends) - 1) // BATCH) * BATCH
-            self.orders.insert(0, (order, ends, height))
+            height, m = width, -(-(len(ends) - 1) // BATCH) * BATCH
+            self.orders.insert(0, (order, ends))
         return column_products(self.bottom) + self.products_of_rest
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:

@@ -40,6 +40,8 @@ SMALLEST = 1e-7
 # Expected fall of the deviance, of the last step or of one more, at which the search ends.
 TOLERANCE, LEFT = 1e-6, 2e-6
 MOST_STEPS = 100
+# Dense levels up to which two starts are compared: of more, another factorisation takes long.
+FEW_LEVELS = 1_000
 
 
 class Slope(NamedTuple):
@@ -337,7 +339,7 @@ def _near(sums: CrossedSums, gamma: NDArray, small: NDArray, restricted: bool) -
 
     There may be several maxima: levels of many rows and of few may ask for different variances.
     """
-    tried = gamma, np.maximum(gamma / 100, small)
+    tried = [gamma, np.maximum(gamma / 100, small)][: 2 if sums.q <= FEW_LEVELS else 1]
     systems = (CrossedSystem(sums, each, restricted) for each in tried)
     return min(systems, key=lambda each: each.deviance)
 

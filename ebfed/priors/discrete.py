@@ -62,13 +62,11 @@ class Discrete(Prior):
     around the median, takes their place where that is likelier; it has an atom at each of some
     hundred nodes (`outlying_atoms.without_outlying`). Real parameters that are as rare and as near
     may go with them. Mean squared errors of 10,000 groups are above those under the true population
-    by less than 1 % with 8 degrees of freedom or more. With 2 or 3 they are .04 % above where the
-    population is normal, .03 % where it is t with 3 degrees, 1.8 % where one tail is long; with 3
-    or 6 degrees .2 %, .8 % and .9 %, in the mean of six draws each. Of shapes that are none of the
-    above, a logistic one loses 2 % with 2 or 3 degrees, and a log-normal one 5 %. With two degrees
-    of freedom a squared error has no mean: where the farthest error is taken for a parameter, in
-    one of 50 to 70 samples, all may be lost. `duality_gap_` includes the log-likelihood that is
-    given up.
+    by less than 1 % with 8 degrees of freedom or more, and with fewer where the population is one
+    of these shapes or has two peaks; with one long tail, or another shape, they are by more. With
+    two degrees of freedom a squared error has no mean: where the farthest error is taken for a
+    parameter, in one of 50 to 70 samples, all may be lost. `duality_gap_` includes the
+    log-likelihood that is given up.
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration

@@ -370,7 +370,7 @@ class Problem:
         choices = [
             (np.full(b.stop - b.start, SECOND_ROOT), first[b]) for b in reversed(self.blocks)
         ]
-        return [10 * first, *(np.concatenate(each[::-1]) for each in product(*choices))]
+        return [np.concatenate(each[::-1]) for each in product(*choices)]
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float

@@ -435,7 +435,7 @@ def test_a_column_of_parents_far_from_zero():
     X = np.column_stack([rng.normal(size=len(group)), rng.normal(size=8)[parent]])
     y = X.sum(axis=1) + rng.normal(size=8)[parent] + rng.normal(size=len(group))
     near, far = (
-        eb.LinearEB(varying=["intercept"]).fit(X + [0, move], y, groups=[parent, group])
+        eb.LinearEB(varying=["intercept"]).fit(X + np.array([0, move]), y, groups=[parent, group])
         for move in (0, 30)
     )
     assert far.criterion_ == pytest.approx(near.criterion_, abs=1e-9)

@@ -312,8 +312,8 @@ class Discrete(Prior):
         self.duality_gap_ = float(gap)
         if price := rows.outlier_gain(counts, LEVEL):
             of_all = rows.weighed(counts)
-            nodes = rows.nodes(self.n_nodes)
-            left = without_outlying(*of_all, atoms, weights, nodes, price, tol)
+            grid = rows.nodes(self.n_nodes)
+            left = without_outlying(*of_all, atoms, weights, grid, price, tol)
             self._set(left.atoms[:, None], left.weights, left.n_free)
             self.duality_gap_ += left.loss
         else:

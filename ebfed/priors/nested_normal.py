@@ -17,7 +17,7 @@ from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
 from ebfed.priors.normal import NormalPosterior
 from ebfed.priors.posterior import Posterior
-from ebfed.tables.labels import number_tuples
+from ebfed.tables.labels import number_tuples, one_of_each
 
 __all__ = ["NestedNormal", "numbered"]
 
@@ -397,8 +397,7 @@ def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
     above = np.zeros(len(keys), np.int64)
     for level in range(1, keys.shape[1] + 1):
         codes = _codes(keys[:, :level])
-        first = np.empty(codes.max(initial=-1) + 1, np.int64)
-        first[codes] = np.arange(len(codes))  # one of each parent's groups; all have its keys
+        first = one_of_each(codes)  # all groups of a parent have its keys
         of_level = np.full((len(first), keys.shape[1]), np.nan)
         of_level[:, :level] = keys[first, :level]
         nodes.append(of_level)

@@ -17,6 +17,7 @@ __all__ = [
     "number_labels",
     "number_tuples",
     "numbered_rows",
+    "one_of_each",
     "parents_among",
     "row_numbers",
 ]
@@ -107,6 +108,19 @@ def number_tuples(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     for own in others:  # numbered anew after each, so that they stay small
         codes = number_labels(codes * (own.max(initial=0) + 1) + own)[1]
     return codes
+
+
+def one_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of one row of each number 0, 1, …, where rows with one are alike.
+
+    Examples
+    --------
+    >>> one_of_each(np.array([1, 0, 1]))
+    array([1, 2])
+    """
+    row = np.empty(codes.max(initial=-1) + 1, np.int64)
+    row[codes] = np.arange(len(codes))
+    return row
 
 
 def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int64] | None]:

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
 from ebfed.tables.frames import Style, Table, drop_columns, is_frame, is_series, read, read_labels
-from ebfed.tables.labels import check_labels, number_labels, number_tuples, numbered_rows
+from ebfed.tables.labels import (
+    check_labels,
+    number_labels,
+    number_tuples,
+    numbered_rows,
+    one_of_each,
+)
 from ebfed.tables.lazy import column_names
 
 __all__ = [
@@ -230,8 +236,7 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
         return number_labels(columns[0])
     numbers = [numbered_rows(_as_python(column), len(column)) for column in columns]
     codes = number_tuples([own for _, own in numbers])
-    row = np.empty(codes.max(initial=-1) + 1, np.int64)
-    row[codes] = np.arange(len(codes))  # one of each group; its rows have the same labels
+    row = one_of_each(codes)  # its group's rows have the same labels
     parts = [labels[own[row]].tolist() for labels, own in numbers]
     return np.fromiter(zip(*parts, strict=True), object, len(row)), codes
 

@@ -339,9 +339,11 @@ def _near(sums: CrossedSums, gamma: NDArray, small: NDArray, restricted: bool) -
 
     There may be several maxima: levels of many rows and of few may ask for different variances.
     """
-    tried = [gamma, np.maximum(gamma / 100, small)][: 2 if sums.q <= FEW_LEVELS else 1]
-    systems = (CrossedSystem(sums, each, restricted) for each in tried)
-    return min(systems, key=lambda each: each.deviance)
+    start = CrossedSystem(sums, gamma, restricted)
+    if sums.q > FEW_LEVELS:
+        return start
+    smaller = CrossedSystem(sums, np.maximum(gamma / 100, small), restricted)
+    return min(start, smaller, key=lambda each: each.deviance)
 
 
 def _row(system: CrossedSystem, expected: float) -> dict[str, Any]:

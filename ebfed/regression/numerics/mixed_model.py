@@ -175,7 +175,6 @@ class Problem:
         if intercept:
             moved = self.centre[varying] / self.own_units * self.units[0]
             self.map[0] += np.where(self.centred, 0.0, moved)
-        self.shares = [self.share_of(block) for block in self.blocks]
         self.basis, self.lost = _basis(self.begin()[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
@@ -290,6 +289,11 @@ class Problem:
         """The criterion."""
         noise = 2 * np.pi * profile.quadratic / self.dof
         return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
+
+    @cached_property
+    def shares(self) -> list[tuple[NDArray, NDArray, NDArray | None]]:
+        """Of each level, what `effects_of` takes of columns."""
+        return [self.share_of(block) for block in self.blocks]
 
     def share_of(self, block: slice) -> tuple[NDArray, NDArray, NDArray | None]:
         """Columns of a level's effects, and what these have of them and of the first column."""

@@ -50,7 +50,7 @@ def descend(
             break
         length = 1.0
         while True:
-            candidate = np.minimum(np.maximum(x + length * step, -limit), limit)
+            candidate = np.clip(x + length * step, -limit, limit)
             reached, there = function(candidate)
             if reached <= value - 1e-4 * length * fall or length < 1e-10:
                 break
@@ -61,10 +61,8 @@ def descend(
         x, value, slope = candidate, reached, there
         path.append(value)
         if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
-            expected, moved = inverse @ turned / along, moved[:, None]
-            crossed = moved * expected
-            more = (1 + turned @ expected) / along * moved * moved.T
-            inverse = inverse + more - crossed - crossed.T
+            update = np.eye(len(x)) - np.outer(moved, turned) / along
+            inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
     left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
     if left:
         warnings.warn(

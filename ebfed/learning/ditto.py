@@ -78,12 +78,9 @@ class Ditto(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
-        theta, w = self.personal_parameters(shared, own, task), shared["w"]
+        theta = self.personal_parameters(shared, own, task)
         descend = task.descent(self._own_rate)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
             theta = descend(theta, slope)
-        descend = task.descent(self.peak_rate)
-        for batch in task:
-            w = descend(w, task.gradient(w, batch))
-        return {"w": w - shared["w"]}, {"theta": theta}
+        return {"w": task.change(shared["w"], self.peak_rate)}, {"theta": theta}

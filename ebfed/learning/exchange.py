@@ -281,10 +281,10 @@ class Exchange:
         average : dict of ndarrays of shape (size,)
         state : dict
         """
-        changes = message["changes"]
-        return {
-            name: total(changes[name]) / _weight(message, name) for name in state["shared"]
-        }, state
+        averages = {name: total(message["changes"][name]) for name in state["shared"]}
+        for name, average in averages.items():
+            average /= _weight(message, name)
+        return averages, state
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
         """Add columns to a round's row of the history.

@@ -90,23 +90,15 @@ class FedAvg(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
-        w, descend = shared["w"], task.descent(self.peak_rate)
-        theta, spare = w, None  # whose memory the next gradient takes
-        for step, batch in enumerate(task, 1):
-            gradient = task.gradient(theta, batch, spare)
-            if step == task.local_steps:
-                return {"w": descend.change(theta, gradient, w)}, own
-            before, theta = theta, descend(theta, gradient)
-            spare = before if before is not w and before.dtype == batch.X.dtype else None
-        raise AssertionError("a round has a step")
+        return {"w": task.change(shared["w"], self.peak_rate)}, own
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""
         step, moments = server_step(self.server_optimizer, average["w"], state.get("moments", {}))
         state = state | {"moments": moments} if moments else state
         rate = self.server_learning_rate
-        share = share_of(rate, state["round"], self.n_rounds)
-        return average | {"w": share * peak_of(rate) * step}, state
+        factor = share_of(rate, state["round"], self.n_rounds) * peak_of(rate)
+        return average | {"w": step if factor == 1 else factor * step}, state
 
     def local_training(self) -> LocalTraining:
         """Return the object that trains clients; without fine-tuning there is one predictor."""

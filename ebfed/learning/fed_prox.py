@@ -57,9 +57,9 @@ class FedProx(FedAvg):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""
-        theta = w = shared["w"]
-        descend = task.descent(self.peak_rate)
+        path, descend = task.path(shared["w"], task.local_steps), task.descent(self.peak_rate)
+        place = path.start
         for batch in task:
-            slope = task.gradient(theta, batch) + self.regularization * (theta - w)
-            theta = descend(theta, slope)
-        return {"w": theta - w}, own
+            pull = self.regularization * (place - path.start)
+            place = descend(place, path.gradient(place, batch) + pull)
+        return {"w": path.change(place - path.start)}, own

@@ -119,12 +119,13 @@ class FineTuning:
         rate = np.full(len(theta), rates[0])
         for eta in rates:
             for places, task in self._tasks():
-                near, batches = theta[places], task.batches(TRIED[-1])
+                path, batches = task.path(theta[places], TRIED[-1]), task.batches(TRIED[-1])
+                place = path.start
                 descend = task.steps(np.full((len(places), 1), eta, theta.dtype))
                 for step, batch in enumerate(batches, start=1):
-                    near = descend(near, task.gradient(near, batch))
+                    place = descend(place, path.gradient(place, batch))
                     if step in TRIED:
-                        loss = self.losses(near, places)
+                        loss = self.losses(path.parameters(place), places)
                         known = best[places]
                         better = places[(loss < known) | (np.isnan(known) & ~np.isnan(loss))]
                         best[places] = np.fmin(best[places], loss)
@@ -159,12 +160,17 @@ class FineTuning:
         """Return parameters after as many steps of each client as `count` has."""
         out = theta.copy()
         for places, task in self._tasks(whole):
-            near = theta[places]
             steps = np.where(self._tunes(task), count[places], 0)[:, None]
-            descend = task.steps(rate[places, None].astype(theta.dtype))
-            for step, batch in enumerate(task.batches(int(steps.max(initial=0)))):
-                near = np.where(steps > step, descend(near, task.gradient(near, batch)), near)
-            out[places] = near
+            most = int(steps.max(initial=0))
+            path, descend = (
+                task.path(theta[places], most),
+                task.steps(rate[places, None].astype(theta.dtype)),
+            )
+            place = path.start
+            for step, batch in enumerate(task.batches(most)):
+                ahead = descend(place, path.gradient(place, batch))
+                place = np.where(steps > step, ahead, place)
+            out[places] = path.parameters(place)
         return out
 
     def _tunes(self, task: Task) -> NDArray[np.bool_]:

@@ -66,8 +66,8 @@ class LocalOnly(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch."""
-        theta = own["theta"]
-        descend = task.descent(self.peak_rate)
+        path, descend = task.path(own["theta"], task.local_steps), task.descent(self.peak_rate)
+        place = path.start
         for batch in task:
-            theta = descend(theta, task.gradient(theta, batch))
-        return {}, {"theta": theta}
+            place = descend(place, path.gradient(place, batch))
+        return {}, {"theta": path.parameters(place)}

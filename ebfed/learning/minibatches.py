@@ -66,9 +66,19 @@ class Minibatches:
     def __iter__(self) -> Iterator[Batch]:
         return self.take(self._steps)
 
+    @property
+    def whole(self) -> bool:
+        """Whether each step sees all rows."""
+        return self._size is None
+
+    @property
+    def width(self) -> int:
+        """How many rows a client has, those that it is padded with included."""
+        return self._order.shape[1]
+
     def take(self, count: int) -> Iterator[Batch]:
         """Yield the batches of that many steps."""
-        if self._size is None:  # every step sees all rows
+        if self._size is None:
             yield from [self._batch(self._order)] * count
             return
         n = np.maximum(self.n, 1)[:, None]

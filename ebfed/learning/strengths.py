@@ -236,23 +236,24 @@ class StrengthTraining(LocalTraining):
         options = self._options
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
         eta = options.peak_rate if rate is None else rate
-        batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
+        steps = options.fine_tune * int((strengths > 0).sum())
+        path, batches = task.path(w, steps), task.batches(steps)
         total = np.where(task.n > 0, task.totals, 1)[:, None].astype(w.dtype)
-        spread = _mean_squares(task.net, w[0]) * total
-        theta = w
+        spread = _mean_squares(task.net, w[0], path.blocks) * total
+        place = path.start
         for strength in strengths.tolist():
             if strength > 0:
                 near = 1 / (1 + eta / (strength * spread))
                 for _ in range(options.fine_tune):
-                    slope = task.gradient(theta, next(batches))
-                    theta = w + near * (theta - eta * slope - w)
-            yield theta
+                    ahead = place - eta * path.gradient(place, next(batches))
+                    place = path.start + near * (ahead - path.start)
+            yield path.parameters(place)
 
 
-def _mean_squares(net: Predictor, w: NDArray) -> NDArray[np.float64]:
-    """Return the mean square of w in the block of each parameter, or overall if that is larger."""
+def _mean_squares(net: Predictor, w: NDArray, places: dict[str, slice]) -> NDArray[np.float64]:
+    """Return the mean square of w in the block of each place, or overall if that is larger."""
     overall = np.mean(w**2) or 1.0
-    squares = np.empty_like(w)
-    for place in net.blocks.values():
-        squares[place] = max(np.mean(w[place] ** 2), overall)
+    squares = np.empty(max(place.stop for place in places.values()), w.dtype)
+    for name, place in places.items():
+        squares[place] = max(np.mean(w[net.blocks[name]] ** 2), overall)
     return squares

@@ -13,6 +13,7 @@ from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.fine_tuning import FineTuning
 from ebfed.learning.minibatches import Minibatches, deal, encoder, precision_of
 from ebfed.learning.optimizers import Descent, Optimizer
+from ebfed.learning.paths import Path, RowPath, saves_products
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
@@ -66,6 +67,11 @@ class Task:
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batch of each local step."""
         return iter(self._rows)
+
+    @property
+    def width(self) -> int:
+        """How many rows each client has, those of weight 0 included that it is padded with."""
+        return self._rows.width
 
     @property
     def local_steps(self) -> int:
@@ -127,6 +133,31 @@ class Task:
         slope = self.net.gradient(theta, batch, out)
         self.note(slope.loss, slope.score)
         return self.decayed(slope.gradient, theta)
+
+    def path(self, theta: NDArray, steps: int) -> Path:
+        """Return coordinates for steps from parameters, for which the fewest products are needed.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (c, p) or (1, p)
+        steps : int
+            How many there will be: plain ones, with momentum, or with a pull to `theta`.
+        """
+        plain = self._rows.whole and not self._weight_decay and self._optimizer != "adam"
+        along = plain and saves_products(self.net, self.width, steps)
+        return (RowPath if along else Path)(self, theta)
+
+    def change(self, theta: NDArray, learning_rate: float) -> NDArray:
+        """Return how far the local steps lead from parameters of shape (1, p), shape (c, p)."""
+        path, descend = self.path(theta, self.local_steps), self.descent(learning_rate)
+        place, spare = path.start, None  # whose memory the next gradient takes
+        for step, batch in enumerate(self, 1):
+            gradient = path.gradient(place, batch, spare)
+            if step == self.local_steps:
+                return path.change(descend.change(place, gradient, path.start))
+            before, place = place, descend(place, gradient)
+            spare = before if before is not path.start and before.dtype == batch.X.dtype else None
+        raise AssertionError("a round has a step")
 
     def descent(self, learning_rate: float) -> Descent:
         """Return what makes steps down gradients in this round, by the learner's optimizer."""

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.models.base import Model, Named
+from ebfed.models.base import Named
+from ebfed.models.layered import Layered
 
 __all__ = ["Linear", "Softmax"]
 
 
-class _Affine(Model):
+class _Affine(Layered):
     """Outputs that are linear in the features."""
+
+    first = "coefficients"
 
     def __init__(self, fit_intercept: bool = True):
         self.fit_intercept = fit_intercept
@@ -26,20 +29,17 @@ class _Affine(Model):
     def start(self, parameters: Named, rng: np.random.Generator) -> None:
         """Start at zero: the loss is convex."""
 
-    def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
-        """Compute outputs."""
-        outputs = X @ parameters["coefficients"]
+    def above(self, parameters: Named, products: NDArray) -> tuple[NDArray, Any]:
+        """Compute outputs from products, which become them."""
         if self.fit_intercept:
-            outputs += parameters["intercept"]
-        return outputs, None
+            products += parameters["intercept"]
+        return products, None
 
-    def backward(
-        self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
-    ) -> None:
-        """Turn slopes in the outputs into slopes in the parameters."""
-        np.matmul(X.swapaxes(1, 2), slope, out=out["coefficients"])
+    def below(self, parameters: Named, tape: Any, slope: NDArray, out: Named) -> NDArray:
+        """Turn slopes in the outputs into slopes in the intercept; those in products are equal."""
         if self.fit_intercept:
             np.sum(slope, axis=1, keepdims=True, out=out["intercept"])
+        return slope
 
 
 class Linear(_Affine):

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
-from ebfed.models.base import Model, Named
+from ebfed.models.base import Named
+from ebfed.models.layered import Layered
 from ebfed.privacy.calibration import check_count
 
 __all__ = ["MLP"]
 
 
-class MLP(Model):
+class MLP(Layered):
     r"""One hidden layer of rectified units, then a softmax.
 
     .. math:: \frac1H \sum_h \max(0, x^\top A + a)\, B_h + b_h
@@ -36,6 +37,8 @@ class MLP(Model):
     >>> MLP(hidden=50).bind(n_features=784, n_outputs=10).size
     39760
     """
+
+    first = "hidden"
 
     def __init__(self, hidden: int = 50, heads: int = 1):
         self.hidden = hidden
@@ -62,9 +65,9 @@ class MLP(Model):
             shape = parameters[name].shape
             parameters[name][:] = rng.normal(0, np.sqrt(2 / shape[1]), shape)
 
-    def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
-        """Compute outputs."""
-        units = X @ parameters["hidden"]
+    def above(self, parameters: Named, products: NDArray) -> tuple[NDArray, Any]:
+        """Compute outputs from products, which become the units."""
+        units = products
         kernels.rectify(units, parameters["hidden_intercept"])
         outputs = units @ parameters["output"]
         outputs += parameters["output_intercept"]
@@ -75,10 +78,8 @@ class MLP(Model):
             outputs /= self.heads
         return outputs, units
 
-    def backward(
-        self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
-    ) -> None:
-        """Turn slopes in the outputs into slopes in the parameters."""
+    def below(self, parameters: Named, tape: Any, slope: NDArray, out: Named) -> NDArray:
+        """Turn slopes in the outputs into slopes in the products, and in other parameters."""
         slope = slope / self.heads if self.heads > 1 else slope
         inner = slope @ parameters["output"].swapaxes(1, 2)
         for name in self._outputs():
@@ -87,4 +88,4 @@ class MLP(Model):
             if name != "output":
                 inner += slope @ parameters[name].swapaxes(1, 2)
         kernels.gate(inner, tape, out["hidden_intercept"])
-        np.matmul(X.swapaxes(1, 2), inner, out=out["hidden"])
+        return inner

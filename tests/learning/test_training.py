@@ -24,13 +24,13 @@ NAMES = [
 class Strict(MLP):
     """A network that refuses numbers of 64 bits."""
 
-    def forward(self, parameters, X):
-        assert {X.dtype, *(each.dtype for each in parameters.values())} == {np.dtype("float32")}
-        return super().forward(parameters, X)
+    def above(self, parameters, products):
+        assert {products.dtype, *(x.dtype for x in parameters.values())} == {np.dtype("float32")}
+        return super().above(parameters, products)
 
-    def backward(self, parameters, X, tape, slope, out):
-        assert slope.dtype == tape.dtype == np.float32
-        super().backward(parameters, X, tape, slope, out)
+    def below(self, parameters, tape, slope, out):
+        assert {slope.dtype, tape.dtype, *(x.dtype for x in out.values())} == {np.dtype("float32")}
+        return super().below(parameters, tape, slope, out)
 
 
 def learner(name, model, **more):

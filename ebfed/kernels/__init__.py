@@ -33,7 +33,7 @@ from ebfed.kernels.logistic import (
 )
 from ebfed.kernels.modes import laplace
 from ebfed.kernels.nested import below, nested_products, stacked_factors
-from ebfed.kernels.networks import cross_entropy, gate, move_down, rectify, step_down
+from ebfed.kernels.networks import cross_entropy, gate, move_down, rectify, scatter_rows, step_down
 from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
@@ -113,6 +113,7 @@ __all__ = [
     "rectify",
     "rising_sums",
     "row_products",
+    "scatter_rows",
     "shorten_digits",
     "softmax_normal",
     "square_products",

@@ -80,6 +80,24 @@ def cross_entropy(outputs, y, weight, loss, slope):
 
 
 @jit
+def scatter_rows(rows, places, out):
+    """Add rows of each client to those at given places.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (c, b, h)
+    places : int64 ndarray of shape (c, b)
+    out : ndarray of shape (c, n, h)
+        Written to.
+    """
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            to, own = out[i, places[i, j]], rows[i, j]
+            for k in range(len(own)):
+                to[k] += own[k]
+
+
+@jit
 def step_down(theta, gradient, rate):
     """Replace gradients by the parameters after a step down them.
 

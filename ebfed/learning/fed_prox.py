@@ -59,7 +59,7 @@ class FedProx(FedAvg):
         """Make a step for each batch, with a pull to the shared parameters."""
         path, descend = task.path(shared["w"], task.local_steps), task.descent(self.peak_rate)
         place = path.start
-        for batch in task:
+        for batch in path.batches(task.local_steps):
             pull = self.regularization * (place - path.start)
             place = descend(place, path.gradient(place, batch) + pull)
         return {"w": path.change(place - path.start)}, own

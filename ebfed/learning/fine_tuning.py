@@ -119,10 +119,10 @@ class FineTuning:
         rate = np.full(len(theta), rates[0])
         for eta in rates:
             for places, task in self._tasks():
-                path, batches = task.path(theta[places], TRIED[-1]), task.batches(TRIED[-1])
+                path = task.path(theta[places], TRIED[-1])
                 place = path.start
                 descend = task.steps(np.full((len(places), 1), eta, theta.dtype))
-                for step, batch in enumerate(batches, start=1):
+                for step, batch in enumerate(path.batches(TRIED[-1]), start=1):
                     place = descend(place, path.gradient(place, batch))
                     if step in TRIED:
                         loss = self.losses(path.parameters(place), places)
@@ -162,12 +162,10 @@ class FineTuning:
         for places, task in self._tasks(whole):
             steps = np.where(self._tunes(task), count[places], 0)[:, None]
             most = int(steps.max(initial=0))
-            path, descend = (
-                task.path(theta[places], most),
-                task.steps(rate[places, None].astype(theta.dtype)),
-            )
+            path = task.path(theta[places], most)
             place = path.start
-            for step, batch in enumerate(task.batches(most)):
+            descend = task.steps(rate[places, None].astype(theta.dtype))
+            for step, batch in enumerate(path.batches(most)):
                 ahead = descend(place, path.gradient(place, batch))
                 place = np.where(steps > step, ahead, place)
             out[places] = path.parameters(place)

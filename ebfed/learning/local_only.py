@@ -68,6 +68,6 @@ class LocalOnly(Learner):
         """Make a step for each batch."""
         path, descend = task.path(own["theta"], task.local_steps), task.descent(self.peak_rate)
         place = path.start
-        for batch in task:
+        for batch in path.batches(task.local_steps):
             place = descend(place, path.gradient(place, batch))
         return {}, {"theta": path.parameters(place)}

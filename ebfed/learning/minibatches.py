@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,37 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "encoder", "precision_of", "width_of"]
+__all__ = [
+    "CELLS",
+    "Minibatches",
+    "Picked",
+    "Uniforms",
+    "deal",
+    "encoder",
+    "precision_of",
+    "width_of",
+]
 
 # Draws that each client may take in a round: more rows than that are not shuffled as a whole.
 STRIDE = 2**32
 # Numbers that are worked on at once: few enough to stay in a second-level cache.
 CELLS = 2**19
+
+
+class Picked(NamedTuple):
+    """A batch without the features of its rows.
+
+    Attributes
+    ----------
+    places : int ndarray of shape (c, b), optional
+        Which of the rows of `Minibatches.all` these are; all of them if None.
+    y, weight : ndarrays of shape (c, b)
+        As in `ebfed.models.Batch`.
+    """
+
+    places: NDArray[np.int64] | None
+    y: NDArray
+    weight: NDArray[np.float64]
 
 
 class Minibatches:
@@ -67,9 +92,9 @@ class Minibatches:
         return self.take(self._steps)
 
     @property
-    def whole(self) -> bool:
-        """Whether each step sees all rows."""
-        return self._size is None
+    def size(self) -> int:
+        """Number of rows of a batch."""
+        return self.width if self._size is None else self._size
 
     @property
     def width(self) -> int:
@@ -78,13 +103,26 @@ class Minibatches:
 
     def take(self, count: int) -> Iterator[Batch]:
         """Yield the batches of that many steps."""
-        if self._size is None:
-            yield from [self._batch(self._order)] * count
+        if self._size is None:  # every step sees all rows
+            yield from [self.all()] * count
             return
+        for places in self._places(self._size, count):
+            yield self._batch(np.take_along_axis(self._order, places, axis=1))
+
+    def pick(self, count: int) -> Iterator[Picked]:
+        """Yield the same batches, without features."""
+        if self._size is None:
+            yield from [Picked(None, *self._responses(self._order)[1:])] * count
+            return
+        for places in self._places(self._size, count):
+            rows = np.take_along_axis(self._order, places, axis=1)
+            yield Picked(places, *self._responses(rows)[1:])
+
+    def _places(self, size: int, count: int) -> Iterator[NDArray[np.int64]]:
+        """Yield which rows, in the order of each client, the batches of that many steps have."""
         n = np.maximum(self.n, 1)[:, None]
         for step in range(count):
-            places = (step * self._size + np.arange(self._size)) % n
-            yield self._batch(np.take_along_axis(self._order, places, axis=1))
+            yield (step * size + np.arange(size)) % n
 
     @property
     def totals(self) -> NDArray:
@@ -133,10 +171,19 @@ class Minibatches:
             has_data = self.n > 0
             self.loss, self.score = (np.where(has_data, each, np.nan) for each in (loss, score))
 
-    def _batch(self, places: NDArray[np.int64]) -> Batch:
+    def _batch(self, order: NDArray[np.int64]) -> Batch:
         """Gather rows; places beyond a client's last row are its first row at weight 0."""
-        real = (places >= 0) & (self.n > 0)[:, None]
-        rows = np.where(real, places, 0) + self._first[:, None]
+        rows, y, weight = self._responses(order)
+        if len(self._clients.X) == 0:  # there are no rows
+            return Batch(np.zeros((*rows.shape, self._clients.X.shape[1]), weight.dtype), y, weight)
+        X = self._clients.X[rows]
+        X[self.n == 0] = 0.0  # of clients without rows
+        return Batch(X, y, weight)
+
+    def _responses(self, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray, NDArray]:
+        """Return places of rows in the block, their responses, and weights."""
+        real = (order >= 0) & (self.n > 0)[:, None]
+        rows = np.where(real, order, 0) + self._first[:, None]
         rows = np.minimum(rows, max(len(self._clients.X) - 1, 0))
         weight = real.astype(self._clients.X.dtype)
         if self._clients.weight is not None and len(self._clients.X):
@@ -144,13 +191,9 @@ class Minibatches:
         if not self._total:
             total = weight.sum(axis=1, keepdims=True)
             weight /= np.where(total > 0, total, 1)
-        if len(self._clients.X) == 0:  # there are no rows
-            X = np.zeros((*rows.shape, self._clients.X.shape[1]), weight.dtype)
-            return Batch(X, np.zeros(rows.shape, np.int64), weight)
-        y = self._encode(np.asarray(self._clients.y)[rows])
-        X = self._clients.X[rows]
-        X[self.n == 0] = 0.0  # of clients without rows
-        return Batch(X, y, weight)
+        if len(self._clients.X) == 0:
+            return rows, np.zeros(rows.shape, np.int64), weight
+        return rows, self._encode(np.asarray(self._clients.y)[rows]), weight
 
 
 def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.models import Batch, Predictor
+from ebfed import kernels
+from ebfed.learning.minibatches import Picked
+from ebfed.models import Predictor
 from ebfed.models.layered import Layered
 
 if TYPE_CHECKING:
@@ -36,13 +39,17 @@ class Path:
     def __init__(self, task: Task, theta: NDArray):
         self._task, self.start, self.blocks = task, theta, task.net.blocks
 
-    def gradient(self, place: NDArray, batch: Batch, out: NDArray | None = None) -> NDArray:
+    def batches(self, count: int) -> Iterator[Any]:
+        """Yield the batches of that many steps, for `gradient`."""
+        return self._task.batches(count)
+
+    def gradient(self, place: NDArray, batch: Any, out: NDArray | None = None) -> NDArray:
         """Return the gradient of the loss of a batch in coordinates; see `Task.gradient`.
 
         Parameters
         ----------
         place : ndarray of shape (c, q)
-        batch : Batch
+        batch : object
         out : ndarray of shape (c, q), optional
             Array for the gradient, whose values are lost.
         """
@@ -58,72 +65,106 @@ class Path:
 
 
 class RowPath(Path):
-    r"""Plain steps of a layered model on the same n rows, in coordinates along these rows.
+    r"""Steps of a layered model in coordinates along the n rows of a client.
 
-    From A, gradients lead to :math:`A + X^\top D`; the coordinates are D, of shape (n, h), and the
-    change of all other parameters. The gradient in D is that in the products X A, so that steps are
-    those in the parameters, but for rounding. One needs about :math:`n^2 h` multiplications, rather
-    than :math:`2 n d h`.
+    Whatever rows a step sees, gradients and weight decay lead from A to :math:`a A + X^\top D`.
+    The coordinates are D and a, as one matrix of shape (n + 1, h), and all other parameters. The
+    gradient in D is that in the products X A, of which those at any step are
+    :math:`a X A + (X X^\top) D`. So steps are those in the parameters, but for rounding, and one on
+    b rows needs about b n h multiplications, rather than 2 b d h.
     """
 
     def __init__(self, task: Task, theta: NDArray):
         model = task.net.model
         assert isinstance(model, Layered)
         self._task, self._model, self._theta = task, model, theta
-        # D is laid out as A would be with n features
-        self._net = model.bind(task.width, task.net.n_outputs)
+        # laid out as the parameters would be with n + 1 features
+        self._net = model.bind(task.width + 1, task.net.n_outputs)
         self.blocks = self._net.blocks
-        self.start = np.zeros((len(task), self._net.size), theta.dtype)
-        self._above = task.net.named(theta)
-        self._matrix = self._above.pop(model.first)
-        self._X: NDArray | None = None  # of the first step
+        self.start = np.empty((len(task), self._net.size), theta.dtype)
+        named = self._net.named(self.start)
+        for name, value in task.net.named(theta).items():
+            named[name][:] = 0.0 if name == model.first else value
+        named[model.first][:, -1] = 1.0
+        self._matrix = task.net.named(theta)[model.first]
+        self._rows: NDArray | None = None  # X, from the first step
         self._squares: NDArray | None = None  # X X^T, from the second
 
-    def gradient(self, place: NDArray, batch: Batch, out: NDArray | None = None) -> NDArray:
+    def batches(self, count: int) -> Iterator[Picked]:
+        """Yield the batches of that many steps, for `gradient`."""
+        return self._task.picked(count)
+
+    def gradient(self, place: NDArray, batch: Picked, out: NDArray | None = None) -> NDArray:
         """Return the gradient of the loss of a batch in coordinates."""
         out = np.empty_like(place) if out is None else out
         named, slopes = self._net.named(place), self._net.named(out)
-        products = self._products(batch.X, named[self._model.first])
-        parameters = {name: value + named[name] for name, value in self._above.items()}
-        outputs, tape = self._model.above(parameters, products)
+        products = self._products(batch.places, named[self._model.first])
+        outputs, tape = self._model.above(named, products)
         loss, slope = self._net.loss.of(outputs, batch.y, batch.weight)
-        slopes[self._model.first][:] = self._model.below(parameters, tape, slope, slopes)
+        inner, first = self._model.below(named, tape, slope, slopes), slopes[self._model.first]
+        if batch.places is None:
+            first[:, :-1] = inner
+            first[:, -1] = 0.0
+        else:
+            first[:] = 0.0
+            kernels.scatter_rows(inner, batch.places, first)
         self._task.note(loss, self._net.loss.score(outputs, batch.y, batch.weight))
-        return out
+        return self._task.decayed(out, place)
 
-    def _products(self, X: NDArray, along: NDArray) -> NDArray:
-        """Return the products of rows with A after a change, of which `along` is D."""
-        if self._X is None:  # D is 0
-            self._X, self._products_before = X, X @ self._matrix
-            return self._products_before.copy()
-        if self._squares is None:
-            self._squares = X @ X.swapaxes(1, 2)
-        products = self._squares @ along
-        products += self._products_before
+    def _products(self, places: NDArray[np.int64] | None, first: NDArray) -> NDArray:
+        """Return the products of rows with the matrix at coordinates."""
+        begins = self._rows is None
+        if self._rows is None:
+            self._rows = self._task.rows()
+            self._base = self._rows @ self._matrix
+        elif self._squares is None:
+            self._squares = self._rows @ self._rows.swapaxes(1, 2)
+        base = _at(self._base, places)
+        if begins:  # D is 0, and a is 1
+            return base.copy() if places is None else base
+        assert self._squares is not None
+        products = _at(self._squares, places) @ first[:, :-1]
+        products += base * first[:, -1:]
         return products
 
     def change(self, offset: NDArray) -> NDArray:
         """Return the change of the parameters of a change of the coordinates."""
         net = self._task.net
-        if self._X is None:  # no step was made
+        if self._rows is None:  # no step was made
             return np.zeros((len(offset), net.size), offset.dtype)
         whole = np.empty((len(offset), net.size), offset.dtype)
-        named, parts = net.named(whole), self._net.named(offset)
-        along = parts.pop(self._model.first)
-        np.matmul(self._X.swapaxes(1, 2), along, out=named[self._model.first])
-        for name, value in parts.items():
-            named[name][:] = value
+        named = net.named(whole)
+        for name, part in self._net.named(offset).items():
+            if name != self._model.first:
+                named[name][:] = part
+                continue
+            np.matmul(self._rows.swapaxes(1, 2), part[:, :-1], out=named[name])
+            if part[:, -1].any():
+                named[name] += self._matrix * part[:, -1:]
         return whole
 
     def parameters(self, place: NDArray) -> NDArray:
         """Return the parameters of coordinates."""
-        theta = self.change(place)
+        theta = self.change(place - self.start)
         theta += self._theta
         return theta
 
 
-def saves_products(net: Predictor, n: int, steps: int) -> bool:
-    """Return whether `RowPath` needs fewer multiplications for so many steps on n rows.
+def _at(values: NDArray, places: NDArray[np.int64] | None) -> NDArray:
+    """Return the rows of each client's matrix at these places, or all."""
+    return values if places is None else values[np.arange(len(values))[:, None], places]
+
+
+def saves_products(net: Predictor, n: int, steps: int, size: int | None = None) -> bool:
+    """Return whether `RowPath` needs fewer multiplications.
+
+    Parameters
+    ----------
+    net : Predictor
+    n, steps : int
+        Number of rows of a client, and of steps.
+    size : int, optional
+        Number of rows of a step, n if None.
 
     Examples
     --------
@@ -134,9 +175,9 @@ def saves_products(net: Predictor, n: int, steps: int) -> bool:
     """
     if not isinstance(net.model, Layered):
         return False
-    if steps <= 1:
-        return True
+    size = n if size is None else size
     d = net.n_features
     h = len(range(net.size)[net.blocks[net.model.first]]) // d
-    along = 2 * n * d * h + n * n * d + (steps - 1) * n * n * h
-    return along < steps * 2 * n * d * h
+    squares = n * n * d if steps > 1 else 0
+    along = 2 * n * d * h + squares + (steps - 1) * size * n * h
+    return along <= steps * 2 * size * d * h

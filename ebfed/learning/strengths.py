@@ -237,7 +237,8 @@ class StrengthTraining(LocalTraining):
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
         eta = options.peak_rate if rate is None else rate
         steps = options.fine_tune * int((strengths > 0).sum())
-        path, batches = task.path(w, steps), task.batches(steps)
+        path = task.path(w, steps)
+        batches = path.batches(steps)
         total = np.where(task.n > 0, task.totals, 1)[:, None].astype(w.dtype)
         spread = _mean_squares(task.net, w[0], path.blocks) * total
         place = path.start

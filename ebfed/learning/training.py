@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.fine_tuning import FineTuning
-from ebfed.learning.minibatches import Minibatches, deal, encoder, precision_of
+from ebfed.learning.minibatches import Minibatches, Picked, deal, encoder, precision_of
 from ebfed.learning.optimizers import Descent, Optimizer
 from ebfed.learning.paths import Path, RowPath, saves_products
 from ebfed.learning.validation import Portion, scores_of
@@ -82,6 +82,14 @@ class Task:
         """Yield that many batches, whatever the number of local steps."""
         return self._rows.take(count)
 
+    def picked(self, count: int) -> Iterator[Picked]:
+        """Yield the same batches without the features of their rows."""
+        return self._rows.pick(count)
+
+    def rows(self) -> NDArray:
+        """Return the features of the rows that one round may see, shape (c, width, d)."""
+        return self._rows.all().X
+
     def folds(self, count: int) -> Iterator[tuple[Self, Batch]]:
         """Yield the task with a part of the rows left out, and these rows, for each of the parts.
 
@@ -143,20 +151,19 @@ class Task:
         steps : int
             How many there will be: plain ones, with momentum, or with a pull to `theta`.
         """
-        plain = self._rows.whole and not self._weight_decay and self._optimizer != "adam"
-        along = plain and saves_products(self.net, self.width, steps)
-        return (RowPath if along else Path)(self, theta)
+        saves = saves_products(self.net, self.width, steps, self._rows.size)
+        return (RowPath if saves and self._optimizer != "adam" else Path)(self, theta)
 
     def change(self, theta: NDArray, learning_rate: float) -> NDArray:
         """Return how far the local steps lead from parameters of shape (1, p), shape (c, p)."""
         path, descend = self.path(theta, self.local_steps), self.descent(learning_rate)
         place, spare = path.start, None  # whose memory the next gradient takes
-        for step, batch in enumerate(self, 1):
+        for step, batch in enumerate(path.batches(self.local_steps), 1):
             gradient = path.gradient(place, batch, spare)
             if step == self.local_steps:
                 return path.change(descend.change(place, gradient, path.start))
             before, place = place, descend(place, gradient)
-            spare = before if before is not path.start and before.dtype == batch.X.dtype else None
+            spare = before if before is not path.start and before.dtype == gradient.dtype else None
         raise AssertionError("a round has a step")
 
     def descent(self, learning_rate: float) -> Descent:

@@ -28,9 +28,12 @@ CHOICES = {
     "fine-tuning": {"fine_tune": 20},
     "choice of fine-tuning": {"fine_tune": "auto", "validation_fraction": 0.3},
     "one step": {"local_steps": 1},
+    "weight decay": {"weight_decay": 0.1},
+    "batches": {"batch_size": 3, "weight_decay": 0.1},
 }
 CASES = list(LEARNERS.items())
 CASES += [("FedAvg", more) for more in CHOICES.values()]
+CASES += [(name, CHOICES["batches"]) for name in ("FedProx", "LocalOnly", "HierarchicalEB")]
 
 
 @pytest.fixture
@@ -79,12 +82,8 @@ def test_so_are_those_of_32_bits(used, monkeypatch):
     np.testing.assert_allclose(along.parameters_, plain.parameters_, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "more", [{"batch_size": 2}, {"weight_decay": 0.1}, {"optimizer": "adam"}], ids=str
-)
-def test_other_steps_are_in_all_parameters(more, used):
-    groups = np.repeat(np.arange(5), 8)
-    eb.FedAvg(MLP(6), **STEPS | more).fit(X, CLASSES, groups=groups)
+def test_steps_of_adam_are_in_all_parameters(used):
+    eb.FedAvg(MLP(6), **STEPS, optimizer="adam").fit(X, CLASSES, groups=GROUPS)
     assert not used
 
 

@@ -87,8 +87,8 @@ class RowPath(Path):
             named[name][:] = 0.0 if name == model.first else value
         named[model.first][:, -1] = 1.0
         self._matrix = task.net.named(theta)[model.first]
-        self._rows: NDArray | None = None  # X, from the first step
-        self._squares: NDArray | None = None  # X X^T, from the second
+        self._rows: NDArray | None = None  # X, and X A, from the first step
+        self._squares: NDArray | None = None  # X X^T, from the first one away from the start
 
     def batches(self, count: int) -> Iterator[Picked]:
         """Yield the batches of that many steps, for `gradient`."""
@@ -98,8 +98,7 @@ class RowPath(Path):
         """Return the gradient of the loss of a batch in coordinates."""
         out = np.empty_like(place) if out is None else out
         named, slopes = self._net.named(place), self._net.named(out)
-        products = self._products(batch.places, named[self._model.first])
-        outputs, tape = self._model.above(named, products)
+        outputs, tape = self._model.above(named, self._products(place, batch.places))
         loss, slope = self._net.loss.of(outputs, batch.y, batch.weight)
         inner, first = self._model.below(named, tape, slope, slopes), slopes[self._model.first]
         if batch.places is None:
@@ -111,19 +110,18 @@ class RowPath(Path):
         self._task.note(loss, self._net.loss.score(outputs, batch.y, batch.weight))
         return self._task.decayed(out, place)
 
-    def _products(self, places: NDArray[np.int64] | None, first: NDArray) -> NDArray:
-        """Return the products of rows with the matrix at coordinates."""
-        begins = self._rows is None
+    def _products(self, place: NDArray, which: NDArray[np.int64] | None) -> NDArray:
+        """Return the products of some rows with the matrix at coordinates, as an array to keep."""
         if self._rows is None:
             self._rows = self._task.rows()
             self._base = self._rows @ self._matrix
-        elif self._squares is None:
+        base = _at(self._base, which)
+        if place is self.start:
+            return base.copy() if which is None else base
+        if self._squares is None:
             self._squares = self._rows @ self._rows.swapaxes(1, 2)
-        base = _at(self._base, places)
-        if begins:  # D is 0, and a is 1
-            return base.copy() if places is None else base
-        assert self._squares is not None
-        products = _at(self._squares, places) @ first[:, :-1]
+        first = self._net.named(place)[self._model.first]
+        products = _at(self._squares, which) @ first[:, :-1]
         products += base * first[:, -1:]
         return products
 

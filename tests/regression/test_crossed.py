@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import ebfed as eb
+from ebfed.regression.numerics import crossed_model
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 FIGURES = pd.read_csv(REFERENCE / "lme4_crossed.csv")
@@ -327,3 +328,23 @@ def test_two_maxima():
     nested = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=[groups % 60, groups])
     crossed = eb.CrossedEB().fit(x[:, None], y, groups=[groups % 60, groups])
     assert crossed.criterion_ < nested.criterion_ + 1, "19 above at the other"
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e25])
+def test_a_first_step_of_single_precision_leads_to_the_same_maximum(scale, monkeypatch):
+    """Also where weights are larger than single precision holds."""
+    rows = crossed(n=600)
+    rows["y"], rows["w"] = rows["y"] / scale, rows["w"] * scale**2
+
+    def fit():
+        est = eb.CrossedEB()
+        return est.fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]], sample_weight=rows["w"])
+
+    exact = fit()
+    monkeypatch.setattr(crossed_model, "FEW_LEVELS", 0)
+    rough = fit()
+    assert rough.converged_
+    # the search ends where the deviance may fall by 2e-6: by errors of 1e-3 in these units
+    sizes = [est.tidy("ran_pars")["estimate"] for est in (rough, exact)]
+    np.testing.assert_allclose(*sizes, rtol=1e-3)
+    np.testing.assert_allclose(rough.criterion_, exact.criterion_, atol=1e-5)

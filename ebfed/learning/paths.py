@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.learning.minibatches import Picked
-from ebfed.models import Predictor
-from ebfed.models.layered import Layered
+from ebfed.models import Layered, Predictor
 
 if TYPE_CHECKING:
     from ebfed.learning.training import Task

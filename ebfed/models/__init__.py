@@ -1,8 +1,9 @@
 """Models that clients train on their own rows, for methods that learn by gradients."""
 
 from ebfed.models.base import Batch, Model, Predictor, Slope
+from ebfed.models.layered import Layered
 from ebfed.models.linear import Linear, Softmax
 from ebfed.models.mlp import MLP
 from ebfed.models.torch import Torch
 
-__all__ = ["MLP", "Batch", "Linear", "Model", "Predictor", "Slope", "Softmax", "Torch"]
+__all__ = ["MLP", "Batch", "Layered", "Linear", "Model", "Predictor", "Slope", "Softmax", "Torch"]

@@ -290,6 +290,10 @@ class Problem:
         noise = 2 * np.pi * profile.quadratic / self.dof
         return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
 
+    def value_at(self, diagonal: NDArray) -> float:
+        """The criterion at a diagonal root."""
+        return self.value(self.whiten(np.diag(diagonal)))
+
     @cached_property
     def shares(self) -> list[tuple[NDArray, NDArray, NDArray | None]]:
         """Of each level, what `effects_of` takes of columns."""
@@ -335,10 +339,14 @@ class Problem:
         return slope - self.dof / profile.quadratic * scores @ scores.T
 
     def minimise(self) -> tuple[NDArray, list[float]]:
-        """Two steps of Fisher scoring from zero, then descent by a quasi-Newton method."""
-        variance = self.score(self.pooled, np.zeros(len(self.varying)))
-        variance = self.score(self.whiten(np.diag(np.sqrt(variance))), variance)
-        first = self.near(np.sqrt(variance))
+        """Two steps of Fisher scoring, then descent by a quasi-Newton method."""
+        # far from zero groups count about alike: at zero, those of many rows would count for all
+        far = np.full(len(self.varying), SECOND_ROOT)
+        first = self.near(np.sqrt(self.score(self.whiten(np.diag(far)), far**2)))
+        profile = self.whiten(np.diag(first))
+        value, further = self.value(profile), np.sqrt(self.score(profile, first**2))
+        if self.value_at(further) < value:
+            first = further
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
@@ -364,7 +372,7 @@ class Problem:
         There may be several minima: groups of many rows and of few may ask for different variances.
         """
         tried = self.tried(first)
-        return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
+        return min(tried, key=self.value_at)
 
     def tried(self, first: NDArray) -> list[NDArray]:
         """Diagonals that are compared: of each level this one, or effects near the noise's size.

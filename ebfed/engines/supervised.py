@@ -343,10 +343,10 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if reset:
             self._style_ = table.style
         design = self._extended(self._design(values), X, table, covariates, reset)
-        if table.labels is None:
+        if table.lowest is None:
             ids = np.arange(len(values))
             return Clients(ids, np.arange(len(values) + 1), design, response), None
-        ids, codes = table.numbers or number_labels(table.labels)
+        ids, codes = table.numbers or number_labels(table.lowest)
         return Clients.from_codes(design, ids, codes, response), codes
 
     def _read_clients(

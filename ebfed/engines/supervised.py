@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -67,6 +68,12 @@ class SupervisedEstimator(BaseEstimator, ABC):
     # Numbers of groups and rows, where the groups are not known.
     _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """Names of the arguments: scikit-learn reads the signature anew, which takes a while."""
+        return super()._get_param_names()
 
     # Groups reach these methods where scikit-learn's metadata routing is enabled.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -143,8 +150,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
         """Return the state before the first round."""
         check_single(self)
         for name in ("n_features", "columns"):
-            if len(np.unique(facts[name])) > 1:
-                different = np.unique(facts[name]).tolist()
+            different = sorted(set(facts[name].tolist()))
+            if len(different) > 1:
                 raise ValueError(f"clients have different columns: {different}.")
         return {
             "round": 0,
@@ -343,10 +350,10 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if reset:
             self._style_ = table.style
         design = self._extended(self._design(values), X, table, covariates, reset)
-        if table.labels is None:
+        if table.lowest is None:
             ids = np.arange(len(values))
             return Clients(ids, np.arange(len(values) + 1), design, response), None
-        ids, codes = table.numbers or number_labels(table.labels)
+        ids, codes = table.numbers or number_labels(table.lowest)
         return Clients.from_codes(design, ids, codes, response), codes
 
     def _read_clients(

@@ -12,7 +12,7 @@ from ebfed.kernels.crossed import (
     row_products,
     subtract_products,
 )
-from ebfed.kernels.factors import square_products, triangular_factors, whiten
+from ebfed.kernels.factors import square_products, triangular_factors, whiten, with_column
 from ebfed.kernels.groups import (
     add_entries,
     add_rows,
@@ -131,4 +131,5 @@ __all__ = [
     "sums_of_clients",
     "triangular_factors",
     "whiten",
+    "with_column",
 ]

@@ -15,6 +15,28 @@ _AT_HAND = 1 << 17  # most numbers of them, unless clients are few
 
 
 @jit
+def with_column(X, y):
+    """Put a column after those of X: NumPy copies rows of a few numbers at a tenth of the speed.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, p)
+    y : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    ndarray of shape (n_rows, p + 1)
+    """
+    n_rows, p = X.shape
+    both = np.empty((n_rows, p + 1))
+    for i in range(n_rows):
+        for j in range(p):
+            both[i, j] = X[i, j]
+        both[i, p] = y[i]
+    return both
+
+
+@jit
 def triangular_factors(rows, indptr, size):
     """Compress each client's rows A to an upper triangle R with ``R'R = A'A``.
 
@@ -40,6 +62,7 @@ def triangular_factors(rows, indptr, size):
     counts = indptr[1:] - indptr[:-1]
     order = np.argsort(counts)  # clients of a batch are about as long
     lanes = min(_LANES, n_clients, max(32, _AT_HAND // ((p + _STEP) * p)))
+    lanes = min(lanes, max(16, n_clients // 4))  # few clients differ more in their numbers of rows
     A = np.empty((p + _STEP, p, lanes))
     brings = np.empty(lanes, np.bool_)  # whether a client has more rows
     space = np.empty((4, lanes))

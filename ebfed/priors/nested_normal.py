@@ -409,8 +409,12 @@ def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
 
 def _codes(keys: NDArray) -> NDArray[np.int64]:
     """Number rows by their sorted order."""
-    columns = (np.unique(column, return_inverse=True)[1].ravel() for column in keys.T)
-    return number_tuples([*columns])
+    columns = []
+    for column in keys.T:
+        starts = np.append(True, column[1:] != column[:-1])  # groups of a parent are together
+        codes = np.unique(column[starts], return_inverse=True)[1].ravel()
+        columns.append(codes[np.cumsum(starts) - 1])
+    return number_tuples(columns)
 
 
 def _above(parents: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -93,7 +93,7 @@ def names_in(facts: Any) -> str:
     ValueError
         If clients state different levels.
     """
-    levels = np.unique(facts.get("levels", np.array([""])))
+    levels = sorted(set(facts["levels"].tolist())) if "levels" in facts else [""]
     if len(levels) > 1:
-        raise ValueError(f"clients have different levels of groups: {levels.tolist()}.")
-    return str(levels[0])
+        raise ValueError(f"clients have different levels of groups: {levels}.")
+    return levels[0]

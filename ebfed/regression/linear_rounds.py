@@ -152,12 +152,12 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 "dispersion needs share='groups', a factor of each group, and "
                 f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
             )
-        names = np.unique(facts["covariates"])
+        names = sorted(set(facts["covariates"].tolist()))
         if len(names) > 1:
-            raise ValueError(f"clients have different covariates: {names.tolist()}.")
+            raise ValueError(f"clients have different covariates: {names}.")
         columns = self._columns(state["n_features"], state["columns"], levels)
         columns.places_of_levels()  # before anything is sent
-        covariates = str(names[0])
+        covariates = names[0]
         size = min(_width(columns, covariates), int(facts["n"].max()))
         first: LinearState = {
             **state,

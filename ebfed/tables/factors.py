@@ -63,10 +63,12 @@ class Factors:
         ValueError
             If the values of a column are too large or too small to be squared.
         """
+        from ebfed.kernels import with_column
+
         if clients.y is None:
             raise ValueError("y is missing: a regression needs it.")
-        both = np.empty((len(clients.X), clients.X.shape[1] + 1))
-        both[:, :-1], both[:, -1] = clients.X, clients.y
+        columns = (np.ascontiguousarray(each, np.float64) for each in (clients.X, clients.y))
+        both = with_column(*columns)
         n, logs = np.diff(clients.indptr), None
         if weight is not None:
             both *= np.sqrt(weight)[:, None]

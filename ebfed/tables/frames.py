@@ -142,22 +142,31 @@ class Table:
     ----------
     X : array or pandas data frame
         Values, without the columns of labels.
-    labels : ndarray of shape (n_rows,) or None
+    lowest : ndarray of shape (n_rows,) or None
+        Labels, of the lowest level where there are several.
     style : Style
     consent : ndarray of shape (n_rows,), dict or None
         Class that each row's client chose.
     y : ndarray of shape (n_rows,) or None
         Response.
     numbers : tuple of ndarray or None
-        The distinct labels, sorted, and the place of each row's among them, where they are known.
+        The distinct labels, sorted, and the place of each row's among them: of several levels.
     """
 
     X: Any
-    labels: NDArray | None
+    lowest: NDArray | None
     style: Style = field(default_factory=Style)
     consent: Any = None
     y: Any = None
     numbers: tuple[NDArray, NDArray[np.int64]] | None = None
+
+    @property
+    def labels(self) -> NDArray | None:
+        """Label of each row's group, a tuple where there are several levels."""
+        if self.numbers is None:
+            return self.lowest
+        ids, codes = self.numbers
+        return ids[codes]
 
 
 def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:

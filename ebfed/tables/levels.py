@@ -264,10 +264,9 @@ def read_levels(X: Any, levels: Sequence[Any], y: Any = None) -> Table:
     X, groups, y = (given.pop(name) for name in ("X", "groups", "y"))
     X, labels, styles = above_of([*given.values(), groups], X)
     table = read(X, groups, y=y)
-    assert table.labels is not None
-    ids, codes = number_levels([*labels, table.labels])
-    style = replace(table.style, above=styles)
-    return replace(table, labels=ids[codes], numbers=(ids, codes), style=style)
+    assert table.lowest is not None
+    numbers = number_levels([*labels, table.lowest])
+    return replace(table, numbers=numbers, style=replace(table.style, above=styles))
 
 
 def parents_of(ids: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
@@ -300,15 +299,17 @@ def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
         return keys
     for level in range(n_above):
         own = list(map(itemgetter(level), labels))
-        numbers = {label: _key(label) for label in set(own)}
-        keys[:, level] = list(map(numbers.__getitem__, own))
+        distinct = list(set(own))
+        digests = np.frombuffer(b"".join(map(_digest, distinct)), ">u8")
+        numbers = dict(zip(distinct, (digests >> 11).astype(float).tolist(), strict=True))
+        keys[:, level] = np.fromiter(map(numbers.__getitem__, own), np.float64, len(own))
     return keys
 
 
-def _key(label: Any) -> float:
+def _digest(label: Any) -> bytes:
     if isinstance(label, float) and label.is_integer():
         label = int(label)
-    return float(int.from_bytes(blake2b(str(label).encode(), digest_size=8).digest()) >> 11)
+    return blake2b(str(label).encode(), digest_size=8).digest()
 
 
 def named_parents(names: Iterable[str]) -> list[str]:

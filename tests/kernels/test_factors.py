@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.kernels import square_products, triangular_factors, whiten
+from ebfed.kernels import square_products, triangular_factors, whiten, with_column
 from ebfed.kernels.factors import BATCH
 
 RNG = np.random.default_rng(11)
@@ -12,6 +12,12 @@ RNG = np.random.default_rng(11)
 def rows_of(counts, p):
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return RNG.normal(size=(indptr[-1], p)), indptr
+
+
+@pytest.mark.parametrize("p", [0, 1, 3])
+def test_with_column(p):
+    X, y = RNG.normal(size=(7, p)), RNG.normal(size=7)
+    np.testing.assert_array_equal(with_column(X, y), np.column_stack([X, y]))
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ class Problem:
         Z = self.rows[self.varying]
         if intercept:
             ones = self.rows[0].copy()
-            self.centre[1:] = np.einsum("pim,im->p", self.rows[1:], ones) / max(self.n_rows, 1)
+            self.centre[1:] = self.rows[1:].reshape(self.p, -1) @ ones.ravel() / max(self.n_rows, 1)
             whole = self.sizes(_squares(self.rows))
             self.rows -= self.centre[:, None, None] * ones
             # of what is constant, rounding is left
@@ -290,6 +290,10 @@ class Problem:
         noise = 2 * np.pi * profile.quadratic / self.dof
         return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
 
+    def value_at(self, diagonal: NDArray) -> float:
+        """The criterion at a diagonal root."""
+        return self.value(self.whiten(np.diag(diagonal)))
+
     @cached_property
     def shares(self) -> list[tuple[NDArray, NDArray, NDArray | None]]:
         """Of each level, what `effects_of` takes of columns."""
@@ -335,18 +339,17 @@ class Problem:
         return slope - self.dof / profile.quadratic * scores @ scores.T
 
     def minimise(self) -> tuple[NDArray, list[float]]:
-        """Two steps of Fisher scoring from zero, then descent by a quasi-Newton method."""
-        variance = self.score(self.pooled, np.zeros(len(self.varying)))
-        variance = self.score(self.whiten(np.diag(np.sqrt(variance))), variance)
-        first = self.near(np.sqrt(variance))
+        """Two steps of Fisher scoring, then descent by a quasi-Newton method."""
+        # far from zero groups count about alike: at zero, those of many rows would count for all
+        first = self.near(self.score(np.full(len(self.varying), SECOND_ROOT)))
+        first = min((first, self.score(first)), key=self.value_at)
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
-            entries: RootEntries = CommonRoot([len(first[b]) for b in self.blocks if len(first[b])])
-        else:
-            entries = DiagonalRoot()
-        if self.covariance != "full":
-            return self.descend(entries, np.diag(first), tolerance)
+            sizes = [len(first[b]) for b in self.blocks if len(first[b])]
+            return self.descend(CommonRoot(sizes), np.diag(first), tolerance)
+        if self.covariance == "diag":
+            return self.descend(DiagonalRoot(), np.diag(first), tolerance)
         root, path = np.diag(first), []
         tolerance = min(tolerance, 1e-8)  # one step more: means move with covariances
         for _ in range(20):
@@ -363,17 +366,15 @@ class Problem:
 
         There may be several minima: groups of many rows and of few may ask for different variances.
         """
-        tried = self.tried(first)
-        return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
+        return min(self.tried(first), key=self.value_at)
 
     def tried(self, first: NDArray) -> list[NDArray]:
         """Diagonals that are compared: of each level this one, or effects near the noise's size.
 
         The last is `first`, which is the best as a rule: its rows are then whitened already.
         """
-        choices = [
-            (np.full(b.stop - b.start, SECOND_ROOT), first[b]) for b in reversed(self.blocks)
-        ]
+        far = np.full(len(first), SECOND_ROOT)
+        choices = [(far[b], first[b]) for b in reversed(self.blocks)]
         return [np.concatenate(each[::-1]) for each in product(*choices)]
 
     def descend(
@@ -388,10 +389,8 @@ class Problem:
             self.last_slope = self.slope(profile, diagonal)
             return self.value(profile), entries.of(2 * self.last_slope @ root)
 
-        start = entries.free(root)
-        free, path, self.converged = descend(
-            criterion, start, lambda: self.metric(entries, root), LARGEST_ROOT, tolerance
-        )
+        start, metric = entries.free(root), lambda: self.metric(entries, root)
+        free, path, self.converged = descend(criterion, start, metric, LARGEST_ROOT, tolerance)
         if diagonal:  # a root on its way to zero arrives there slowly
             at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
             if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + tolerance:
@@ -453,11 +452,12 @@ class Problem:
         inner = np.einsum("qim,q->im", self.effects(), v)
         return float((np.sum(inner**2, axis=0) ** 2).sum())
 
-    def score(self, profile: Profile, variance: NDArray) -> NDArray:
-        """One step of Fisher scoring for a diagonal T, from the rows that were whitened last."""
-        curvature, slope = self.curvature(), np.diag(self.slope(profile, True))
+    def score(self, diagonal: NDArray) -> NDArray:
+        """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""
+        slope = np.diag(self.slope(self.whiten(np.diag(diagonal)), True))
+        curvature = self.curvature()
         if self.covariance == "spherical":
-            step = np.empty(len(variance))
+            step = np.empty_like(slope)
             for block in self.blocks:
                 bend = curvature[block, block].sum()
                 step[block] = slope[block].sum() / bend
@@ -466,7 +466,7 @@ class Problem:
             step = np.linalg.lstsq(curvature, slope, rcond=1e-10)[0]
         bend = np.diag(curvature)
         least = np.divide(0.1, np.sqrt(bend), out=np.zeros_like(bend), where=bend > 0)
-        return np.maximum(variance - step, least)
+        return np.sqrt(np.maximum(diagonal**2 - step, least))
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T, at the rows whitened last.

@@ -24,6 +24,7 @@ from ebfed.kernels.threads import one_thread
 from ebfed.priors.unanswered import Unanswered
 from ebfed.regression.numerics.mixed_model import (
     FLAT,
+    SECOND_ROOT,
     Covariance,
     Fit,
     Problem,
@@ -281,7 +282,7 @@ class _SumsProblem(Problem):
     def begin(self) -> NDArray:
         """Products of the columns."""
         q = len(self.varying)
-        return self.replies.at(np.zeros((q, q)))["products"]
+        return self.replies.at(np.zeros((q, q)), [SECOND_ROOT * np.eye(q)])["products"]
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Sum of ``log|V_i|``, and products of the whitened columns."""

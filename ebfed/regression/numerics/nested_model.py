@@ -104,7 +104,7 @@ class NestedProblem(Problem):
         self.bottom = np.ascontiguousarray(self.rows[:, :touched])
         self.Z = np.ascontiguousarray(self.Z[self.blocks[-1], :touched])
         self.rest = self.rows[:, touched:].reshape(width, -1)
-        self.products_of_rest = self.rest @ self.rest.T
+        self.products_of_rest = column_products(self.rest)
         self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
         # populations that are compared often have the lowest level in common
         self.lowest: tuple[NDArray, tuple[float, NDArray, NDArray]] | None = None
@@ -167,7 +167,8 @@ class NestedProblem(Problem):
         J = np.zeros((1, self.p + 1, self.p + 1))
         if self.restricted:
             J[0, :-1, :-1] = profile.half.T @ profile.half
-        c = np.append(-profile.beta, 1.0)[None, :, None]
+        c = np.ones((1, self.p + 1, 1))
+        c[0, :-1, 0] = -profile.beta
         scale = self.dof / profile.quadratic
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
@@ -232,4 +233,5 @@ def _by_owner(owner: NDArray[np.int64], height: int, m: int) -> tuple[NDArray, N
     n_owners = int(owner.max()) + 1
     of_groups = np.append(owner, np.full(m - len(owner), n_owners))
     ends = np.append(0, np.cumsum(height * np.bincount(owner, minlength=n_owners)))
+    of_groups = of_groups.astype(np.min_scalar_type(n_owners))  # short integers are sorted faster
     return np.argsort(np.tile(of_groups, height), kind="stable"), ends

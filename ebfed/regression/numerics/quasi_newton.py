@@ -50,7 +50,7 @@ def descend(
             break
         length = 1.0
         while True:
-            candidate = np.clip(x + length * step, -limit, limit)
+            candidate = np.minimum(np.maximum(x + length * step, -limit), limit)
             reached, there = function(candidate)
             if reached <= value - 1e-4 * length * fall or length < 1e-10:
                 break

@@ -420,6 +420,20 @@ def test_two_minima(few, slope, seed):
     assert found.criterion_ == pytest.approx(searched.criterion_, abs=1e-4), "other: 30 above"
 
 
+@pytest.mark.parametrize(("seed", "sizes"), [(49, (150, 23, 1)), (56, (800, 38, 3))])
+def test_the_better_minimum_may_be_at_zero_or_not(seed, sizes):
+    """Of few groups with 300 rows and many with few: the criterion is compared with a grid."""
+    rng = np.random.default_rng(seed)
+    m, many, few = sizes
+    groups = np.repeat(np.arange(m), np.where(np.arange(m) < many, 300, few))
+    x = rng.standard_t(2, len(groups))
+    y = rng.normal(0, 0.05, m)[groups] + 5 * rng.normal(size=m)[groups] * x
+    y += rng.normal(size=len(groups))
+    fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    searched = eb.LinearEB("spherical", varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    assert fit.criterion_ == pytest.approx(searched.criterion_, abs=1e-4)
+
+
 @pytest.mark.parametrize("offset", [1e5, 1e7])
 def test_means_that_dwarf_the_spread(offset):
     """A full covariance does not depend on where zero is."""

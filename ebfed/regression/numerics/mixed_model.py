@@ -58,8 +58,8 @@ __all__ = [
 Covariance = Literal["spherical", "diag", "full"]
 
 # Standard deviations of the search, in units of that of the noise: the largest, and that of groups
-# of few rows at a second minimum.
-LARGEST_ROOT, SECOND_ROOT = 1e7, 0.7
+# of few rows and of many at a second minimum.
+LARGEST_ROOT, SECOND_ROOT, SMALL_ROOT = 1e7, 0.7, 0.05
 
 # What is left of a column that is constant, by rounding, in units of its size.
 FLAT = 1e-13
@@ -362,20 +362,19 @@ class Problem:
         return root, path
 
     def near(self, first: NDArray) -> NDArray:
-        """Return the best diagonal of the root among several.
-
-        There may be several minima: groups of many rows and of few may ask for different variances.
-        """
+        """Return the best of several diagonals, as groups of many rows may have another minimum."""
         return min(self.tried(first), key=self.value_at)
 
     def tried(self, first: NDArray) -> list[NDArray]:
         """Diagonals that are compared: of each level this one, or effects near the noise's size.
 
-        The last is `first`, which is the best as a rule: its rows are then whitened already.
+        Effects of all levels may also be small. The last is `first`, which is the best as a rule:
+        its rows are then whitened already.
         """
-        far = np.full(len(first), SECOND_ROOT)
+        far, small = np.full(len(first), SECOND_ROOT), np.full(len(first), SMALL_ROOT)
         choices = [(far[b], first[b]) for b in reversed(self.blocks)]
-        return [np.concatenate(each[::-1]) for each in product(*choices)]
+        each = [np.concatenate(chosen[::-1]) for chosen in product(*choices)]
+        return [each[0], small, *each[1:]]
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float

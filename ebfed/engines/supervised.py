@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.engines.cloning import cloned
+from ebfed.engines.cloning import cloned, names_of_arguments
 from ebfed.engines.publishing import (
     deep_copied,
     name_columns,
@@ -69,11 +68,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
 
-    @classmethod
-    @cache
-    def _get_param_names(cls) -> list[str]:
-        """Names of the arguments: scikit-learn reads the signature anew, which takes a while."""
-        return super()._get_param_names()
+    _get_param_names = classmethod(names_of_arguments)
 
     # Groups reach these methods where scikit-learn's metadata routing is enabled.
     __metadata_request__fit: ClassVar = {"groups": True}

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.inference.spread_degrees import SpreadDegrees
+from ebfed.kernels.threads import threads_for
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels
@@ -233,34 +234,34 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         check_factors(names, sizes, len(design), family is not None and family.alone(found))
         varying = varying_of(self.varying, names, self.terms_)
         correlated = correlated_of(self.covariance, names)
-        order = np.argsort(
-            [-size * len(own) for size, own in zip(sizes, varying, strict=True)], kind="stable"
-        )
+        effects = [size * len(own) for size, own in zip(sizes, varying, strict=True)]
+        order = np.argsort([-each for each in effects], kind="stable")
         fit: CrossedFit | SlopedFit
-        if any(own != [INTERCEPT] for own in varying):
-            if family is not None:
-                raise ValueError(
-                    f"slopes of crossed factors are of family='gaussian'; got {self.family!r}. "
-                    "GeneralizedEB has slopes of one factor."
+        with threads_for(sum(effects) - max(effects)):  # of the dense matrix
+            if any(own != [INTERCEPT] for own in varying):
+                if family is not None:
+                    raise ValueError(
+                        f"slopes of crossed factors are of family='gaussian'; got {self.family!r}. "
+                        "GeneralizedEB has slopes of one factor."
+                    )
+                check_coefficients(names, sizes, list(map(len, varying)), len(design))
+                fit = SlopedFit.gaussian(
+                    [codes[k] for k in order],
+                    {names[k]: ids[k] for k in order},
+                    [varying[k] for k in order],
+                    [correlated[k] for k in order],
+                    design,
+                    self.terms_,
+                    found,
+                    self.method == "reml",
                 )
-            check_coefficients(names, sizes, list(map(len, varying)), len(design))
-            fit = SlopedFit.gaussian(
-                [codes[k] for k in order],
-                {names[k]: ids[k] for k in order},
-                [varying[k] for k in order],
-                [correlated[k] for k in order],
-                design,
-                self.terms_,
-                found,
-                self.method == "reml",
-            )
-        elif family is None:
-            levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
-            restricted = self.method == "reml"
-            fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
-        else:
-            levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
-            fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
+            elif family is None:
+                levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
+                restricted = self.method == "reml"
+                fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
+            else:
+                levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
+                fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
         kept = {
             "order": [int(k) for k in order],
             "names": names,

@@ -90,6 +90,9 @@ def _fit_every_kind() -> None:
         add_fixed(values[:, None].astype(dtype), np.zeros((1, 1)), 1)
         learner = FedAvg(MLP(2), n_rounds=2, local_steps=2, dtype=dtype)
         learner.fit(values[:, None], near % 2, groups=near)
+        few = np.arange(6) % 2  # rows of each group, fewer than features: steps are along them
+        wide = FedAvg(MLP(2), n_rounds=1, local_steps=10, batch_size=2, dtype=dtype)
+        wide.fit(np.eye(6, 20), few, groups=np.arange(6) // 3)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
     for prior in (

@@ -49,7 +49,7 @@ def shorten_digits(values, bits, least):
             continue
         inverse = 1.0 / unit
         for j in range(values.shape[1]):
-            values[i, j] = np.float64(np.int64(values[i, j] * inverse)) * unit
+            values[i, j] = np.trunc(values[i, j] * inverse) * unit
 
 
 @jit
@@ -77,6 +77,9 @@ def add_shortened(values, digits, sign, bits, least, start, out):
     for i in range(len(values)):
         kind = _DOUBLE if values.itemsize == 8 else _SINGLE
         units[i] = _unit_of(digits[i], sign, kind, bits, least)
+    # sums below 2**53 of the smallest unit are exact, and no row exceeds 2**bits of its own
+    if len(units) > 0 and 0 < units.sum() <= units.min() * 2.0 ** (53 - bits):
+        return _add_short(values, units, start, out)
     return _add(values, units, start, out)
 
 
@@ -115,7 +118,7 @@ def _add(values, units, start, out):
             inverse = 1.0 / unit if unit > 0 else 1.0
             if unit > 0:
                 for j in range(last - first):
-                    terms[j] = np.float64(np.int64(row[j] * inverse)) * unit
+                    terms[j] = np.trunc(row[j] * inverse) * unit
             else:
                 for j in range(last - first):
                     terms[j] = row[j]
@@ -128,6 +131,28 @@ def _add(values, units, start, out):
                     whole = sums[j] + terms[j]
                     wrong |= _error(sums[j], terms[j], whole) != 0.0
                     sums[j] = whole
+        exact &= wrong == 0
+    return exact
+
+
+@jit
+def _add_short(values, units, start, out):
+    """Add up rows whose sums are exact, and then a start."""
+    n, size = values.shape
+    exact = True
+    for first in range(0, size, _TILE):
+        last = min(first + _TILE, size)
+        sums, before, wrong = out[first:last], start[first:last], 0
+        sums[:] = 0.0
+        for i in range(n):
+            row, unit = values[i, first:last], units[i]
+            inverse = 1.0 / unit
+            for j in range(last - first):
+                sums[j] += np.trunc(row[j] * inverse) * unit
+        for j in range(last - first):
+            whole = before[j] + sums[j]
+            wrong |= _error(before[j], sums[j], whole) != 0.0
+            sums[j] = whole
         exact &= wrong == 0
     return exact
 

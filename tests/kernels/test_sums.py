@@ -1,11 +1,12 @@
 """Kernels of sums against NumPy and fractions."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from ebfed.kernels import column_sums, shorten_digits
+from ebfed.kernels import add_shortened, column_sums, shorten_digits
 
 RNG = np.random.default_rng(5)
 
@@ -55,3 +56,30 @@ def test_sums_without_loss_are_exact():
         sums, whole = added(values)
         exact = sum(Fraction(x) for x in values[:, 0])
         assert whole == (Fraction(sums[0]) == exact)
+
+
+@pytest.mark.parametrize(("dtype", "integer"), [(np.float64, np.int64), (np.float32, np.int32)])
+@pytest.mark.parametrize("spread", [1.0, 1e4], ids=["rows of one size", "rows of many sizes"])
+@pytest.mark.parametrize("least", [0.0, 2.0**-30])
+def test_rows_are_shortened_while_they_are_added(dtype, integer, spread, least):
+    """Sums are those of shortened rows, and exact if the call says so."""
+    sizes = np.geomspace(1.0, spread, 5)[:, None]
+    values = (RNG.normal(size=(5, 3000)) * sizes).astype(dtype)
+    start, sums = RNG.integers(-99, 99, 3000) / 8, np.empty(3000)
+    sign = integer(np.iinfo(integer).min)
+    exact = add_shortened(values, values.view(integer), sign, 40, least, start, sums)
+    short = values.astype(np.float64)
+    shorten_digits(short, 40, least)
+    expected = [math.fsum(column) for column in np.vstack([start, short]).T]
+    assert exact
+    np.testing.assert_array_equal(sums, expected)
+
+
+def test_a_start_of_more_digits_is_noticed():
+    values, sums = np.ones((2, 2000)), np.empty(2000)
+    start = np.zeros(2000)
+    start[-1] = 2.0**-60
+    sign = np.int64(-(2**63))
+    assert not add_shortened(values, values.view(np.int64), sign, 40, 0.0, start, sums)
+    start[-1] = 2.0**-50
+    assert add_shortened(values, values.view(np.int64), sign, 40, 0.0, start, sums)

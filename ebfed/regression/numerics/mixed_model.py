@@ -368,13 +368,14 @@ class Problem:
     def tried(self, first: NDArray) -> list[NDArray]:
         """Diagonals that are compared: of each level this one, or effects near the noise's size.
 
-        Effects of all levels may also be small. The last is `first`, which is the best as a rule:
-        its rows are then whitened already.
+        Effects of all levels may also be small. Neighbours have the lowest level in common, and
+        the last is `first`, the best as a rule: their rows are then whitened already.
         """
         far, small = np.full(len(first), SECOND_ROOT), np.full(len(first), SMALL_ROOT)
         choices = [(far[b], first[b]) for b in reversed(self.blocks)]
         each = [np.concatenate(chosen[::-1]) for chosen in product(*choices)]
-        return [each[0], small, *each[1:]]
+        middle = len(each) // 2
+        return [*each[:middle], small, *each[middle:]]
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float

@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -24,3 +25,14 @@ def pytest_collection_modifyitems(items):
         name = item.nodeid.split("[", 1)[0]
         if not THOROUGH.isdisjoint((name, name.split("::")[0])):
             item.add_marker("thorough")
+
+
+STARTS = {}  # of each generator of a module: its state after the import
+
+
+def pytest_runtest_setup(item):
+    """Let a test draw the same numbers whichever tests ran before it in its process."""
+    for generator in vars(getattr(item, "module", None) or object).values():
+        if isinstance(generator, np.random.Generator):
+            bits = generator.bit_generator
+            bits.state = STARTS.setdefault(generator, bits.state)

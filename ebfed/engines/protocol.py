@@ -13,14 +13,17 @@ runs in this process and anywhere a cohort can carry a dict. Each wing declares 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NotRequired, Protocol, Self, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines.sums import Columns
 from ebfed.privacy.odometer import Plan
 
 __all__ = [
+    "Changes",
     "Estimator",
     "Facts",
     "LearningFacts",
@@ -41,6 +44,9 @@ __all__ = [
 
 Named = dict[str, NDArray[np.float64]]
 """Parameters by name, or what belongs to them: changes, gradients, averages."""
+
+Changes = Mapping[str, NDArray[np.float64] | Columns]
+"""Changes of parameters by name, a row for each client."""
 
 
 class Facts(TypedDict):

@@ -14,15 +14,18 @@ each number. In the others a sum is sent as several rows, whose exact sum it is.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.kernels.sums import PIECE
 
 __all__ = [
     "MOST_ROWS",
+    "Columns",
     "Share",
     "add_fixed",
     "add_up",
@@ -46,6 +49,50 @@ MOST_ROWS = 64
 ROOM, BELOW = 6, 51
 # Largest number of digits that are kept free for the number of clients.
 MOST_FREE = 20
+# Columns of `Columns` that are computed at once: whole pieces, in a second-level cache.
+AT_ONCE = 16 * PIECE
+
+
+class Columns(ABC):
+    """A matrix with a row for each client, of which a few columns are computed at once.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    @abstractmethod
+    def compute(self, first: int, last: int) -> tuple[NDArray, int]:
+        """Compute the columns from `first` to below `last`.
+
+        Returns
+        -------
+        values : C-contiguous ndarray of shape (c, k)
+        skip : int
+            Which of its columns is the first one asked for.
+        """
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self.shape[0]
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return math.prod(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        """Compute all columns."""
+        whole = np.empty(self.shape, self.dtype if dtype is None else dtype)
+        for first in range(0, self.shape[1], AT_ONCE):
+            last = min(first + AT_ONCE, self.shape[1])
+            values, skip = self.compute(first, last)
+            whole[:, first:last] = values[:, skip : skip + last - first]
+        return whole
 
 
 def fixed_point(
@@ -53,7 +100,8 @@ def fixed_point(
 ) -> NDArray[np.float64]:
     """Cut off the last digits of what clients send, so that sums over clients are exact floats.
 
-    Digits are cut towards zero, so that no norm grows.
+    Digits are cut towards zero, so that no norm grows. A client's numbers are cut in pieces of
+    `PIECE` columns, each beside its own largest number.
 
     Parameters
     ----------
@@ -100,7 +148,7 @@ def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns
     -------
     ndarray of shape (size,)
-        Sums that are not finite where terms, or sums, are not.
+        Sums that are not finite where terms, or sums, are not; a view of the row if there is one.
 
     Examples
     --------
@@ -108,21 +156,24 @@ def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
     array([1.])
     """
     if len(values) == 1:
-        return np.array(values[0], np.float64)
+        return np.asarray(values[0], np.float64)
     sums, exact = _sums(values)
     return sums if exact else _rounded(_parts(values))
 
 
 def add_fixed(
-    values: NDArray, before: NDArray[np.float64], n_clients: int, beside: float = 0.0
+    values: NDArray | Columns,
+    before: NDArray[np.float64] | None,
+    n_clients: int,
+    beside: float = 0.0,
 ) -> NDArray[np.float64]:
     """Add rows to an exact sum, as `fixed_point` would leave them.
 
     Parameters
     ----------
-    values : ndarray of shape (c, size)
+    values : ndarray or Columns of shape (c, size)
         Of 64 or 32 bits.
-    before : ndarray of shape (k, size)
+    before : ndarray of shape (k, size) or None
         What was added up before.
     n_clients, beside
         As in `fixed_point`.
@@ -137,14 +188,40 @@ def add_fixed(
     >>> add_fixed(np.array([[1.0, 1e-20]]), np.array([[2.0, 3.0]]), 2)
     array([[3., 3.]])
     """
-    integer = INTEGERS.get(values.dtype.name)
-    if integer is not None and len(before) == 1 and values.flags.c_contiguous:
-        sign, sums = integer(np.iinfo(integer).min), np.empty(values.shape[1])
-        start = np.require(before[0], np.float64, "W")
-        kind = values.view(integer), sign, *_digits(n_clients, beside)
-        if kernels.add_shortened(values, *kind, start, sums):
+    if before is None or len(before) == 1:
+        sums = _added(values, before, *_digits(n_clients, beside))
+        if sums is not None:
             return sums[None]
-    return add_up(fixed_point(values, n_clients, beside), before)
+    return add_up(fixed_point(np.asarray(values), n_clients, beside), before)
+
+
+def _added(
+    values: NDArray | Columns, before: NDArray[np.float64] | None, bits: int, least: float
+) -> NDArray[np.float64] | None:
+    """Add rows of which digits are cut off, and one before; None unless nothing is rounded."""
+    integer = INTEGERS.get(values.dtype.name)
+    if integer is None:
+        return None
+    if isinstance(values, np.ndarray):
+        values = np.ascontiguousarray(values)
+    sign, sums = integer(np.iinfo(integer).min), np.empty(values.shape[1])
+    start = None if before is None else np.require(before[0], np.float64, "W")
+    nothing = np.zeros(AT_ONCE)
+    for first in range(0, len(sums), AT_ONCE):
+        last = min(first + AT_ONCE, len(sums))
+        some, skip = _part(values, first, last)
+        kind = some, some.view(integer), sign, bits, least, skip
+        begin = nothing[: last - first] if start is None else start[first:last]
+        if not kernels.add_shortened(*kind, begin, sums[first:last]):
+            return None
+    return sums
+
+
+def _part(values: NDArray | Columns, first: int, last: int) -> tuple[NDArray, int]:
+    """Return an array with some columns, and which of its own is the first of these."""
+    if isinstance(values, Columns):
+        return values.compute(first, last)
+    return values, first
 
 
 def add_up(

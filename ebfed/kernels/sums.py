@@ -8,12 +8,12 @@ from ebfed.kernels._jit import jit
 
 # Of floats of 64 and of 32 bits: digits behind the exponent, and the exponent of infinity.
 _DOUBLE, _SINGLE = (52, 2047), (23, 255)
-_TILE = 1024  # columns that are added up at once: few enough to stay in a first-level cache
+PIECE = 1024  # columns that are added up at once: few enough to stay in a first-level cache
 
 
 @jit
 def _unit_of(digits, sign, kind, bits, least):
-    """Return what the numbers of a row are to be multiples of; 0 if they stay as they are."""
+    """Return what the numbers of a piece are to be multiples of; 0 if they stay as they are."""
     top = sign ^ sign  # floats without sign are ordered as their digits are
     for j in range(len(digits)):
         top = max(top, digits[j] & ~sign)
@@ -32,39 +32,44 @@ def _unit_of(digits, sign, kind, bits, least):
 def shorten_digits(values, bits, least):
     """Cut the digits of each row off, towards zero, where they are too small beside its largest.
 
-    A row of largest entry below ``2**e`` becomes multiples of ``max(2**(e - bits), least)``.
+    Rows are cut in pieces of `PIECE` columns. One of largest entry below ``2**e`` becomes multiples
+    of ``max(2**(e - bits), least)``.
 
     Parameters
     ----------
     values : float64 ndarray of shape (n, size)
-        Written to. Rows that are not finite stay as they are.
+        Written to. Pieces that are not finite stay as they are.
     bits : int
     least : float
         A power of two, or 0.
     """
-    digits = values.view(np.int64)
+    digits, size = values.view(np.int64), values.shape[1]
     for i in range(len(values)):
-        unit = _unit_of(digits[i], np.int64(-(2**63)), _DOUBLE, bits, least)
-        if unit == 0:
-            continue
-        inverse = 1.0 / unit
-        for j in range(values.shape[1]):
-            values[i, j] = np.trunc(values[i, j] * inverse) * unit
+        for first in range(0, size, PIECE):
+            last = min(first + PIECE, size)
+            unit = _unit_of(digits[i, first:last], np.int64(-(2**63)), _DOUBLE, bits, least)
+            if unit == 0:
+                continue
+            inverse = 1.0 / unit
+            for j in range(first, last):
+                values[i, j] = np.trunc(values[i, j] * inverse) * unit
 
 
 @jit
-def add_shortened(values, digits, sign, bits, least, start, out):
+def add_shortened(values, digits, sign, bits, least, skip, start, out):
     """Add up rows as `shorten_digits` would leave them; see `column_sums`.
 
     Parameters
     ----------
-    values : float64 or float32 ndarray of shape (n, size)
-    digits : int64 or int32 ndarray of shape (n, size)
+    values : float64 or float32 ndarray of shape (n, k)
+    digits : int64 or int32 ndarray of shape (n, k)
         The same memory.
     sign : int64 or int32
         The bit of the sign alone.
     bits, least
         As in `shorten_digits`.
+    skip : int
+        The column of `values` that `start` and `out` begin with.
     start, out : float64 ndarrays of shape (size,)
         Sums to begin with, and array for the sums.
 
@@ -73,14 +78,19 @@ def add_shortened(values, digits, sign, bits, least, start, out):
     bool
         Whether the sums are exact.
     """
-    units = np.empty(len(values))
-    for i in range(len(values)):
-        kind = _DOUBLE if values.itemsize == 8 else _SINGLE
-        units[i] = _unit_of(digits[i], sign, kind, bits, least)
-    # sums below 2**53 of the smallest unit are exact, and no row exceeds 2**bits of its own
-    if len(units) > 0 and 0 < units.sum() <= units.min() * 2.0 ** (53 - bits):
-        return _add_short(values, units, start, out)
-    return _add(values, units, start, out)
+    kind = _DOUBLE if values.itemsize == 8 else _SINGLE
+    units, exact, size = np.empty(len(values)), True, len(out)
+    for first in range(0, size, PIECE):
+        last = min(first + PIECE, size)
+        begin, end = skip + first, skip + last
+        for i in range(len(values)):
+            units[i] = _unit_of(digits[i, begin:end], sign, kind, bits, least)
+        # sums below 2**53 of the smallest unit are exact, and no row exceeds 2**bits of its own
+        if len(units) > 0 and 0 < units.sum() <= units.min() * 2.0 ** (53 - bits):
+            exact &= _add_short(values, begin, units, start[first:last], out[first:last])
+        else:
+            exact &= _add(values, begin, units, start[first:last], out[first:last])
+    return exact
 
 
 @jit
@@ -100,61 +110,48 @@ def column_sums(values, start, out):
     bool
         Whether the sums are exact; they are not if they are not finite.
     """
-    return _add(values, np.zeros(len(values)), start, out)
-
-
-@jit
-def _add(values, units, start, out):
-    """Add up rows, of which each is cut to multiples of its unit, if that is above 0."""
-    n, size = values.shape
-    exact, terms = True, np.empty(_TILE)
-    for first in range(0, size, _TILE):
-        last = min(first + _TILE, size)
-        sums, before, wrong = out[first:last], start[first:last], 0
-        if n == 0:
-            sums[:] = before
-        for i in range(n):
-            row, unit = values[i, first:last], units[i]
-            inverse = 1.0 / unit if unit > 0 else 1.0
-            if unit > 0:
-                for j in range(last - first):
-                    terms[j] = np.trunc(row[j] * inverse) * unit
-            else:
-                for j in range(last - first):
-                    terms[j] = row[j]
-            if i == 0:
-                for j in range(last - first):
-                    sums[j] = before[j] + terms[j]
-                    wrong |= _error(before[j], terms[j], sums[j]) != 0.0
-            else:
-                for j in range(last - first):
-                    whole = sums[j] + terms[j]
-                    wrong |= _error(sums[j], terms[j], whole) != 0.0
-                    sums[j] = whole
-        exact &= wrong == 0
+    units, exact, size = np.zeros(len(values)), True, len(out)
+    for first in range(0, size, PIECE):
+        last = min(first + PIECE, size)
+        exact &= _add(values, first, units, start[first:last], out[first:last])
     return exact
 
 
 @jit
-def _add_short(values, units, start, out):
-    """Add up rows whose sums are exact, and then a start."""
-    n, size = values.shape
-    exact = True
-    for first in range(0, size, _TILE):
-        last = min(first + _TILE, size)
-        sums, before, wrong = out[first:last], start[first:last], 0
-        sums[:] = 0.0
-        for i in range(n):
-            row, unit = values[i, first:last], units[i]
+def _add(values, begin, units, start, out):
+    """Add up a piece of each row, cut to multiples of its unit if that is above 0."""
+    terms, wrong, size = np.empty(len(out)), 0, len(out)
+    out[:] = start
+    for i in range(len(values)):
+        row, unit = values[i, begin : begin + size], units[i]
+        if unit > 0:
             inverse = 1.0 / unit
-            for j in range(last - first):
-                sums[j] += np.trunc(row[j] * inverse) * unit
-        for j in range(last - first):
-            whole = before[j] + sums[j]
-            wrong |= _error(before[j], sums[j], whole) != 0.0
-            sums[j] = whole
-        exact &= wrong == 0
-    return exact
+            for j in range(size):
+                terms[j] = np.trunc(row[j] * inverse) * unit
+        else:
+            terms[:] = row
+        for j in range(size):
+            whole = out[j] + terms[j]
+            wrong |= _error(out[j], terms[j], whole) != 0.0
+            out[j] = whole
+    return wrong == 0
+
+
+@jit
+def _add_short(values, begin, units, start, out):
+    """Add up a piece of each row, where these sums are exact, and then a start."""
+    wrong, size = 0, len(out)
+    out[:] = 0.0
+    for i in range(len(values)):
+        row, unit = values[i, begin : begin + size], units[i]
+        inverse = 1.0 / unit
+        for j in range(size):
+            out[j] += np.trunc(row[j] * inverse) * unit
+    for j in range(size):
+        whole = start[j] + out[j]
+        wrong |= _error(start[j], out[j], whole) != 0.0
+        out[j] = whole
+    return wrong == 0
 
 
 @jit

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.engines.protocol import (
+    Changes,
     LearningFacts,
     LearningMemory,
     LearningMessage,
@@ -195,6 +196,9 @@ class Learner(SupervisedEstimator):
     # Whether clients may make steps by other optimizers than "sgd".
     any_optimizer: ClassVar[bool] = False
 
+    # Whether a round holds of each client what `Task.path` needs, and not all parameters.
+    holds_paths: ClassVar[bool] = False
+
     # Whether rows of weight 0 are as if they were not there.
     drops_weightless: ClassVar[bool] = True
 
@@ -231,7 +235,7 @@ class Learner(SupervisedEstimator):
         return {}
 
     @abstractmethod
-    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Let c clients work for a round.
 
         Parameters
@@ -245,7 +249,7 @@ class Learner(SupervisedEstimator):
 
         Returns
         -------
-        changes : dict of ndarrays of shape (c, size)
+        changes : dict of ndarrays, or Columns, of shape (c, size)
             By which each client would move the shared parameters.
         own : dict of ndarrays of shape (c, size)
             What each client keeps.

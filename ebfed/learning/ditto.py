@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import Changes, LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_pull
 from ebfed.learning.training import Task
@@ -76,7 +76,7 @@ class Ditto(Learner):
         """Return theta."""
         return {"theta": shared["w"]}
 
-    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
         theta = self.personal_parameters(shared, own, task)
         descend = task.descent(self._own_rate)

@@ -21,7 +21,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.engines.sums import MOST_ROWS, add_fixed, add_up, fixed_point, total
+from ebfed.engines.sums import MOST_ROWS, Columns, add_fixed, add_up, fixed_point, total
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -155,25 +155,28 @@ class Exchange:
         Parameters
         ----------
         message : dict
-            Its arrays are written to.
+            Its arrays are written to. Where it has Columns, sums are returned.
         sizes : dict
             What `moved` returns.
         before : dict, optional
             Message of other clients, rounded: the result is the sums over these and those.
         """
         m, start = self.n_clients, {} if before is None else dict(_leaves(self.add_up(before)))
+        adds = bool(start) or any(isinstance(x, Columns) for _, x in _leaves(message))
 
         def each(name: str, x: NDArray) -> NDArray:
             if name.startswith(LOSSES):
-                return x if before is None else add_up(x, start[name])
-            if before is None:
+                return add_up(x, start.get(name)) if adds else x
+            if not adds:
                 return fixed_point(x, m, sizes.get(name, 0.0), copy=False)
-            return add_fixed(x, start[name], m, sizes.get(name, 0.0))
+            return add_fixed(x, start.get(name), m, sizes.get(name, 0.0))
 
         whole = _mapped(message, each)
-        if before is None:
+        if not adds:
             return whole
-        return whole | {"clients": start["clients"] + float(_length(message))}
+        return whole | {
+            "clients": start.get("clients", 0.0) + np.array([[_length(message)]], float)
+        }
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block; each client's row if these are needed."""
@@ -281,9 +284,8 @@ class Exchange:
         average : dict of ndarrays of shape (size,)
         state : dict
         """
-        averages = {name: total(message["changes"][name]) for name in state["shared"]}
-        for name, average in averages.items():
-            average /= _weight(message, name)
+        changes = message["changes"]
+        averages = {name: total(changes[name]) / _weight(message, name) for name in state["shared"]}
         return averages, state
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningState, Named
+from ebfed.engines.protocol import Changes, LearningState, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
 from ebfed.learning.rates import RateSchedule, check_rate, peak_of, share_of
@@ -63,6 +63,7 @@ class FedAvg(Learner):
     """
 
     any_optimizer: ClassVar[bool] = True
+    holds_paths: ClassVar[bool] = True
 
     weights: Literal["clients", "rows"] = "clients"
     server_optimizer: Optimizer = "sgd"
@@ -88,7 +89,7 @@ class FedAvg(Learner):
         schedule = super().schedule
         return replace(schedule, by_rows=True) if self.weights == "rows" else schedule
 
-    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make a step for each batch, from the shared parameters."""
         return {"w": task.change(shared["w"], self.peak_rate)}, own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.engines.protocol import Named
+from ebfed.engines.protocol import Changes, Named
 from ebfed.learning.checks import check_pull
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.training import Task
@@ -55,7 +55,7 @@ class FedProx(FedAvg):
         super().check()
         check_pull(self.regularization, self.peak_rate, self.optimizer)
 
-    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""
         path, descend = task.path(shared["w"], task.local_steps), task.descent(self.peak_rate)
         place = path.start

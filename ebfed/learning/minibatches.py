@@ -222,7 +222,7 @@ def deal(
     rng: Any,
     *,
     encode: Callable[[NDArray], NDArray] = np.asarray,
-    n_parameters: int,
+    n_parameters: int | Callable[[int, int | None], int],
     batch_size: int | None = None,
     steps: int = 1,
     shuffle: bool = True,
@@ -240,8 +240,9 @@ def deal(
         beforehand.
     encode : callable
         Turns responses into what losses know.
-    n_parameters : int
-        Of one client: bounds what is computed at once.
+    n_parameters : int or callable
+        Of one client, perhaps as a function of its number of rows, and of that of a step if these
+        are not all: bounds what is computed at once.
     batch_size : int or None
         Rows of each step; all if None, or if a client has fewer.
     steps : int
@@ -266,7 +267,8 @@ def deal(
         each, choose = kind // 2, bool(kind % 2)
         places = np.flatnonzero((width == each) & (many == choose))
         size = batch_size if choose else None
-        count = int(max(1, CELLS // max((size or each) * d, n_parameters)))
+        p = n_parameters(each, size) if callable(n_parameters) else n_parameters
+        count = int(max(1, CELLS // max((size or each) * d, p)))
         for start in range(0, len(places), count):
             part = places[start : start + count]
             drawn = source if choose else None

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.engines.protocol import Named
+from ebfed.engines.sums import AT_ONCE, Columns
 from ebfed.learning.minibatches import Picked
+from ebfed.learning.optimizers import Optimizer
 from ebfed.models import Layered, Predictor
 
 if TYPE_CHECKING:
     from ebfed.learning.training import Task
 
-__all__ = ["Path", "RowPath", "saves_products"]
+__all__ = ["Path", "RowChange", "RowPath", "path_of", "saves_products"]
 
 
 class Path:
@@ -38,6 +41,11 @@ class Path:
     def __init__(self, task: Task, theta: NDArray):
         self._task, self.start, self.blocks = task, theta, task.net.blocks
 
+    @staticmethod
+    def cells(net: Predictor, n: int) -> int:
+        """How many numbers of a client with n rows are held at once."""
+        return net.size
+
     def batches(self, count: int) -> Iterator[Any]:
         """Yield the batches of that many steps, for `gradient`."""
         return self._task.batches(count)
@@ -54,7 +62,7 @@ class Path:
         """
         return self._task.gradient(place, batch, out)
 
-    def change(self, offset: NDArray) -> NDArray:
+    def change(self, offset: NDArray) -> NDArray | Columns:
         """Return the change of the parameters, (c, p), of a change of the coordinates, (c, q)."""
         return offset
 
@@ -88,6 +96,11 @@ class RowPath(Path):
         self._matrix = task.net.named(theta)[model.first]
         self._rows: NDArray | None = None  # X, and X A, from the first step
         self._squares: NDArray | None = None  # X X^T, from the first one away from the start
+
+    @staticmethod
+    def cells(net: Predictor, n: int) -> int:
+        """How many numbers of a client with n rows are held at once, until it has changed."""
+        return max(net.model.bind(n + 1, net.n_outputs).size, AT_ONCE)
 
     def batches(self, count: int) -> Iterator[Picked]:
         """Yield the batches of that many steps, for `gradient`."""
@@ -124,32 +137,94 @@ class RowPath(Path):
         products += base * first[:, -1:]
         return products
 
-    def change(self, offset: NDArray) -> NDArray:
+    def change(self, offset: NDArray) -> NDArray | Columns:
         """Return the change of the parameters of a change of the coordinates."""
-        net = self._task.net
+        net, model = self._task.net, self._model
         if self._rows is None:  # no step was made
             return np.zeros((len(offset), net.size), offset.dtype)
-        whole = np.empty((len(offset), net.size), offset.dtype)
-        named = net.named(whole)
-        for name, part in self._net.named(offset).items():
-            if name != self._model.first:
-                named[name][:] = part
-                continue
-            np.matmul(self._rows.swapaxes(1, 2), part[:, :-1], out=named[name])
-            if part[:, -1].any():
-                named[name] += self._matrix * part[:, -1:]
-        return whole
+        parts = self._net.named(offset)
+        inner = parts.pop(model.first)
+        return RowChange(net, model.first, self._rows, inner, self._matrix, parts)
 
     def parameters(self, place: NDArray) -> NDArray:
         """Return the parameters of coordinates."""
-        theta = self.change(place - self.start)
+        theta = np.asarray(self.change(place - self.start))
         theta += self._theta
         return theta
+
+
+class RowChange(Columns):
+    r"""Changes :math:`X^\top D + (a - 1) A` of one matrix, and others of the other blocks.
+
+    Parameters
+    ----------
+    net : Predictor
+    first : str
+        Block of the matrix.
+    X : ndarray of shape (c, n, d)
+    inner : ndarray of shape (c, n + 1, h)
+        D, then a - 1.
+    A : ndarray of shape (c, d, h) or (1, d, h)
+    others : dict of ndarrays
+        Changes of the other blocks.
+    """
+
+    def __init__(
+        self, net: Predictor, first: str, X: NDArray, inner: NDArray, A: NDArray, others: Named
+    ):
+        self.shape, self.dtype = (len(inner), net.size), inner.dtype
+        self._blocks = {name: range(net.size)[place] for name, place in net.blocks.items()}
+        self._first, self._others = first, others
+        self._features, self._matrix = X.swapaxes(1, 2), A
+        self._slopes, self._factors = inner[:, :-1], inner[:, -1:]
+        self._shrinks = bool(self._factors.any())
+
+    def compute(self, first: int, last: int) -> tuple[NDArray, int]:
+        """Compute some columns, and all of a feature's if only the matrix has them."""
+        block = self._blocks[self._first]
+        if block.start <= first and last <= block.stop:
+            return self._product(first - block.start, last - block.start)
+        whole = np.empty((len(self), last - first), self.dtype)
+        for name, block in self._blocks.items():
+            begin, end = max(first, block.start), min(last, block.stop)
+            if begin >= end:
+                continue
+            some = begin - block.start, end - block.start
+            if name == self._first:
+                values, skip = self._product(*some)
+            else:
+                values, skip = self._others[name].reshape(len(self), -1), some[0]
+            whole[:, begin - first : end - first] = values[:, skip : skip + end - begin]
+        return whole, 0
+
+    def _product(self, first: int, last: int) -> tuple[NDArray, int]:
+        """Compute the change of those rows of the matrix that some of its numbers are in."""
+        h = self._slopes.shape[2]
+        features = slice(first // h, -(-last // h))
+        with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
+            product = self._features[:, features] @ self._slopes
+            if self._shrinks:
+                product += self._matrix[:, features] * self._factors
+        return product.reshape(len(self), -1), first - features.start * h
 
 
 def _at(values: NDArray, places: NDArray[np.int64] | None) -> NDArray:
     """Return the rows of each client's matrix at these places, or all."""
     return values if places is None else values[np.arange(len(values))[:, None], places]
+
+
+def path_of(
+    net: Predictor, n: int, steps: int, size: int | None, optimizer: Optimizer
+) -> type[Path]:
+    """Return the coordinates in which steps need the fewest products.
+
+    Parameters
+    ----------
+    net, n, steps, size
+        As in `saves_products`.
+    optimizer : str
+    """
+    return RowPath if optimizer != "adam" and saves_products(net, n, steps, size) else Path
 
 
 def saves_products(net: Predictor, n: int, steps: int, size: int | None = None) -> bool:

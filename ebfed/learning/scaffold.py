@@ -56,6 +56,7 @@ class Scaffold(FedAvg):
     """
 
     any_optimizer: ClassVar[bool] = False
+    holds_paths: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""

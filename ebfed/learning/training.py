@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.engines.protocol import Changes, LearningMemory, LearningSent, Named
+from ebfed.engines.sums import Columns
 from ebfed.learning.fine_tuning import FineTuning
 from ebfed.learning.minibatches import Minibatches, Picked, deal, encoder, precision_of
 from ebfed.learning.optimizers import Descent, Optimizer
-from ebfed.learning.paths import Path, RowPath, saves_products
+from ebfed.learning.paths import Path, path_of
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalTraining", "SharedTraining", "Task", "Work", "portions"]
 
 # Sets of clients, by their places among those that work, and what each client would change.
-Work = Iterator[tuple[NDArray[np.int64], Named]]
+Work = Iterator[tuple[NDArray[np.int64], Changes]]
 # Numbers of changes that are kept before they are added up.
 KEPT = 2**19
 
@@ -151,10 +152,10 @@ class Task:
         steps : int
             How many there will be: plain ones, with momentum, or with a pull to `theta`.
         """
-        saves = saves_products(self.net, self.width, steps, self._rows.size)
-        return (RowPath if saves and self._optimizer != "adam" else Path)(self, theta)
+        kind = path_of(self.net, self.width, steps, self._rows.size, self._optimizer)
+        return kind(self, theta)
 
-    def change(self, theta: NDArray, learning_rate: float) -> NDArray:
+    def change(self, theta: NDArray, learning_rate: float) -> NDArray | Columns:
         """Return how far the local steps lead from parameters of shape (1, p), shape (c, p)."""
         path, descend = self.path(theta, self.local_steps), self.descent(learning_rate)
         place, spare = path.start, None  # whose memory the next gradient takes
@@ -219,16 +220,16 @@ class LocalTraining:
         ------
         places : ndarray
             Which of `members`; each is in one set.
-        changes : dict of ndarrays of shape (len(places), size)
+        changes : dict of ndarrays, or Columns, of shape (len(places), size)
             By which each would move the shared parameters.
         """
-        shared = self.shared(sent)
+        shared, paths = self.shared(sent), self._learner.holds_paths
         self._evaluate(sent, memory, clients, members)
-        for places, task in self.tasks(sent, memory, clients, members, rng):
+        for places, task in self.tasks(sent, memory, clients, members, rng, paths=paths):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
             with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
-                change, own = self._learner.train(shared, own, task)
+                changes, own = self._learner.train(shared, own, task)
             for name, value in own.items():
                 memory["own"][name][who] = value
             if sent["record"] >= 0:
@@ -236,8 +237,8 @@ class LocalTraining:
                     memory["loss"][who, sent["record"]] = task._rows.loss
                 memory["score"][who, sent["record"]] = task._rows.score
             if (empty := clients.n[who] == 0).any():  # they change nothing
-                change = {k: np.where(empty[:, None], 0.0, value) for k, value in change.items()}
-            yield places, change
+                changes = {k: np.where(empty[:, None], 0.0, each) for k, each in changes.items()}
+            yield places, changes
 
     def _evaluate(
         self,
@@ -313,6 +314,7 @@ class LocalTraining:
         members: NDArray[np.int64],
         rng: Any,
         whole: bool = False,
+        paths: bool = False,
     ) -> Iterator[tuple[NDArray[np.int64], Task]]:
         """Cut clients into sets that are computed together.
 
@@ -323,15 +325,21 @@ class LocalTraining:
             beforehand.
         whole : bool
             Whether rows that are held back are among the batches.
+        paths : bool
+            Whether of each client no more is held than its path needs.
         """
         learner = self._learner
         net, steps = learner.predictor(sent), learner.local_steps
+
+        def cells(n: int, size: int | None) -> int:
+            return path_of(net, n, steps, size, learner.optimizer).cells(net, n)
+
         dealt = deal(
             Portion.training(clients, 0 if whole else learner.validation_fraction),
             members,
             rng,
             encode=encoder(learner, sent),
-            n_parameters=net.size,
+            n_parameters=cells if paths else net.size,
             batch_size=learner.batch_size,
             steps=steps,
             shuffle=learner.shuffle,
@@ -357,7 +365,9 @@ class SharedTraining(LocalTraining):
         return np.broadcast_to(shared, (len(clients), len(shared)))
 
 
-def portions(work: Work, sizes: dict[str, int], count: int, kept: int | None) -> Work:
+def portions(
+    work: Work, sizes: dict[str, int], count: int, kept: int | None
+) -> Iterator[tuple[NDArray[np.int64], dict[str, Any]]]:
     """Join the changes of sets of clients, in the order of their places.
 
     Parameters
@@ -375,12 +385,15 @@ def portions(work: Work, sizes: dict[str, int], count: int, kept: int | None) ->
     ------
     places : ndarray
         Sorted.
-    changes : dict of ndarrays of shape (len(places), size)
-        Nothing else refers to them.
+    changes : dict of ndarrays, or Columns, of shape (len(places), size)
+        Nothing else refers to them. With one portion they are ndarrays.
     """
-    sets: list[tuple[NDArray[np.int64], Named]] = []
+    sets: list[tuple[NDArray[np.int64], Changes]] = []
     held = 0
     for places, changes in work:
+        if kept and any(isinstance(value, Columns) for value in changes.values()):
+            yield _joined([(places, changes)], sizes, None)
+            continue
         sets.append((places, changes))
         held += sum(value.size for value in changes.values())
         if kept is not None and held >= kept:
@@ -391,8 +404,8 @@ def portions(work: Work, sizes: dict[str, int], count: int, kept: int | None) ->
 
 
 def _joined(
-    sets: list[tuple[NDArray[np.int64], Named]], sizes: dict[str, int], dtype: Any
-) -> tuple[NDArray[np.int64], Named]:
+    sets: list[tuple[NDArray[np.int64], Changes]], sizes: dict[str, int], dtype: Any
+) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """Join sets of clients, and give each the part of the changes that it does not have."""
     places = np.concatenate([np.zeros(0, np.int64), *(each for each, _ in sets)])
     order = np.argsort(places)
@@ -400,6 +413,8 @@ def _joined(
         own = sets[0][1]
         shapes = {name: value.shape for name, value in own.items()}
         if shapes.items() >= {name: (len(places), size) for name, size in sizes.items()}.items():
+            if dtype is None:
+                return places, dict(own)
             return places, {name: np.asarray(value, dtype) for name, value in own.items()}
     whole = {name: np.zeros((len(places), size)) for name, size in sizes.items()}
     rows = np.argsort(order)

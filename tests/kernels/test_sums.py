@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ebfed.kernels import add_shortened, column_sums, shorten_digits
+from ebfed.kernels.sums import PIECE
 
 RNG = np.random.default_rng(5)
 
@@ -67,7 +68,7 @@ def test_rows_are_shortened_while_they_are_added(dtype, integer, spread, least):
     values = (RNG.normal(size=(5, 3000)) * sizes).astype(dtype)
     start, sums = RNG.integers(-99, 99, 3000) / 8, np.empty(3000)
     sign = integer(np.iinfo(integer).min)
-    exact = add_shortened(values, values.view(integer), sign, 36, least, start, sums)
+    exact = add_shortened(values, values.view(integer), sign, 36, least, 0, start, sums)
     short = values.astype(np.float64)
     shorten_digits(short, 36, least)
     expected = [math.fsum(column) for column in np.vstack([start, short]).T]
@@ -75,11 +76,26 @@ def test_rows_are_shortened_while_they_are_added(dtype, integer, spread, least):
     np.testing.assert_array_equal(sums, expected)
 
 
+def test_each_piece_has_a_unit_of_its_own():
+    values = RNG.normal(size=(3, 2 * PIECE + 50))
+    values[:, PIECE : 2 * PIECE] *= 2.0**-30
+    whole, pieces = values.copy(), np.split(values.copy(), [PIECE, 2 * PIECE], axis=1)
+    shorten_digits(whole, 30, 0.0)
+    for piece in pieces:
+        shorten_digits(piece, 30, 0.0)
+    np.testing.assert_array_equal(whole, np.hstack(pieces))
+    sums, wide = np.empty(values.shape[1]), np.hstack([np.full((3, 7), 1e9), values])
+    sign = np.int64(-(2**63))
+    start = np.zeros(len(sums))
+    assert add_shortened(wide, wide.view(np.int64), sign, 30, 0.0, 7, start, sums)
+    np.testing.assert_array_equal(sums, whole.sum(axis=0))
+
+
 def test_a_start_of_more_digits_is_noticed():
     values, sums = np.ones((2, 2000)), np.empty(2000)
     start = np.zeros(2000)
     start[-1] = 2.0**-60
     sign = np.int64(-(2**63))
-    assert not add_shortened(values, values.view(np.int64), sign, 40, 0.0, start, sums)
+    assert not add_shortened(values, values.view(np.int64), sign, 40, 0.0, 0, start, sums)
     start[-1] = 2.0**-50
-    assert add_shortened(values, values.view(np.int64), sign, 40, 0.0, start, sums)
+    assert add_shortened(values, values.view(np.int64), sign, 40, 0.0, 0, start, sums)

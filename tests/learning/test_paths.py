@@ -5,7 +5,8 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
-from ebfed.learning import paths, training
+from ebfed.engines.sums import AT_ONCE, add_fixed, add_up, fixed_point
+from ebfed.learning import paths
 from ebfed.models import MLP, Linear, Softmax
 
 RNG = np.random.default_rng(7)
@@ -46,7 +47,7 @@ def used(monkeypatch):
             super().__init__(*some)
             made.append(self)
 
-    monkeypatch.setattr(training, "RowPath", Counted)
+    monkeypatch.setattr(paths, "RowPath", Counted)
     return made
 
 
@@ -55,7 +56,7 @@ def both(est, y, used, monkeypatch):
     along = est.fit(X, y, groups=GROUPS, sample_weight=WEIGHTS)
     assert used
     used.clear()
-    monkeypatch.setattr(training, "saves_products", lambda *some: False)
+    monkeypatch.setattr(paths, "saves_products", lambda *some: False)
     plain = clone(est).fit(X, y, groups=GROUPS, sample_weight=WEIGHTS)
     assert not used
     return along, plain
@@ -98,3 +99,61 @@ def test_no_step_changes_nothing():
     path = paths.RowPath(Task(), theta)
     np.testing.assert_array_equal(path.parameters(path.start), theta)
     assert not path.change(path.start).any()
+
+
+def row_change(model, features, outputs, shrinks, dtype="float64", scale=1.0):
+    """Return a change along the rows of 3 clients, and what it is."""
+    net, c, n = model.bind(n_features=features, n_outputs=outputs), 3, 4
+    matrix = net.named(RNG.normal(size=(1, net.size)).astype(dtype))[model.first]
+    rows = RNG.normal(size=(c, n, features)).astype(dtype)
+    inner = RNG.normal(size=(c, n + 1, matrix.shape[2])).astype(dtype)
+    inner *= np.array([1.0, scale, 1.0], dtype)[:, None, None]
+    inner[:, -1] *= shrinks
+    whole = RNG.normal(size=(c, net.size)).astype(dtype)
+    named = net.named(whole)
+    named[model.first][:] = rows.swapaxes(1, 2) @ inner[:, :-1] + matrix * inner[:, -1:]
+    others = {name: part for name, part in named.items() if name != model.first}
+    return paths.RowChange(net, model.first, rows, inner, matrix, others), whole
+
+
+@pytest.mark.parametrize("shrinks", [0.0, 0.1])
+@pytest.mark.parametrize("model", [MLP(7, heads=2), MLP(600), Softmax(), Linear()])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_columns_of_a_change_are_computed_apart(model, dtype, shrinks):
+    outputs = 1 if isinstance(model, Linear) else 5
+    change, whole = row_change(model, 90, outputs, shrinks, dtype)
+    size = whole.shape[1]
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-12}
+    np.testing.assert_allclose(np.asarray(change), whole, **close)
+    assert np.asarray(change).dtype == dtype
+    assert (len(change), change.size, change.dtype) == (3, whole.size, dtype)
+    for first, last in [(0, size), (0, 1), (size - 1, size), (size // 3, size // 3 + 5)]:
+        values, skip = change.compute(first, last)
+        assert values.flags.c_contiguous
+        got = values[:, skip : skip + last - first]
+        np.testing.assert_allclose(got, whole[:, first:last], **close)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("scale", [1.0, 1e-14], ids=["sums of a row", "sums of more rows"])
+def test_columns_are_added_up_as_the_array_would_be(dtype, scale):
+    change, _ = row_change(MLP(600), 90, 5, 0.1, dtype, scale)
+    array = np.asarray(change)
+    assert array.shape[1] > 3 * AT_ONCE
+    cut = fixed_point(array, 9)
+    before = np.ones((1, array.shape[1]))
+    for start, rows in ((None, cut), (before, np.vstack([before, cut]))):
+        sums = add_fixed(change, start, 9)
+        np.testing.assert_array_equal(sums, add_up(rows))
+        np.testing.assert_array_equal(sums, add_fixed(array, start, 9))
+        assert (len(sums) == 1) == (scale == 1)
+
+
+@pytest.mark.parametrize("more", [{}, {"weights": "rows"}, {"dtype": "float32"}])
+def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
+    est = eb.FedAvg(MLP(600), **STEPS | {"local_steps": 2}, **more)
+    together = est.fit(X, CLASSES, groups=GROUPS)
+    assert used
+    monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
+    apart = clone(est).fit(X, CLASSES, groups=GROUPS)
+    np.testing.assert_array_equal(apart.shared_["w"], together.shared_["w"])

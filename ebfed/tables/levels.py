@@ -46,6 +46,7 @@ __all__ = [
 
 # How a fit names, among what clients state, that groups belong to parents: as lme4 does.
 PARENT = "(1 | {})"
+EMPTY = blake2b(digest_size=8)  # copied for each label, which takes less time than a new one
 
 
 def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
@@ -309,7 +310,9 @@ def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
 def _digest(label: Any) -> bytes:
     if isinstance(label, float) and label.is_integer():
         label = int(label)
-    return blake2b(str(label).encode(), digest_size=8).digest()
+    digest = EMPTY.copy()
+    digest.update(str(label).encode())
+    return digest.digest()
 
 
 def named_parents(names: Iterable[str]) -> list[str]:

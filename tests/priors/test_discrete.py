@@ -45,20 +45,27 @@ def test_unequal_trials():
 
 
 def test_no_mixture_on_a_grid_is_likelier():
-    """A general optimiser over the simplex does not find more likelihood."""
+    """A general optimiser finds no more likelihood, and nearly as much.
+
+    Over weights that are free to grow the best have sum 1, if that costs n for each. In 40 samples
+    its likelihood is at most .007 lower, as a grid has not the atoms.
+    """
     likelihood = Binomial(RNG.binomial(6, RNG.beta(2, 3, 60))[:, None], np.full(60, 6))
     prior = Discrete("npmle").fit(likelihood)
-    rates = np.linspace(0.01, 0.99, 60)
-    matrix = np.exp(likelihood.logpdf(rates[:, None]))
+    n, size = 60, 201
+    matrix = np.exp(likelihood.logpdf(np.linspace(0, 1, size)[:, None]))
 
-    def negative(logits):
-        weights = np.exp(logits - logits.max())
-        return -np.log(matrix @ (weights / weights.sum())).sum()
+    def negative(weights):
+        mixed = matrix @ weights
+        return n * (weights.sum() - 1) - np.log(mixed).sum(), n - matrix.T @ (1 / mixed)
 
-    peer = minimize(negative, np.zeros(60), method="L-BFGS-B", options={"maxiter": 5000})
+    exact = {"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-8}
+    bounds = [(1e-12, None)] * size
+    start = np.full(size, 1 / size)
+    peer = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact)
     ours = prior.log_marginal(likelihood).sum()
     assert -peer.fun <= ours + 1e-6
-    assert -peer.fun >= ours - 0.01
+    assert -peer.fun >= ours - 0.02
 
 
 def test_known_atoms_get_the_likeliest_weights():

@@ -41,7 +41,9 @@ from ebfed.regression.numerics.roots import (
     DiagonalRoot,
     LowerRoot,
     RootEntries,
+    best_size,
     raised_inverse,
+    sizes_near,
 )
 
 __all__ = [
@@ -49,10 +51,8 @@ __all__ = [
     "Fit",
     "Problem",
     "Profile",
-    "best_size",
     "column_products",
     "fit_mixed_model",
-    "sizes_near",
 ]
 
 Covariance = Literal["spherical", "diag", "full"]
@@ -63,6 +63,9 @@ LARGEST_ROOT, SECOND_ROOT, SMALL_ROOT = 1e7, 0.7, 0.05
 
 # What is left of a column that is constant, by rounding, in units of its size.
 FLAT = 1e-13
+
+# A sum of squares of residuals, by that of y, of which the difference of sums has few digits.
+FEW_DIGITS = 1e-6
 
 BLOCK = 2048  # rows that stay in the processor's cache
 
@@ -175,7 +178,8 @@ class Problem:
         if intercept:
             moved = self.centre[varying] / self.own_units * self.units[0]
             self.map[0] += np.where(self.centred, 0.0, moved)
-        self.basis, self.lost = _basis(self.begin()[:-1, :-1])
+        products = self.begin()
+        self.basis, self.lost = _basis(products[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
@@ -183,9 +187,11 @@ class Problem:
         self.last_effects: NDArray | None = None
         self.last_slope: NDArray | None = None
         self.converged = True
-        self.pooled = self.whiten(np.zeros((q, q)))
+        pooled = self.solve(0.0, products)
+        if pooled.quadratic < FEW_DIGITS * products[-1, -1]:
+            pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
-        self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
+        self.noisy = left_over > 0 and pooled.quadratic > 1e-24 * n_rows**2
 
     @cached_property
     def lower(self) -> tuple[NDArray, NDArray]:
@@ -270,20 +276,23 @@ class Problem:
         """Whiten the rows, and solve for beta."""
         if self.last is not None and (root == self.last[0]).all():
             return self.last[1]
-        log_det, products = self.weigh(root)
+        profile = self.solve(*self.weigh(root))
+        if profile.quadratic < FEW_DIGITS * profile.products[-1, -1]:
+            profile.quadratic = max(self.squares_left(profile.beta), 1e-300)
+        self.last, self.last_effects, self.last_slope = (root, profile), None, None
+        return profile
+
+    def solve(self, log_det: float, products: NDArray) -> Profile:
+        """Solve for beta, given products of whitened columns."""
         chol, failed = dpotrf(self.basis.T @ products[:-1, :-1] @ self.basis, lower=True)
         if failed:
             raise np.linalg.LinAlgError("columns of X are collinear, once rows are whitened")
         half = dtrtri(chol, lower=True)[0] @ self.basis.T
         right = half @ products[:-1, -1]
         beta = half.T @ right
-        quadratic = products[-1, -1] - right @ right
-        if quadratic < 1e-6 * products[-1, -1]:  # few digits are left of the difference
-            quadratic = self.squares_left(beta)
+        quadratic = float(products[-1, -1] - right @ right)
         of_mean = 2 * np.log(chol.diagonal()).sum() if self.restricted else 0.0
-        profile = Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
-        self.last, self.last_effects, self.last_slope = (root, profile), None, None
-        return profile
+        return Profile(log_det, of_mean, products, half, beta, max(quadratic, 1e-300))
 
     def value(self, profile: Profile) -> float:
         """The criterion."""
@@ -454,7 +463,7 @@ class Problem:
 
     def score(self, diagonal: NDArray) -> NDArray:
         """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""
-        slope = np.diag(self.slope(self.whiten(np.diag(diagonal)), True))
+        slope = self.slope(self.whiten(np.diag(diagonal)), True).diagonal()
         curvature = self.curvature()
         if self.covariance == "spherical":
             step = np.empty_like(slope)
@@ -464,8 +473,8 @@ class Problem:
                 curvature[block, block] = bend
         else:
             step = np.linalg.lstsq(curvature, slope, rcond=1e-10)[0]
-        bend = np.diag(curvature)
-        least = np.divide(0.1, np.sqrt(bend), out=np.zeros_like(bend), where=bend > 0)
+        bend = curvature.diagonal()
+        least = np.where(bend > 0, 0.1 / np.sqrt(np.where(bend > 0, bend, 1.0)), 0.0)
         return np.sqrt(np.maximum(diagonal**2 - step, least))
 
     def curvature(self) -> NDArray:
@@ -607,7 +616,7 @@ class _CommonProblem(Problem):
 
     def near(self, first: NDArray) -> NDArray:
         """Search all sizes: columns of different sizes may give several minima."""
-        return best_size(self, sizes_near(first))
+        return best_size(lambda root: self.value(self.whiten(root)), sizes_near(first), len(first))
 
     def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, of which only the trace is right."""
@@ -652,28 +661,6 @@ class Profile:
     quadratic: float
 
 
-def sizes_near(first: NDArray) -> NDArray:
-    """Logarithms of sizes of a root among which a search begins."""
-    return np.sort(np.log(np.append(np.geomspace(1e-3, 1e3, 13), first[0])))
-
-
-def best_size(problem: Problem, logs: NDArray) -> NDArray:
-    """Search all sizes of a root that is a number times the identity."""
-    from scipy.optimize import minimize_scalar
-
-    q = len(problem.varying)
-
-    def value(log: float) -> float:
-        return problem.value(problem.whiten(np.exp(log) * np.eye(q)))
-
-    values = np.array([value(log) for log in logs])
-    best = int(np.argmin(values))
-    around = slice(best - 1, best + 2)
-    if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
-        logs[best] = minimize_scalar(value, bracket=tuple(logs[around]), tol=1e-2).x
-    return np.full(q, np.exp(logs[best]))
-
-
 def column_products(columns: NDArray) -> NDArray:
     """Products of a few columns; of two arrays, for BLAS is slow at those of one with itself."""
     flat = columns.reshape(len(columns), -1)
@@ -690,7 +677,7 @@ def _symmetric(matrix: NDArray) -> NDArray:
 
 def _basis(products: NDArray) -> tuple[NDArray, NDArray]:
     """Directions of coefficients that X identifies, shape (p, rank), and those that it does not."""
-    size = np.sqrt(np.diag(products))
+    size = np.sqrt(products.diagonal())
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(products / np.outer(size, size))
     known = values > 1e-11 * max(values.max(initial=0.0), 1e-300)

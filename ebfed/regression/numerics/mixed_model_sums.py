@@ -29,9 +29,8 @@ from ebfed.regression.numerics.mixed_model import (
     Fit,
     Problem,
     Profile,
-    best_size,
-    sizes_near,
 )
+from ebfed.regression.numerics.roots import best_size, sizes_near
 
 __all__ = ["Answer", "Question", "answer", "search", "shapes_of"]
 
@@ -327,7 +326,7 @@ class _SumsProblem(Problem):
             logs, q = sizes_near(first), len(first)
             trials = [np.exp(log) * np.eye(q) for log in logs]
             self.replies.at(trials[0], trials[1:])
-            return best_size(self, logs)
+            return best_size(lambda root: self.value(self.whiten(root)), logs, q)
         trials = [np.diag(each) for each in self.tried(first)]
         self.replies.at(trials[0], trials[1:])
         return super().near(first)

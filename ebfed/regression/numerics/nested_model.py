@@ -200,7 +200,7 @@ class NestedProblem(Problem):
             curvature[block, block] = squares
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
-            shared[block] = np.diag(left)
+            shared[block] = left.diagonal()
             if level + 1 < len(self.blocks):
                 own = np.broadcast_to(self.maps[level], (len(above), *self.maps[level].shape))
                 J, above = self.below(level, J, np.concatenate([above, own], axis=2))

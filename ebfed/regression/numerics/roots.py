@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CommonRoot", "DiagonalRoot", "LowerRoot", "RootEntries", "raised_inverse"]
+__all__ = [
+    "CommonRoot",
+    "DiagonalRoot",
+    "LowerRoot",
+    "RootEntries",
+    "best_size",
+    "raised_inverse",
+    "sizes_near",
+]
 
 
 class RootEntries(ABC):
@@ -40,16 +48,16 @@ class DiagonalRoot(RootEntries):
 
     def free(self, root: NDArray) -> NDArray:
         """Return the free entries of a root."""
-        return np.diag(root)
+        return root.diagonal()
 
     def of(self, slope: NDArray) -> NDArray:
         """Slope in the free entries."""
-        return np.diag(slope)
+        return slope.diagonal()
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
         """About the inverse curvature in the free entries."""
         whole = _bend(root, curvature)
-        unit = np.sqrt(np.diag(whole))
+        unit = np.sqrt(whole.diagonal())
         # where columns say the same, their variances are hard to tell apart
         return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
 
@@ -67,11 +75,11 @@ class CommonRoot(RootEntries):
 
     def free(self, root: NDArray) -> NDArray:
         """Return the free entries of a root."""
-        return np.diag(root)[self.first]
+        return root.diagonal()[self.first]
 
     def of(self, slope: NDArray) -> NDArray:
         """Slope in the free entries."""
-        return np.add.reduceat(np.diag(slope), self.first)
+        return np.add.reduceat(slope.diagonal(), self.first)
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
         """About the inverse curvature in the free entries."""
@@ -103,9 +111,9 @@ class LowerRoot(RootEntries):
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
         """About the inverse curvature in the free entries."""
         whole = _bend(root, curvature)
-        side = np.sqrt(np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0))
+        side = np.sqrt(np.where(curvature.diagonal() > 0, curvature.diagonal(), 1.0))
         units = np.maximum(root**2 * side, 1.0) * side[:, None]
-        np.fill_diagonal(units, np.diag(whole))
+        np.fill_diagonal(units, whole.diagonal())
         return np.diag(1 / units[self.places])
 
     def newton(self, root: NDArray, outer: NDArray, shared: NDArray, n_rows: int) -> NDArray:
@@ -129,18 +137,18 @@ class LowerRoot(RootEntries):
         # the criterion bends by the trace of K D K E along D and E
         whole = moves @ outer.transpose(1, 2, 3, 0).reshape(q * q, q * q) @ moves.T
         whole -= np.outer(along, along) / n_rows
-        own = np.einsum("aaaa->a", outer) - np.diag(shared) ** 2 / n_rows
+        own = np.einsum("aaaa->a", outer) - shared.diagonal() ** 2 / n_rows
         side = np.sqrt(np.where(own > 0, own, 1.0))
-        np.fill_diagonal(whole, np.maximum(np.diag(whole), side[rows]))
-        unit = np.sqrt(np.diag(whole))
+        np.fill_diagonal(whole, np.maximum(whole.diagonal(), side[rows]))
+        unit = np.sqrt(whole.diagonal())
         return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
 
 
 def _bend(root: NDArray, curvature: NDArray) -> NDArray:
     """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""
-    bend = np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0)
+    bend = np.where(curvature.diagonal() > 0, curvature.diagonal(), 1.0)
     whole = 4 * np.outer(root, root) * curvature
-    whole[np.diag_indices(len(root))] = np.maximum(np.diag(whole), np.sqrt(bend))
+    whole[np.diag_indices(len(root))] = np.maximum(whole.diagonal(), np.sqrt(bend))
     return whole
 
 
@@ -149,3 +157,23 @@ def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
     values, vectors = np.linalg.eigh(matrix)
     floor = max(least * values.max(initial=0.0), 1e-300)
     return (vectors / np.maximum(values, floor)) @ vectors.T
+
+
+def sizes_near(first: NDArray) -> NDArray:
+    """Logarithms of sizes of a root among which a search begins."""
+    return np.sort(np.log(np.append(np.geomspace(1e-3, 1e3, 13), first[0])))
+
+
+def best_size(value: Callable[[NDArray], float], logs: NDArray, q: int) -> NDArray:
+    """Search all sizes of a root that is a number times the identity, shape (q, q)."""
+    from scipy.optimize import minimize_scalar
+
+    def at(log: float) -> float:
+        return value(np.exp(log) * np.eye(q))
+
+    values = np.array([at(log) for log in logs])
+    best = int(np.argmin(values))
+    around = slice(best - 1, best + 2)
+    if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
+        logs[best] = minimize_scalar(at, bracket=tuple(logs[around]), tol=1e-2).x
+    return np.full(q, np.exp(logs[best]))

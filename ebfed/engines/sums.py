@@ -5,10 +5,10 @@ a sum is a function of its terms alone: the exact sum, rounded once (`total`). A
 exact sum over its clients in their place (`add_up`); the server then adds the sums of blocks, and
 has what it would have had from all clients.
 
-An exact sum of arbitrary floats has more digits than a float. `fixed_point` cuts off digits of what
-each client sends that are far below those of its largest number, and of the number that the sum
-will move. What is left adds up without rounding in nearly every case, and is sent as one float for
-each number. In the others a sum is sent as several rows, whose exact sum it is.
+An exact sum of arbitrary floats has more digits than a float. Of what each client sends, a thousand
+numbers at a time, `fixed_point` cuts off digits far below those of the largest, and of the number
+that the sum will move. What is left adds up without rounding in nearly every case, and is sent as
+one float for each number. In the others a sum is sent as several rows, whose exact sum it is.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.engines import Local
 from ebfed.engines.sums import AT_ONCE, add_fixed, add_up, fixed_point
 from ebfed.learning import paths
 from ebfed.models import MLP, Linear, Softmax
@@ -154,6 +155,8 @@ def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
     est = eb.FedAvg(MLP(600), **STEPS | {"local_steps": 2}, **more)
     together = est.fit(X, CLASSES, groups=GROUPS)
     assert used
+    blocks = clone(est).set_params(engine=Local(4)).fit(X, CLASSES, groups=GROUPS)
+    np.testing.assert_array_equal(blocks.shared_["w"], together.shared_["w"])
     monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
     apart = clone(est).fit(X, CLASSES, groups=GROUPS)
     np.testing.assert_array_equal(apart.shared_["w"], together.shared_["w"])

@@ -6,7 +6,8 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.engines import Local
-from ebfed.engines.sums import AT_ONCE, add_fixed, add_up, fixed_point
+from ebfed.engines.sums import add_fixed, add_up, fixed_point
+from ebfed.kernels.sums import PIECE
 from ebfed.learning import paths
 from ebfed.models import MLP, Linear, Softmax
 
@@ -137,10 +138,11 @@ def test_columns_of_a_change_are_computed_apart(model, dtype, shrinks):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("scale", [1.0, 1e-14], ids=["sums of a row", "sums of more rows"])
-def test_columns_are_added_up_as_the_array_would_be(dtype, scale):
-    change, _ = row_change(MLP(600), 90, 5, 0.1, dtype, scale)
+def test_columns_are_added_up_as_the_array_would_be(dtype, scale, monkeypatch):
+    monkeypatch.setattr("ebfed.engines.sums.AT_ONCE", 2 * PIECE)
+    change, _ = row_change(MLP(77), 90, 5, 0.1, dtype, scale)
     array = np.asarray(change)
-    assert array.shape[1] > 3 * AT_ONCE
+    assert array.shape[1] > 6 * PIECE
     cut = fixed_point(array, 9)
     before = np.ones((1, array.shape[1]))
     for start, rows in ((None, cut), (before, np.vstack([before, cut]))):

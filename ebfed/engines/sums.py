@@ -56,6 +56,8 @@ AT_ONCE = 16 * PIECE
 class Columns(ABC):
     """A matrix with a row for each client, of which a few columns are computed at once.
 
+    `np.asarray` makes an array of it.
+
     Attributes
     ----------
     shape : tuple of int

@@ -174,9 +174,8 @@ class Exchange:
         whole = _mapped(message, each)
         if not adds:
             return whole
-        return whole | {
-            "clients": start.get("clients", 0.0) + np.array([[_length(message)]], float)
-        }
+        clients = np.full((1, 1), float(_length(message)))
+        return whole | {"clients": start.get("clients", 0.0) + clients}
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block; each client's row if these are needed."""

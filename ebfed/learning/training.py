@@ -156,7 +156,10 @@ class Task:
         return kind(self, theta)
 
     def change(self, theta: NDArray, learning_rate: float) -> NDArray | Columns:
-        """Return how far the local steps lead from parameters of shape (1, p), shape (c, p)."""
+        """Return how far the local steps lead from parameters of shape (1, p), shape (c, p).
+
+        Of steps along rows it is Columns, of which `np.asarray` makes an array.
+        """
         path, descend = self.path(theta, self.local_steps), self.descent(learning_rate)
         place, spare = path.start, None  # whose memory the next gradient takes
         for step, batch in enumerate(path.batches(self.local_steps), 1):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -90,9 +91,7 @@ class Columns(ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         """Compute all columns."""
         whole = np.empty(self.shape, self.dtype if dtype is None else dtype)
-        for first in range(0, self.shape[1], AT_ONCE):
-            last = min(first + AT_ONCE, self.shape[1])
-            values, skip = self.compute(first, last)
+        for first, last, values, skip in _some_columns(self):
             whole[:, first:last] = values[:, skip : skip + last - first]
         return whole
 
@@ -208,22 +207,22 @@ def _added(
         values = np.ascontiguousarray(values)
     sign, sums = integer(np.iinfo(integer).min), np.empty(values.shape[1])
     start = None if before is None else np.require(before[0], np.float64, "W")
-    nothing = np.zeros(AT_ONCE)
-    for first in range(0, len(sums), AT_ONCE):
-        last = min(first + AT_ONCE, len(sums))
-        some, skip = _part(values, first, last)
+    for first, last, some, skip in _some_columns(values):
         kind = some, some.view(integer), sign, bits, least, skip
-        begin = nothing[: last - first] if start is None else start[first:last]
+        begin = np.zeros(last - first) if start is None else start[first:last]
         if not kernels.add_shortened(*kind, begin, sums[first:last]):
             return None
     return sums
 
 
-def _part(values: NDArray | Columns, first: int, last: int) -> tuple[NDArray, int]:
-    """Return an array with some columns, and which of its own is the first of these."""
-    if isinstance(values, Columns):
-        return values.compute(first, last)
-    return values, first
+def _some_columns(values: NDArray | Columns) -> Iterator[tuple[int, int, NDArray, int]]:
+    """Yield which columns, an array that has them, and which of its own is the first of these."""
+    for first in range(0, values.shape[1], AT_ONCE):
+        last = min(first + AT_ONCE, values.shape[1])
+        if isinstance(values, Columns):
+            yield first, last, *values.compute(first, last)
+        else:
+            yield first, last, values, first
 
 
 def add_up(

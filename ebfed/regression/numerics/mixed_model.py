@@ -188,7 +188,7 @@ class Problem:
         self.last_slope: NDArray | None = None
         self.converged = True
         pooled = self.solve(0.0, products)
-        if pooled.quadratic < FEW_DIGITS * products[-1, -1]:
+        if pooled.has_few_digits:
             pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and pooled.quadratic > 1e-24 * n_rows**2
@@ -277,7 +277,7 @@ class Problem:
         if self.last is not None and (root == self.last[0]).all():
             return self.last[1]
         profile = self.solve(*self.weigh(root))
-        if profile.quadratic < FEW_DIGITS * profile.products[-1, -1]:
+        if profile.has_few_digits:
             profile.quadratic = max(self.squares_left(profile.beta), 1e-300)
         self.last, self.last_effects, self.last_slope = (root, profile), None, None
         return profile
@@ -659,6 +659,11 @@ class Profile:
     half: NDArray
     beta: NDArray
     quadratic: float
+
+    @property
+    def has_few_digits(self) -> bool:
+        """Whether Q is a difference of sums that are much larger."""
+        return bool(self.quadratic < FEW_DIGITS * self.products[-1, -1])
 
 
 def column_products(columns: NDArray) -> NDArray:

@@ -14,6 +14,7 @@ from ebfed.engines.sums import AT_ONCE, Columns
 from ebfed.learning.minibatches import Picked
 from ebfed.learning.optimizers import Optimizer
 from ebfed.models import Layered, Predictor
+from ebfed.models.layered import multiply
 
 if TYPE_CHECKING:
     from ebfed.learning.training import Task
@@ -126,7 +127,7 @@ class RowPath(Path):
         """Return the products of some rows with the matrix at coordinates, as an array to keep."""
         if self._rows is None:
             self._rows = self._task.rows()
-            self._base = self._rows @ self._matrix
+            self._base = multiply(self._rows, self._matrix)
         base = _at(self._base, which)
         if place is self.start:
             return base.copy() if which is None else base

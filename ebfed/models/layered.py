@@ -10,7 +10,36 @@ from numpy.typing import NDArray
 
 from ebfed.models.base import Model, Named
 
-__all__ = ["Layered"]
+__all__ = ["Layered", "multiply"]
+
+# Most multiplications of a product for which BLAS makes no copy of its factors, and columns of it.
+SMALL, COLUMNS = 10**6, 64
+
+
+def multiply(X: NDArray, A: NDArray) -> NDArray:
+    """Multiply the rows of each client by a matrix.
+
+    BLAS copies a large matrix before each product. That takes as long as a product with ten rows,
+    so with few rows products are of some columns at a time, small enough for it to copy nothing.
+    What a client gets depends on its own rows and matrix alone.
+
+    Parameters
+    ----------
+    X : ndarray of shape (c, n, d)
+    A : ndarray of shape (c, d, h), or (1, d, h) for the same of all clients
+
+    Returns
+    -------
+    ndarray of shape (c, n, h)
+    """
+    h, some = A.shape[2], min(SMALL // max(X.shape[1] * X.shape[2], 1), COLUMNS) // 32 * 32
+    if not 0 < some < h:
+        return X @ A
+    product = np.empty((*X.shape[:2], h), X.dtype)
+    for first in range(0, h, some):
+        columns = slice(first, first + some)
+        np.matmul(X, A[:, :, columns], out=product[:, :, columns])
+    return product
 
 
 class Layered(Model):
@@ -65,7 +94,7 @@ class Layered(Model):
 
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
         """Compute outputs."""
-        return self.above(parameters, X @ parameters[self.first])
+        return self.above(parameters, multiply(X, parameters[self.first]))
 
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named

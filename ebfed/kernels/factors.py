@@ -11,6 +11,7 @@ from ebfed.kernels._jit import jit
 BATCH = 16  # clients that `whiten` and `square_products` work on together
 _NOTHING = 1e-28  # what rounding leaves of the square of a column
 _LANES, _STEP = 64, 32  # most clients and rows that `triangular_factors` works on together
+_LARGE = 1024  # number of rows from which clients are not sorted by it
 _AT_HAND = 1 << 17  # most numbers of them, unless clients are few
 
 
@@ -60,7 +61,7 @@ def triangular_factors(rows, indptr, size):
     n_clients = len(indptr) - 1
     out = np.zeros((n_clients, size, p))
     counts = indptr[1:] - indptr[:-1]
-    order = np.argsort(counts)  # clients of a batch are about as long
+    order = _by_size(counts)  # clients of a batch are about as long
     lanes = min(_LANES, n_clients, max(32, _AT_HAND // ((p + _STEP) * p)))
     lanes = min(lanes, max(16, n_clients // 4))  # few clients differ more in their numbers of rows
     A = np.empty((p + _STEP, p, lanes))
@@ -68,15 +69,19 @@ def triangular_factors(rows, indptr, size):
     space = np.empty((4, lanes))
     for first in range(0, n_clients, max(lanes, 1)):
         batch = order[first : first + lanes]
+        shortest, longest = counts[batch].min(), counts[batch].max()
+        if len(batch) < lanes:
+            shortest = 0
         A[:p] = 0.0
-        for start in range(0, counts[batch[-1]], _STEP):  # the triangle so far, and more rows
-            most = min(_STEP, counts[batch[-1]] - start)
-            A[p : p + most] = 0.0
+        for start in range(0, longest, _STEP):  # the triangle so far, and more rows
+            most = min(_STEP, longest - start)
+            A[p + min(most, max(shortest - start, 0)) : p + most] = 0.0
             brings[:] = False
             for c in range(len(batch)):
                 begin = indptr[batch[c]] + start
-                for i in range(min(most, indptr[batch[c] + 1] - begin)):
-                    brings[c] = True
+                more = min(most, indptr[batch[c] + 1] - begin)
+                brings[c] = more > 0
+                for i in range(more):
                     for j in range(p):
                         A[p + i, j, c] = rows[begin + i, j]
             for j in range(p):
@@ -92,6 +97,21 @@ def triangular_factors(rows, indptr, size):
                         out[batch[c], row, j] = A[i, j, c]
                     row += 1
     return out
+
+
+@jit
+def _by_size(counts):
+    """Sort clients by their numbers of rows; large ones, of which there are few, are left alike."""
+    starts = np.zeros(_LARGE + 2, np.int64)
+    for count in counts:
+        starts[min(count, _LARGE) + 1] += 1
+    starts = np.cumsum(starts)
+    order = np.empty(len(counts), np.int64)
+    for i in range(len(counts)):
+        size = min(counts[i], _LARGE)
+        order[starts[size]] = i
+        starts[size] += 1
+    return order
 
 
 @jit

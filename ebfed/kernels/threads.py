@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -13,18 +14,26 @@ ALONE = 2_000
 
 
 @cache
-def _controller() -> Any:
+def _libraries() -> list[Any]:
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-def one_thread() -> Any:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Keep the library of linear algebra from starting threads for small matrices.
 
     They wait for one another; beside other work, that takes many times as long as the products.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    many = [(each, number) for each in _libraries() if (number := each.num_threads) != 1]
+    for library, _ in many:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, number in many:
+            library.set_num_threads(number)
 
 
 def threads_for(size: int) -> Any:

@@ -64,11 +64,11 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
     if labels.dtype == np.int64 or labels.dtype.kind in "Mm":
         offset, size = label_range(labels)
         if size:
-            present = np.zeros(size, bool)
-            present[labels - offset] = True
+            present, places = np.zeros(size, bool), labels - offset
+            present[places] = True
             ids = np.flatnonzero(present)
             rank = np.cumsum(present) - 1
-            return (ids + offset).astype(labels.dtype), rank[labels - offset]
+            return (ids + offset).astype(labels.dtype), rank[places]
         keys = np.ascontiguousarray(labels).view(np.int64)
         if not np.any(keys[1:] < keys[:-1]):  # rows are sorted by their groups, as in many tables
             starts = np.append(True, keys[1:] != keys[:-1])

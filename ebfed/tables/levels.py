@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -299,11 +300,11 @@ def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
     if not labels or not isinstance(labels[0], tuple):
         return keys
     for level in range(n_above):
-        own = list(map(itemgetter(level), labels))
-        distinct = list(set(own))
+        # groups of one parent lie side by side, where labels are sorted
+        runs = groupby(map(itemgetter(level), labels))
+        distinct, counts = zip(*((label, len(list(run))) for label, run in runs), strict=True)
         digests = np.frombuffer(b"".join(map(_digest, distinct)), ">u8")
-        numbers = dict(zip(distinct, (digests >> 11).astype(float).tolist(), strict=True))
-        keys[:, level] = np.fromiter(map(numbers.__getitem__, own), np.float64, len(own))
+        keys[:, level] = np.repeat((digests >> 11).astype(float), counts)
     return keys
 
 

@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
+from ebfed import kernels
+from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
@@ -244,8 +246,6 @@ class Problem:
 
     def laid_out(self, rows: NDArray) -> NDArray:
         """Copy rows to an array with axes of columns, rows and clients."""
-        from ebfed.kernels.factors import BATCH
-
         n_clients, r, width = rows.shape
         result = np.zeros((width, r, -(-n_clients // BATCH) * BATCH))
         result[:, :, :n_clients] = rows.transpose(2, 1, 0)
@@ -258,10 +258,8 @@ class Problem:
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows: sum of ``log|V_i|``, and products of the columns."""
-        from ebfed.kernels import whiten
-
         if root.any():
-            log_det = whiten(self.rows, self.Z, self.varying, root, self.white)
+            log_det = kernels.whiten(self.rows, self.Z, self.varying, root, self.white)
         else:
             self.white[:], log_det = self.rows, 0.0
         return log_det, column_products(self.white)
@@ -335,23 +333,20 @@ class Problem:
 
         Where the `diagonal` is enough, the rest may be wrong.
         """
-        from ebfed.kernels import square_products
-
         X, Z = self.white[:-1], self.effects()
         slope = self.map.T @ profile.products @ self.map
         if self.restricted:
             hat = (profile.half @ X.reshape(self.p, -1)).reshape(-1, *X.shape[1:])
-            squares, products = square_products(Z, hat, self.varying, not diagonal)
+            squares, products = kernels.square_products(Z, hat, self.varying, not diagonal)
             slope = slope - (np.diag(squares.sum(axis=1)) if diagonal else products)
         residual = self.white[-1] - (profile.beta @ X.reshape(self.p, -1)).reshape(X.shape[1:])
         scores = (Z * residual).sum(axis=1)
         return slope - self.dof / profile.quadratic * scores @ scores.T
 
     def minimise(self) -> tuple[NDArray, list[float]]:
-        """Two steps of Fisher scoring, then descent by a quasi-Newton method."""
+        """A step of Fisher scoring, then descent by a quasi-Newton method."""
         # far from zero groups count about alike: at zero, those of many rows would count for all
         first = self.near(self.score(np.full(len(self.varying), SECOND_ROOT)))
-        first = min((first, self.score(first)), key=self.value_at)
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
@@ -482,10 +477,8 @@ class Problem:
 
         It is ``sum_i (Z~_i' Z~_i)_jk**2``, less what sharing sigma**2 takes away.
         """
-        from ebfed.kernels import square_products
-
         Z = self.effects()
-        curvature, _ = square_products(Z, Z, self.varying, False)
+        curvature, _ = kernels.square_products(Z, Z, self.varying, False)
         shared = np.einsum("qim,qim->q", Z, Z)
         return curvature - np.outer(shared, shared) / self.n_rows
 

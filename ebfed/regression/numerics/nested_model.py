@@ -26,6 +26,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
+from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.mixed_model import (
     Covariance,
@@ -96,8 +98,6 @@ class NestedProblem(Problem):
 
     def begin(self) -> NDArray:
         """Keep what all whitenings share; returns products of the columns."""
-        from ebfed.kernels.factors import BATCH
-
         width, m = self.p + 1, self.rows.shape[2]
         # rows of a triangle that effects reach; those below are the same for every population
         touched = int(min(self.varying.max(initial=-1) + 1, self.rows.shape[1]))
@@ -142,14 +142,12 @@ class NestedProblem(Problem):
         self, level: int, own: NDArray, rows: NDArray
     ) -> tuple[float, NDArray, NDArray]:
         """Log-determinants of a level, its whitened rows, and what the level above has of them."""
-        from ebfed.kernels import stacked_factors, whiten
-
         white, log_det = rows, 0.0
         if own.any():
             Z = self.Z if rows is self.bottom else self.effects_of(level, rows)
             white, columns = np.zeros_like(rows), self.varying[self.blocks[level]]
-            log_det = whiten(rows, Z, columns, np.ascontiguousarray(own), white)
-        above = stacked_factors(white, *self.orders[level - 1]) if level else white
+            log_det = kernels.whiten(rows, Z, columns, np.ascontiguousarray(own), white)
+        above = kernels.stacked_factors(white, *self.orders[level - 1]) if level else white
         return log_det, white, above
 
     def levels(self) -> list[NDArray]:
@@ -161,8 +159,6 @@ class NestedProblem(Problem):
 
     def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last."""
-        from ebfed.kernels import nested_products
-
         slope = np.zeros(self.map.shape[1:] * 2)
         J = np.zeros((1, self.p + 1, self.p + 1))
         if self.restricted:
@@ -173,36 +169,32 @@ class NestedProblem(Problem):
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
             scores = J + scale * c * c.swapaxes(1, 2)
-            slope[block, block] = nested_products(Z, white, owner, scores, c[:, :, :0])[0]
+            slope[block, block] = kernels.nested_products(Z, white, owner, scores, c[:, :, :0])[0]
             if level + 1 < len(self.blocks):
                 J, c = self.below(level, J, c)
         return slope
 
     def below(self, level: int, J: NDArray, right: NDArray) -> tuple[NDArray, NDArray]:
         """J of the coefficients within each group of a level, and E times a matrix."""
-        from ebfed.kernels import below
-
         block = self.blocks[level]
         T = self.root[block, block] @ self.root[block, block].T
         Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-        return below(Z, white, owner, self.maps[level], T, J, right)
+        return kernels.below(Z, white, owner, self.maps[level], T, J, right)
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T, as if the mean were known."""
-        from ebfed.kernels import nested_products
-
         width, q = self.map.shape
         curvature, shared = np.zeros((q, q)), np.zeros(q)
         J, above = np.zeros((1, width, width)), np.zeros((1, width, 0))
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            left, squares, crossed = nested_products(Z, white, owner, J, above)
+            left, squares, crossed = kernels.nested_products(Z, white, owner, J, above)
             curvature[block, block] = squares
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
             shared[block] = left.diagonal()
             if level + 1 < len(self.blocks):
-                own = np.broadcast_to(self.maps[level], (len(above), *self.maps[level].shape))
+                own = np.repeat(self.maps[level][None], len(above), axis=0)
                 J, above = self.below(level, J, np.concatenate([above, own], axis=2))
         return curvature - np.outer(shared, shared) / self.n_rows
 

@@ -236,11 +236,31 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     if len(columns) == 1:
         return number_labels(columns[0])
-    numbers = [numbered_rows(_as_python(column), len(column)) for column in columns]
+    first, lengths = _runs(columns)
+    runs = [_as_python(column[first]) for column in columns]
+    numbers = [numbered_rows(labels, len(labels)) for labels in runs]
     codes = number_tuples([own for _, own in numbers])
     row = one_of_each(codes)  # its group's rows have the same labels
     parts = [labels[own[row]].tolist() for labels, own in numbers]
-    return np.fromiter(zip(*parts, strict=True), object, len(row)), codes
+    ids = np.fromiter(zip(*parts, strict=True), object, len(row))
+    return ids, codes if lengths is None else np.repeat(codes, lengths)
+
+
+def _runs(columns: Sequence[NDArray]) -> tuple[NDArray | slice, NDArray | None]:
+    """Where runs of rows with the same labels begin, and how long they are.
+
+    It is all rows, and None, if runs are short, or if it takes long to tell.
+    """
+    if any(column.dtype.kind == "O" for column in columns):
+        return slice(None), None
+    begins = np.zeros(len(columns[0]), bool)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    if 2 * np.count_nonzero(begins) > len(begins):
+        return slice(None), None
+    first = np.flatnonzero(begins)
+    return first, np.diff(first, append=len(begins))
 
 
 def _as_python(labels: NDArray) -> NDArray:

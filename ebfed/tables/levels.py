@@ -236,14 +236,14 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     if len(columns) == 1:
         return number_labels(columns[0])
-    first, lengths = _runs(columns)
+    first, repeats = _runs(columns)
     runs = [_as_python(column[first]) for column in columns]
     numbers = [numbered_rows(labels, len(labels)) for labels in runs]
     codes = number_tuples([own for _, own in numbers])
     row = one_of_each(codes)  # its group's rows have the same labels
     parts = [labels[own[row]].tolist() for labels, own in numbers]
     ids = np.fromiter(zip(*parts, strict=True), object, len(row))
-    return ids, codes if lengths is None else np.repeat(codes, lengths)
+    return ids, codes if repeats is None else np.repeat(codes, repeats)
 
 
 def _runs(columns: Sequence[NDArray]) -> tuple[NDArray | slice, NDArray | None]:

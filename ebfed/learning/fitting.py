@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.checks import check_between
 from ebfed.learning.fine_tuning import makes_last_steps
+from ebfed.learning.fingerprints import fingerprint
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
@@ -152,8 +152,7 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
     """Return what a fit that goes on must have in common with the one that began.
 
     A round that is repeated draws the same noise, so its messages must be the same: those of
-    another version may not be. Functions have their names, without where they lie in memory, which
-    another process does not repeat.
+    another version may not be, nor those of another loss of the same name.
     """
     indifferent = ["engine", "verbose", "checkpoint", "warm_start"]
     if not is_fixed(learner.random_state):
@@ -162,9 +161,7 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
     if private:
         arguments |= {"versions": [version(name) for name in ("ebfed", "numpy", "scipy")]}
     return {
-        name: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-        for name, value in arguments.items()
-        if name not in indifferent
+        name: fingerprint(value) for name, value in arguments.items() if name not in indifferent
     }
 
 

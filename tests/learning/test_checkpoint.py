@@ -17,7 +17,8 @@ from ebfed import wire
 from ebfed.learning import fitting
 from ebfed.learning.checkpoint import DIGEST
 from ebfed.learning.opting_out import OptOutExchange
-from ebfed.models import MLP, Softmax
+from ebfed.learning.privacy import PrivateExchange
+from ebfed.models import MLP, Softmax, Torch
 
 RNG = np.random.default_rng(5)
 GROUPS = np.repeat(np.arange(40), RNG.integers(2, 9, 40))
@@ -43,9 +44,9 @@ class Interrupted(Exception):
     pass
 
 
-def interrupt(monkeypatch, after):
+def interrupt(monkeypatch, after, exchange=OptOutExchange):
     """Stop a fit when so many rounds were averaged."""
-    inner, seen = OptOutExchange.average, []
+    inner, seen = exchange.average, []
 
     def average(self, state, *others):
         seen.append(state["round"])
@@ -53,7 +54,7 @@ def interrupt(monkeypatch, after):
             raise Interrupted
         return inner(self, state, *others)
 
-    monkeypatch.setattr(OptOutExchange, "average", average)
+    monkeypatch.setattr(exchange, "average", average)
 
 
 def entered(folder):
@@ -161,6 +162,32 @@ def test_functions_need_not_lie_where_they_did(tmp_path):
     assert_same(eb.FedAvg(metric=other, **settings).fit(X, Y, groups=GROUPS), whole)
     with pytest.raises(ValueError, match="other arguments"):
         eb.FedAvg(metric=max, **settings).fit(X, Y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("changed", ["loss", "frozen weights"])
+def test_another_loss_of_the_same_name_is_refused(tmp_path, monkeypatch, changed):
+    """Rounds that are repeated have the same noise: their messages must be the same."""
+    torch = pytest.importorskip("torch")
+
+    def fit(power, weight):
+        def loss(outputs, y):
+            return torch.nn.functional.cross_entropy(outputs, y, reduction="none") ** power
+
+        module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Linear(4, 2))
+        for value in module[0].parameters():
+            torch.nn.init.constant_(value, weight).requires_grad_(False)
+        privacy = eb.ClientPrivacy(noise_multiplier=1.0, clip=1.0)
+        settings = {"n_rounds": 4, "random_state": 0, "checkpoint": tmp_path}
+        model = Torch(module, loss=loss)
+        return eb.DPFedAvg(model, privacy=privacy, **settings).fit(X, Y, groups=GROUPS)
+
+    with monkeypatch.context() as context:
+        interrupt(context, 2, PrivateExchange)
+        with pytest.raises(Interrupted):
+            fit(1, 0.1)
+    with pytest.raises(ValueError, match="other arguments"):
+        fit(*((2, 0.1) if changed == "loss" else (1, 0.2)))
+    fit(1, 0.1)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

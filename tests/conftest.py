@@ -1,7 +1,9 @@
 """Every run tries the same examples: a failure is a change of the code, not of the weather."""
 
 import os
+import sys
 from pathlib import Path
+from zlib import crc32
 
 # Processes that test side by side each have a core: with more threads than cores, small products of
 # matrices take many times as long. NumPy reads this when it is imported.
@@ -30,9 +32,33 @@ def pytest_collection_modifyitems(items):
 STARTS = {}  # of each generator of a module: its state after the import
 
 
-def pytest_runtest_setup(item):
-    """Let a test draw the same numbers whichever tests ran before it in its process."""
-    for generator in vars(getattr(item, "module", None) or object).values():
+def restart(module, jumps=0):
+    """Let the generators of a module begin again, or far from there; returns where they were."""
+    before = {}
+    for generator in vars(module or object).values():
         if isinstance(generator, np.random.Generator):
             bits = generator.bit_generator
+            before[bits] = bits.state
             bits.state = STARTS.setdefault(generator, bits.state)
+            if jumps:
+                bits.state = bits.jumped(jumps).state
+    return before
+
+
+def pytest_runtest_setup(item):
+    """Let a test draw the same numbers whichever tests ran before it in its process."""
+    restart(getattr(item, "module", None))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    """Let what tests share be the same, whichever needs it first, and not what they draw."""
+    before = {}
+    if fixturedef.scope != "function":
+        jumps = 1 + crc32(fixturedef.argname.encode())  # a stream of its own
+        before = restart(sys.modules.get(fixturedef.func.__module__), jumps)
+    try:
+        return (yield)
+    finally:
+        for bits, state in before.items():
+            bits.state = state

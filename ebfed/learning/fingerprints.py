@@ -1,9 +1,9 @@
 """Texts that are the same for the same arguments, in any process, and differ for others.
 
 The text of an object as it prints is not enough: functions print their names, and a module of
-PyTorch prints its layers without their numbers. Not looked into are what a function calls elsewhere
-than in its own module, and the numbers of tensors that require gradients: as a rule they are drawn
-anew in every process, and a fit that goes on has its own.
+PyTorch prints its layers without their numbers. Two things are left out: functions of other modules
+that a function calls, and the numbers of tensors that require gradients. These are, as a rule,
+drawn anew in every process, and a fit that continues has its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(value: Any) -> str:
-    """Return a text that tells a value from others.
+    """Return a text by which a value differs from others.
 
     Parameters
     ----------

@@ -78,6 +78,8 @@ class Estimates:
         estimates, std_errors, covariates, labels, df = given
         values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
         n = len(values) if values.ndim == 1 else -1
+        if errors.ndim == 0 and np.isfinite(errors):
+            errors = np.full(values.shape, errors)
         if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
             raise ValueError(
                 f"estimates and std_errors must be one-dimensional and of one length, or "

@@ -73,8 +73,8 @@ def posterior_from(
         coefficients in `params` and their covariance in `cov_params()` or `cov`, as those of
         statsmodels and linearmodels, or is one of pyfixest. The covariance is taken as it is,
         robust or clustered.
-    std_errors : array-like or series of shape (n,), or array-like or frame of shape (n, n)
-        Standard errors. If one is 0, the posterior is the estimate itself. If it is infinite, NaN
+    std_errors : float, array-like or series of shape (n,), or array-like or frame of shape (n, n)
+        Standard errors; a number is that of all. If one is 0, the posterior is the estimate itself. If it is infinite, NaN
         or masked, the posterior is the fitted population. Two dimensions are a covariance;
         populations other than the normal use its diagonal, and `prior.notes_` says so. Left out
         with a regression.

@@ -52,6 +52,11 @@ from ebfed.tables.factors import Factors
 
 __all__ = ["LinearRounds"]
 
+NO_ROWS_LEFT = (
+    "There are no more rows than mean coefficients: the noise is not identified. It is taken to be "
+    "zero, so that intervals have no length, and say nothing."
+)
+
 
 @dataclass(frozen=True)
 class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessage]):
@@ -334,6 +339,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     ) -> LinearState:
         """Add what was learned, in plain numbers."""
         terms = self._columns(state["n_features"], state["columns"]).terms
+        if state["n"].sum() <= fit.rank:
+            notes = [*notes, NO_ROWS_LEFT]
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         n_free = {

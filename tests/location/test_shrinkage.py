@@ -38,6 +38,16 @@ PRIORS = {
 }
 
 
+def test_a_number_is_the_standard_error_of_all():
+    expected = eb.posterior_from(EIGHT, [9.0] * 8).to_frame()
+    pd.testing.assert_frame_equal(eb.posterior_from(EIGHT, 9.0).to_frame(), expected)
+    for wrong in (None, np.nan, np.inf):
+        with pytest.raises(ValueError, match="of one length"):
+            eb.posterior_from(EIGHT, wrong)
+    with pytest.raises(ValueError, match="must not be negative"):
+        eb.posterior_from(EIGHT, -1.0)
+
+
 # --- a covariance --------------------------------------------------------------------------------
 
 

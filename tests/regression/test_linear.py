@@ -1,5 +1,7 @@
 """LinearEB: against dense matrices, in simulation, and on rows that are hard."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -335,12 +337,28 @@ def test_bad_arguments(arguments, match):
         (np.random.default_rng(0).normal(size=(60, 80)), Y60, GROUPS, "collinear"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:There are no more rows than mean coefficients")
 def test_degenerate_rows(X, y, groups, note):
     estimator = eb.LinearEB().fit(X, y, groups=groups)
     assert any(note in each for each in estimator.notes_)
     posterior = estimator.posterior()
     assert np.isfinite(posterior.mean).all()
     assert np.isfinite(posterior.sd).all()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"share": "sums"}, {"covariance": "full"}])
+@pytest.mark.parametrize("groups", [[0, 0, 1], [["a", "a", "b"], [0, 1, 0]]])
+@pytest.mark.filterwarnings("ignore:No group of level 'group' has two rows")
+def test_as_many_rows_as_coefficients_tell_nothing_of_the_noise(arguments, groups):
+    if arguments.get("share") and len(groups) == 2:
+        pytest.skip("sums are of groups of one level")
+    X, y = [[1.0, 0.0], [2.0, 1.0], [4.0, -1.0]], [1.0, 2.0, 0.0]
+    with pytest.warns(eb.IdentificationWarning, match="no more rows than mean coefficients"):
+        estimator = eb.LinearEB(**arguments).fit(X, y, groups=groups)
+    assert estimator.noise_variance_ == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", eb.IdentificationWarning)
+        eb.LinearEB(**arguments).fit(X60, Y60, groups=GROUPS)
 
 
 @pytest.mark.parametrize("groups", [np.zeros(60, int), np.arange(60)], ids=["one", "each"])

@@ -74,10 +74,10 @@ def posterior_from(
         statsmodels and linearmodels, or is one of pyfixest. The covariance is taken as it is,
         robust or clustered.
     std_errors : float, array-like or series of shape (n,), or array-like or frame of shape (n, n)
-        Standard errors; a number is that of all. If one is 0, the posterior is the estimate itself. If it is infinite, NaN
-        or masked, the posterior is the fitted population. Two dimensions are a covariance;
-        populations other than the normal use its diagonal, and `prior.notes_` says so. Left out
-        with a regression.
+        Standard errors; a number is that of all. If one is 0, the posterior is the estimate itself.
+        If it is infinite, NaN or masked, the posterior is the fitted population. Two dimensions are
+        a covariance; populations other than the normal use its diagonal, and `prior.notes_` says
+        so. Left out with a regression.
     prior : str or Prior
         The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
         ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. If most

@@ -68,7 +68,12 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use (PEP 562)."""
+    """Import a public name at its first use (PEP 562), and keep it."""
+    found = globals()[name] = _imported(name)
+    return found
+
+
+def _imported(name: str) -> Any:
     if name == "__all__":
         listed = [each for wing in _WINGS for each in import_module(f"ebfed.{wing}").__all__]
         return sorted([*listed, *_BORROWED, *_MODULES])
@@ -85,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    return sorted({*globals(), *_imported("__all__")})

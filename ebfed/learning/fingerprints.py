@@ -95,10 +95,12 @@ def _state_of(value: Any) -> Any:
 
 
 def _numbers(tensor: Any) -> Any:
-    """Return the numbers of a tensor as bytes, in an array: NumPy does not have all precisions."""
-    import torch
-
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    """Return the numbers of a tensor as an array, in 64 bits where NumPy lacks its precision."""
+    plain = tensor.detach().cpu()
+    try:
+        return plain.numpy()
+    except TypeError:
+        return plain.double().numpy()
 
 
 def _called(function: FunctionType) -> list[Any]:

@@ -45,7 +45,7 @@ def stacked_factors(white, order, ends):
 
 
 @jit
-def nested_products(effects, white, owner, middle, right):
+def nested_products(effects, white, owner, middle, right, scale):
     """Add up products of ``B = effects' white`` of groups with figures of what they belong to.
 
     Parameters
@@ -60,11 +60,13 @@ def nested_products(effects, white, owner, middle, right):
         M, symmetric.
     right : ndarray of shape (n_owners, p, k)
         N.
+    scale : float
+        Of the first column n of N; 0 if there is none.
 
     Returns
     -------
     left : ndarray of shape (q, q)
-        Sum of ``effects' effects - B M B'``.
+        Sum of ``effects' effects - B (M + scale n n') B'``.
     squares : ndarray of shape (q, q)
         Sum of the squares of the entries of each group's.
     crossed : ndarray of shape (q, k)
@@ -74,7 +76,7 @@ def nested_products(effects, white, owner, middle, right):
     p, k = white.shape[0], right.shape[2]
     B, K = np.empty((q, p, BATCH)), np.empty((q, q, BATCH))
     left, squares, crossed = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, k))
-    half = np.empty(p)
+    half, along = np.empty(p), np.zeros(q)
     for first in range(0, len(owner), BATCH):
         for a in range(q):
             for b in range(p):
@@ -90,22 +92,23 @@ def nested_products(effects, white, owner, middle, right):
         for c in range(min(BATCH, len(owner) - first)):
             M, N = middle[owner[first + c]], right[owner[first + c]]
             for a in range(q):
+                for b in range(k - 1, -1, -1):
+                    value = 0.0
+                    for d in range(p):
+                        value += B[a, d, c] * N[d, b]
+                    crossed[a, b] += value**2
+                    along[a] = value  # of the first column in the end
                 for b in range(p):
                     value = 0.0
                     for d in range(p):
                         value += B[a, d, c] * M[d, b]
                     half[b] = value
                 for b in range(a + 1):
-                    value = K[a, b, c]
+                    value = K[a, b, c] - scale * along[a] * along[b]
                     for d in range(p):
                         value -= half[d] * B[b, d, c]
                     left[a, b] += value
                     squares[a, b] += value**2
-                for b in range(k):
-                    value = 0.0
-                    for d in range(p):
-                        value += B[a, d, c] * N[d, b]
-                    crossed[a, b] += value**2
     for a in range(q):
         for b in range(a):
             left[b, a], squares[b, a] = left[a, b], squares[a, b]
@@ -147,45 +150,49 @@ def below(effects, white, owner, maps, covariance, middle, right):
             for a in range(q):
                 known[i, j] += A[i, a] * maps[j, a]
     B, K = np.empty((q, p)), np.empty((q, q))
-    half, moved = np.empty((q, p)), np.empty((p, q))
+    half, row, moved = np.empty((q, p)), np.empty(p), np.empty(q)
     M, N = np.empty((n, p, p)), np.empty((n, p, k))
     for g in range(n):
+        outer, beyond = middle[owner[g]], right[owner[g]]
         for a in range(q):
             for b in range(p):
-                B[a, b] = 0.0
+                value = 0.0
                 for i in range(r):
-                    B[a, b] += effects[a, i, g] * white[b, i, g]
+                    value += effects[a, i, g] * white[b, i, g]
+                B[a, b] = value
             for b in range(q):
-                K[a, b] = 0.0
+                value = 0.0
                 for i in range(r):
-                    K[a, b] += effects[a, i, g] * effects[b, i, g]
-        M[g], N[g] = middle[owner[g]], right[owner[g]]
-        for a in range(q):  # from the left: M - A (B M), N - A (B N)
-            half[a] = 0.0
-            for b in range(p):
-                for j in range(p):
-                    half[a, j] += B[a, b] * M[g, b, j]
+                    value += effects[a, i, g] * effects[b, i, g]
+                K[a, b] = value
+            for j in range(p):
+                value = 0.0
+                for b in range(p):
+                    value += B[a, b] * outer[b, j]
+                half[a, j] = value
         for i in range(p):
-            for a in range(q):
-                for j in range(p):
-                    M[g, i, j] -= A[i, a] * half[a, j]
-        for j in range(k):
+            for j in range(p):  # from the left: M - A (B M)
+                row[j] = outer[i, j]
+                for a in range(q):
+                    row[j] -= A[i, a] * half[a, j]
+            for a in range(q):  # from the right, and what the group's rows leave of T
+                moved[a] = 0.0
+                for b in range(p):
+                    moved[a] += row[b] * B[a, b]
+                for b in range(q):
+                    moved[a] += A[i, b] * K[b, a]
+            for j in range(p):
+                value = row[j] + known[i, j]
+                for a in range(q):
+                    value -= moved[a] * A[j, a]
+                M[g, i, j] = value
+        for j in range(k):  # N - A (B N)
+            for i in range(p):
+                N[g, i, j] = beyond[i, j]
             for a in range(q):
                 value = 0.0
                 for b in range(p):
-                    value += B[a, b] * right[owner[g], b, j]
+                    value += B[a, b] * beyond[b, j]
                 for i in range(p):
                     N[g, i, j] -= A[i, a] * value
-        for i in range(p):  # from the right, and what the group's rows leave of T
-            for a in range(q):
-                moved[i, a] = 0.0
-                for b in range(p):
-                    moved[i, a] += M[g, i, b] * B[a, b]
-                for b in range(q):
-                    moved[i, a] += A[i, b] * K[b, a]
-        for i in range(p):
-            for j in range(p):
-                M[g, i, j] += known[i, j]
-                for a in range(q):
-                    M[g, i, j] -= moved[i, a] * A[j, a]
     return M, N

@@ -75,7 +75,8 @@ class Factors:
             n, logs = weighed_rows(np.repeat(np.arange(len(n)), n), weight, len(n))
         rows = _compressed(both, clients.indptr)
         with np.errstate(over="ignore", invalid="ignore"):
-            sizes = np.sqrt(np.einsum("mrp,mrp->p", rows, rows))
+            flat = rows.reshape(-1, rows.shape[2])
+            sizes = np.sqrt(np.einsum("np,np->p", flat, flat))
         lost = sizes == 0
         small = (sizes < SMALLEST) & ~lost
         if lost.any():  # squares may have been too small to be counted

@@ -20,11 +20,14 @@ def groups_and_owners(n=21, q=2, p=3, k=2):
     return (left, right, RNG.integers(0, 5, n)), figures, B, K
 
 
-def test_nested_products():
-    groups, (middle, beyond), B, K = groups_and_owners()
+@pytest.mark.parametrize(("scale", "k"), [(0.0, 0), (0.0, 2), (0.7, 1), (0.7, 2)])
+def test_nested_products(scale, k):
+    groups, (middle, beyond), B, K = groups_and_owners(k=k)
     owner = groups[2]
-    each = K - B @ middle[owner] @ B.swapaxes(1, 2)
-    left, squares, crossed = nested_products(*groups, middle, beyond)
+    first = beyond[owner][:, :, :1]
+    inner = middle[owner] + scale * (first @ first.swapaxes(1, 2))
+    each = K - B @ inner @ B.swapaxes(1, 2)
+    left, squares, crossed = nested_products(*groups, middle, beyond, scale)
     np.testing.assert_allclose(left, each.sum(axis=0), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(squares, (each**2).sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(crossed, ((B @ beyond[owner]) ** 2).sum(axis=0), rtol=1e-12)

@@ -168,8 +168,7 @@ class NestedProblem(Problem):
         scale = self.dof / profile.quadratic
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            scores = J + scale * c * c.swapaxes(1, 2)
-            slope[block, block] = kernels.nested_products(Z, white, owner, scores, c[:, :, :0])[0]
+            slope[block, block] = kernels.nested_products(Z, white, owner, J, c, scale)[0]
             if level + 1 < len(self.blocks):
                 J, c = self.below(level, J, c)
         return slope
@@ -188,7 +187,7 @@ class NestedProblem(Problem):
         J, above = np.zeros((1, width, width)), np.zeros((1, width, 0))
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            left, squares, crossed = kernels.nested_products(Z, white, owner, J, above)
+            left, squares, crossed = kernels.nested_products(Z, white, owner, J, above, 0.0)
             curvature[block, block] = squares
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T

@@ -282,13 +282,10 @@ class Problem:
 
     def solve(self, log_det: float, products: NDArray) -> Profile:
         """Solve for beta, given products of whitened columns."""
-        whole = self.rank == self.p  # as a rule; the basis is the identity then
-        shared = products[:-1, :-1] if whole else self.basis.T @ products[:-1, :-1] @ self.basis
-        chol, failed = dpotrf(shared, lower=True)
+        chol, failed = dpotrf(self.basis.T @ products[:-1, :-1] @ self.basis, lower=True)
         if failed:
             raise np.linalg.LinAlgError("columns of X are collinear, once rows are whitened")
-        half = dtrtri(chol, lower=True)[0]
-        half = half if whole else half @ self.basis.T
+        half = dtrtri(chol, lower=True)[0] @ self.basis.T
         right = half @ products[:-1, -1]
         beta = half.T @ right
         quadratic = float(products[-1, -1] - right @ right)

@@ -347,7 +347,7 @@ class Problem:
         """Two steps of Fisher scoring, then descent by a quasi-Newton method."""
         # far from zero groups count about alike: at zero, those of many rows would count for all
         first = self.near(self.score(np.full(len(self.varying), SECOND_ROOT)))
-        # nearer, the metric is right: a descent from here takes up to twice as many steps
+        # nearer, the metric is right: without this step, slopes took up to four times as many more
         first = min((first, self.score(first)), key=self.value_at)
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)

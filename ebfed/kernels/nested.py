@@ -45,7 +45,7 @@ def stacked_factors(white, order, ends):
 
 
 @jit
-def nested_products(effects, white, owner, middle, right, scale):
+def nested_products(effects, white, owner, middle, right):
     """Add up products of ``B = effects' white`` of groups with figures of what they belong to.
 
     Parameters
@@ -58,25 +58,25 @@ def nested_products(effects, white, owner, middle, right, scale):
         What each group belongs to.
     middle : ndarray of shape (n_owners, p, p)
         M, symmetric.
-    right : ndarray of shape (n_owners, p, k)
-        N.
-    scale : float
-        Of the first column n of N; 0 if there is none.
+    right : ndarray of shape (n_owners, p, 1 + k)
+        A column n, then N.
 
     Returns
     -------
     left : ndarray of shape (q, q)
-        Sum of ``effects' effects - B (M + scale n n') B'``.
+        Sum of ``effects' effects - B M B'``.
     squares : ndarray of shape (q, q)
         Sum of the squares of the entries of each group's.
+    scores : ndarray of shape (q, q)
+        Sum of ``B n n' B'``.
     crossed : ndarray of shape (q, k)
         Sum of the squares of the entries of ``B N``.
     """
     q, r, _ = effects.shape
-    p, k = white.shape[0], right.shape[2]
+    p, k = white.shape[0], right.shape[2] - 1
     B, K = np.empty((q, p, BATCH)), np.empty((q, q, BATCH))
-    left, squares, crossed = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, k))
-    half, along = np.empty(p), np.zeros(q)
+    left, squares, scores = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q))
+    crossed, half, score = np.zeros((q, k)), np.empty(p), np.empty(q)
     for first in range(0, len(owner), BATCH):
         for a in range(q):
             for b in range(p):
@@ -92,27 +92,30 @@ def nested_products(effects, white, owner, middle, right, scale):
         for c in range(min(BATCH, len(owner) - first)):
             M, N = middle[owner[first + c]], right[owner[first + c]]
             for a in range(q):
-                for b in range(k - 1, -1, -1):
+                score[a] = 0.0
+                for d in range(p):
+                    score[a] += B[a, d, c] * N[d, 0]
+                for b in range(k):
                     value = 0.0
                     for d in range(p):
-                        value += B[a, d, c] * N[d, b]
+                        value += B[a, d, c] * N[d, 1 + b]
                     crossed[a, b] += value**2
-                    along[a] = value  # of the first column in the end
                 for b in range(p):
                     value = 0.0
                     for d in range(p):
                         value += B[a, d, c] * M[d, b]
                     half[b] = value
                 for b in range(a + 1):
-                    value = K[a, b, c] - scale * along[a] * along[b]
+                    value = K[a, b, c]
                     for d in range(p):
                         value -= half[d] * B[b, d, c]
                     left[a, b] += value
                     squares[a, b] += value**2
+                    scores[a, b] += score[a] * score[b]
     for a in range(q):
         for b in range(a):
-            left[b, a], squares[b, a] = left[a, b], squares[a, b]
-    return left, squares, crossed
+            left[b, a], squares[b, a], scores[b, a] = left[a, b], squares[a, b], scores[a, b]
+    return left, squares, scores, crossed
 
 
 @jit

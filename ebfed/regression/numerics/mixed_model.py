@@ -461,7 +461,7 @@ class Problem:
     def score(self, diagonal: NDArray) -> NDArray:
         """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""
         slope = self.slope(self.whiten(np.diag(diagonal)), True).diagonal()
-        curvature = self.curvature()
+        curvature = self.expected()
         if self.covariance == "spherical":
             step = np.empty_like(slope)
             for block in self.blocks:
@@ -473,6 +473,10 @@ class Problem:
         bend = curvature.diagonal()
         least = np.where(bend > 0, 0.1 / np.sqrt(np.where(bend > 0, bend, 1.0)), 0.0)
         return np.sqrt(np.maximum(diagonal**2 - step, least))
+
+    def expected(self) -> NDArray:
+        """About `curvature`, where `slope` was taken last."""
+        return self.curvature()
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T, at the rows whitened last.

@@ -159,47 +159,53 @@ class NestedProblem(Problem):
 
     def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last."""
-        slope = np.zeros(self.map.shape[1:] * 2)
-        J = np.zeros((1, self.p + 1, self.p + 1))
+        J, c = np.zeros((self.p + 1, self.p + 1)), np.append(-profile.beta, 1.0)
         if self.restricted:
-            J[0, :-1, :-1] = profile.half.T @ profile.half
-        c = np.ones((1, self.p + 1, 1))
-        c[0, :-1, 0] = -profile.beta
-        scale = self.dof / profile.quadratic
-        for level, block in enumerate(self.blocks):
-            Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            slope[block, block] = kernels.nested_products(Z, white, owner, J, c, scale)[0]
-            if level + 1 < len(self.blocks):
-                J, c = self.below(level, J, c)
-        return slope
+            J[:-1, :-1] = profile.half.T @ profile.half
+        left, scores, self.last_bends = self.products(J, c)
+        return left - self.dof / profile.quadratic * scores
 
-    def below(self, level: int, J: NDArray, right: NDArray) -> tuple[NDArray, NDArray]:
-        """J of the coefficients within each group of a level, and E times a matrix."""
-        block = self.blocks[level]
-        T = self.root[block, block] @ self.root[block, block].T
-        Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-        return kernels.below(Z, white, owner, self.maps[level], T, J, right)
+    def expected(self) -> NDArray:
+        """About `curvature`, less what the mean takes of groups, where `slope` was taken last."""
+        return self.last_bends
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T, as if the mean were known."""
-        width, q = self.map.shape
-        curvature, shared = np.zeros((q, q)), np.zeros(q)
-        J, above = np.zeros((1, width, width)), np.zeros((1, width, 0))
+        width = self.p + 1
+        return self.products(np.zeros((width, width)), np.zeros(width))[2]
+
+    def products(self, J: NDArray, c: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Go down the levels, from J and c at the top.
+
+        Returns
+        -------
+        left : ndarray of shape (q, q)
+            Sum of ``Z~_i'Z~_i - B_i J_g B_i'``, in a block for each level.
+        scores : ndarray of shape (q, q)
+            Sum of ``B_i c_g c_g' B_i'``, likewise.
+        curvature : ndarray of shape (q, q)
+            Expected curvature of the criterion in the diagonal of T, with these J.
+        """
+        q = len(self.varying)
+        left, scores, curvature = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q))
+        J, right = J[None], c[None, :, None]
         for level, block in enumerate(self.blocks):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            left, squares, crossed = kernels.nested_products(Z, white, owner, J, above, 0.0)
-            curvature[block, block] = squares
+            own = kernels.nested_products(Z, white, owner, J, right)
+            left[block, block], curvature[block, block], scores[block, block], crossed = own
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
-            shared[block] = left.diagonal()
             if level + 1 < len(self.blocks):
-                own = np.repeat(self.maps[level][None], len(above), axis=0)
-                J, above = self.below(level, J, np.concatenate([above, own], axis=2))
-        return curvature - np.outer(shared, shared) / self.n_rows
+                maps = np.repeat(self.maps[level][None], len(J), axis=0)
+                right = np.concatenate([right, maps], axis=2)
+                T = self.root[block, block] @ self.root[block, block].T
+                J, right = kernels.below(Z, white, owner, self.maps[level], T, J, right)
+        shared = left.diagonal()
+        return left, scores, curvature - np.outer(shared, shared) / self.n_rows
 
     def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries of a root, at the rows whitened last."""
-        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
+        """About the inverse curvature in the free entries of a root."""
+        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.expected())
 
     def bend(self, block: slice, v: NDArray) -> float:
         """Expected curvature where a level's T grows by v v', at the rows whitened last."""

@@ -115,4 +115,4 @@ class Columns:
         if unknown:
             known = ", ".join(map(repr, names))
             raise ValueError(f"varying must name columns of {known}; got {unknown[0]!r}.")
-        return np.unique([places[name] for name in varying]).astype(np.int64)
+        return np.array(sorted({places[name] for name in varying}), np.int64)

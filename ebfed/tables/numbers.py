@@ -134,7 +134,11 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
 
     given = {} if y is None else {"y": y}
     if options.keys() <= {"y_numeric"} and _are_valid(X, y):  # as most are: checks would find that
-        validate_data(estimator, X, skip_check_array=True, reset=reset)
+        if reset:  # arrays have no names to check
+            estimator.n_features_in_ = X.shape[1]
+            estimator.__dict__.pop("feature_names_in_", None)
+        else:
+            validate_data(estimator, X, skip_check_array=True, reset=False)
         return X if y is None else (X, y)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # in the sum that looks for NaN

@@ -46,6 +46,7 @@ from ebfed.regression.numerics.roots import (
     best_size,
     raised_inverse,
     sizes_near,
+    sound_factor,
 )
 
 __all__ = [
@@ -469,7 +470,7 @@ class Problem:
                 step[block] = slope[block].sum() / bend
                 curvature[block, block] = bend
         else:
-            step = np.linalg.lstsq(curvature, slope, rcond=1e-10)[0]
+            step = raised_inverse(curvature) @ slope
         bend = curvature.diagonal()
         least = np.where(bend > 0, 0.1 / np.sqrt(np.where(bend > 0, bend, 1.0)), 0.0)
         return np.sqrt(np.maximum(diagonal**2 - step, least))
@@ -683,8 +684,12 @@ def _basis(products: NDArray) -> tuple[NDArray, NDArray]:
     """Directions of coefficients that X identifies, shape (p, rank), and those that it does not."""
     size = np.sqrt(products.diagonal())
     size = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(products / np.outer(size, size))
+    products = products / np.outer(size, size)
+    whole = np.eye(len(products)), np.empty((len(products), 0))
+    if sound_factor(products, 1e-11) is not None:
+        return whole
+    values, vectors = np.linalg.eigh(products)
     known = values > 1e-11 * max(values.max(initial=0.0), 1e-300)
     if known.all():
-        return np.eye(len(products)), np.empty((len(products), 0))
+        return whole
     return vectors[:, known] / size[:, None], vectors[:, ~known] / size[:, None]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 __all__ = [
     "CommonRoot",
@@ -16,6 +17,7 @@ __all__ = [
     "best_size",
     "raised_inverse",
     "sizes_near",
+    "sound_factor",
 ]
 
 
@@ -152,8 +154,25 @@ def _bend(root: NDArray, curvature: NDArray) -> NDArray:
     return whole
 
 
+def sound_factor(matrix: NDArray, least: float) -> NDArray | None:
+    """Lower Cholesky factor of a symmetric matrix of which no eigenvalue is small; None if unsure.
+
+    That is below `least` times the largest. With a trace t, the smallest of n eigenvalues is no
+    less than the determinant times ``((n - 1) / t)**(n - 1)``.
+    """
+    factor, failed = dpotrf(matrix, lower=True)
+    if failed or not len(matrix):
+        return None
+    others, trace = len(matrix) - 1, matrix.trace()
+    smallest = np.prod(factor.diagonal()) ** 2 * (others / trace) ** others
+    return factor if smallest > least * trace else None
+
+
 def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
     """Inverse of a symmetric matrix, eigenvalues below a share of the largest raised to it."""
+    if (factor := sound_factor(matrix, least)) is not None:
+        half = dtrtri(factor, lower=True)[0]
+        return half.T @ half
     values, vectors = np.linalg.eigh(matrix)
     floor = max(least * values.max(initial=0.0), 1e-300)
     return (vectors / np.maximum(values, floor)) @ vectors.T

@@ -34,6 +34,7 @@ __all__ = [
     "numeric_columns",
     "read",
     "read_labels",
+    "style_of",
     "value_columns",
     "with_values",
     "wrapped",
@@ -233,12 +234,31 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     labels = wrapped(groups, series_only=True)
     if not isinstance(labels, nw.Series):
         return Table(X, check_labels(labels), style, consent, y)
+    style = style_of(labels, style)
+    labels = check_labels(_label_array(labels, style.group), style.group)
+    return Table(X, labels, style, consent, y)
+
+
+def style_of(labels: Any, style: Style | None = None) -> Style:
+    """Return how frames of the groups with these labels look, like another one but for labels.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> style_of(pd.Series(["a"], name="county")).group, style_of(["a"]).group
+    ('county', 'group')
+    """
+    import narwhals as nw
+
+    style = Style() if style is None else style
+    labels = wrapped(labels, series_only=True)
+    if not isinstance(labels, nw.Series):
+        return style
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
     if style.backend == "pandas":
         style = style.using(_backend(labels))
     native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
-    style = replace(style, group=name, dtype=labels.dtype, native=native)
-    return Table(X, check_labels(_label_array(labels, name), name), style, consent, y)
+    return replace(style, group=name, dtype=labels.dtype, native=native)
 
 
 def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Style, Table, drop_columns, is_frame, is_series, read, read_labels
+from ebfed.tables.frames import (
+    Style,
+    Table,
+    drop_columns,
+    is_frame,
+    is_series,
+    read,
+    read_labels,
+    style_of,
+)
 from ebfed.tables.labels import (
     check_labels,
     number_labels,
@@ -163,7 +172,7 @@ def above_of(levels: Sequence[Any], X: Any) -> tuple[Any, list[NDArray], tuple[S
     for number, each in enumerate(levels[:-1]):
         column = column_of(X, each) if isinstance(each, str) else each
         labels.append(read_labels(column, str(each) if isinstance(each, str) else "groups"))
-        style = read(np.zeros(len(labels[-1])), column).style
+        style = style_of(column)
         if style.group == Style().group:
             style = replace(style, group=unnamed_levels(len(levels) - 1)[number].group)
         styles.append(style)

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -373,16 +373,11 @@ class Problem:
         return min(self.tried(first), key=self.value_at)
 
     def tried(self, first: NDArray) -> list[NDArray]:
-        """Diagonals that are compared: of each level this one, or effects near the noise's size.
+        """Diagonals that are compared: effects near the noise's size, small ones, and `first`.
 
-        Effects of all levels may also be small. Neighbours have the lowest level in common, and
-        the last is `first`, the best as a rule: their rows are then whitened already.
+        The last is the best as a rule, and its rows are whitened then.
         """
-        far, small = np.full(len(first), SECOND_ROOT), np.full(len(first), SMALL_ROOT)
-        choices = [(far[b], first[b]) for b in reversed(self.blocks)]
-        each = [np.concatenate(chosen[::-1]) for chosen in product(*choices)]
-        middle = len(each) // 2
-        return [*each[:middle], small, *each[middle:]]
+        return [np.full(len(first), SECOND_ROOT), np.full(len(first), SMALL_ROOT), first]
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float

@@ -106,8 +106,6 @@ class NestedProblem(Problem):
         self.rest = self.rows[:, touched:].reshape(width, -1)
         self.products_of_rest = column_products(self.rest)
         self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
-        # populations that are compared often have the lowest level in common
-        self.lowest: tuple[NDArray, tuple[float, NDArray, NDArray]] | None = None
         self.orders: list[tuple[NDArray, NDArray]] = []  # from the second level
         height = touched
         for owner in reversed(self.owners[1:]):
@@ -118,14 +116,10 @@ class NestedProblem(Problem):
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
-        lowest, *above = reversed(range(len(self.blocks)))
-        own = root[self.blocks[lowest], self.blocks[lowest]]
-        if self.lowest is None or (own != self.lowest[0]).any():
-            self.lowest = own, self.whitened_level(lowest, own, self.bottom)
-        log_det, white, rows = self.lowest[1]
-        self.whites: list[NDArray] = [white]
+        log_det, rows = 0.0, self.bottom
+        self.whites: list[NDArray] = []
         self.whitened: list[NDArray] = []
-        for level in above:
+        for level in reversed(range(len(self.blocks))):
             own = root[self.blocks[level], self.blocks[level]]
             more, white, rows = self.whitened_level(level, own, rows)
             log_det += more

@@ -6,6 +6,7 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
+from ebfed.kernels.covariances import least_covariance
 from ebfed.kernels.crossed import (
     canonical_rows,
     combination_variances,
@@ -94,6 +95,7 @@ __all__ = [
     "lattice_errors",
     "lattice_sums",
     "lattice_values",
+    "least_covariance",
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",

@@ -15,9 +15,8 @@ matrices. The slope in T is, with Z~, X~, e~ whitened,
     sum_i Z~_i' Z~_i  -  [sum_i Z~_i' X~_i H^-1 X~_i' Z~_i]  -  dof / Q sum_i Z~_i' e~_i e~_i' Z~_i.
 
 A root of zero is where a variance of zero lies: there the criterion is smooth and even in the
-root, so that a variance of zero needs no care. A T that is singular otherwise does: from a saddle
-of the root, which is no minimum in T, the descent goes on along the direction in which T is to
-grow.
+root, so that a variance of zero needs no care. A T that may be any and is singular does: its
+entries are sought instead of those of a root; see `covariance_descent`.
 
 With an intercept, columns are centred first; means that dwarf the spread would cost digits.
 """
@@ -37,11 +36,11 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from ebfed import kernels
 from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
+from ebfed.regression.numerics.covariance_descent import descend_covariances
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
     CommonRoot,
     DiagonalRoot,
-    LowerRoot,
     RootEntries,
     best_size,
     raised_inverse,
@@ -60,9 +59,9 @@ __all__ = [
 
 Covariance = Literal["spherical", "diag", "full"]
 
-# Standard deviations of the search, in units of that of the noise: the largest, and that of groups
-# of few rows and of many at a second minimum.
-LARGEST_ROOT, SECOND_ROOT, SMALL_ROOT = 1e7, 0.7, 0.05
+# Standard deviations of the search, in units of that of the noise: the largest, also where T may be
+# any, and that of groups of few rows and of many at a second minimum.
+LARGEST_ROOT, LARGEST_OF_ANY, SECOND_ROOT, SMALL_ROOT = 1e7, 1e9, 0.7, 0.05
 
 # What is left of a column that is constant, by rounding, in units of its size.
 FLAT = 1e-13
@@ -188,20 +187,12 @@ class Problem:
         self.dof = max(left_over if self.restricted else n_rows, 1)
         self.last: tuple[NDArray, Profile] | None = None
         self.last_effects: NDArray | None = None
-        self.last_slope: NDArray | None = None
         self.converged = True
         pooled = self.solve(0.0, products)
         if pooled.has_few_digits:
             pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and pooled.quadratic > 1e-24 * n_rows**2
-
-    @cached_property
-    def lower(self) -> tuple[NDArray, NDArray]:
-        """Places of the lower triangles of the blocks of a root."""
-        places = [b.start + np.array(np.tril_indices(b.stop - b.start)) for b in self.blocks]
-        whole = np.concatenate(places, axis=1)
-        return whole[0], whole[1]
 
     def size_of(self, rows: NDArray) -> tuple[int, int]:
         """Number of clients, and of columns."""
@@ -210,16 +201,18 @@ class Problem:
     def measure(self, rows: NDArray, intercept: bool) -> None:
         """Centre columns, and divide them by their sizes."""
         self.rows = self.laid_out(rows)
-        Z = self.rows[self.varying]
+        Z, squares = self.rows[self.varying], _squares(self.rows)
         if intercept:
             ones = self.rows[0].copy()
             self.centre[1:] = self.rows[1:].reshape(self.p, -1) @ ones.ravel() / max(self.n_rows, 1)
-            whole = self.sizes(_squares(self.rows))
+            whole = self.sizes(squares)
             self.rows -= self.centre[:, None, None] * ones
             # of what is constant, rounding is left
-            self.rows[self.sizes(_squares(self.rows)) < FLAT * whole] = 0.0
+            squares = _squares(self.rows)
+            flat = self.sizes(squares) < FLAT * whole
+            self.rows[flat] = squares[flat] = 0.0
         Z[self.centred] = self.rows[self.varying[self.centred]]
-        self.units = self.sizes(_squares(self.rows))
+        self.units = self.sizes(squares)
         self.own_units = self.own(self.sizes(_squares(Z)))
         self.rows /= self.units[:, None, None]
         self.Z = Z / self.own_units[:, None, None]
@@ -278,7 +271,7 @@ class Problem:
         profile = self.solve(*self.weigh(root))
         if profile.has_few_digits:
             profile.quadratic = max(self.squares_left(profile.beta), 1e-300)
-        self.last, self.last_effects, self.last_slope = (root, profile), None, None
+        self.last, self.last_effects = (root, profile), None
         return profile
 
     def solve(self, log_det: float, products: NDArray) -> Profile:
@@ -345,28 +338,28 @@ class Problem:
         return slope - self.dof / profile.quadratic * scores @ scores.T
 
     def minimise(self) -> tuple[NDArray, list[float]]:
-        """Two steps of Fisher scoring, then descent by a quasi-Newton method."""
+        """Two steps of Fisher scoring for a diagonal T, then descent from there."""
         # far from zero groups count about alike: at zero, those of many rows would count for all
         first = self.near(self.score(np.full(len(self.varying), SECOND_ROOT)))
         # nearer, the metric is right: without this step, slopes took up to four times as many more
         first = min((first, self.score(first)), key=self.value_at)
-        # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
-        tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
             sizes = [len(first[b]) for b in self.blocks if len(first[b])]
-            return self.descend(CommonRoot(sizes), np.diag(first), tolerance)
+            return self.descend(CommonRoot(sizes), np.diag(first))
         if self.covariance == "diag":
-            return self.descend(DiagonalRoot(), np.diag(first), tolerance)
-        root, path = np.diag(first), []
-        tolerance = min(tolerance, 1e-8)  # one step more: means move with covariances
-        for _ in range(20):
-            root, more = self.descend(LowerRoot(self.lower), root, tolerance)
-            path += more
-            grown = self.grow(root, tolerance)
-            if grown is None:
-                break
-            root = grown
+            return self.descend(DiagonalRoot(), np.diag(first))
+        start = self.value_and_slope, np.diag(first), self.whole_curvature
+        ended = descend_covariances(*start, self.blocks, LARGEST_OF_ANY, *self.enough())
+        root, path, self.converged = ended
         return root, path
+
+    def enough(self) -> tuple[float, float]:
+        """What is left to fall at the end, twice, and how much of it calls for a warning."""
+        # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
+        tolerance = min(1e-12 * self.n_clients**2, 1e-6)
+        if self.covariance == "full":  # a step more: means move with covariances
+            tolerance = min(0.1 * tolerance, 1e-8)
+        return tolerance, 1e-4
 
     def near(self, first: NDArray) -> NDArray:
         """Return the best of several diagonals, as groups of many rows may have another minimum."""
@@ -375,37 +368,47 @@ class Problem:
     def tried(self, first: NDArray) -> list[NDArray]:
         """Diagonals that are compared: effects near the noise's size, small ones, and `first`.
 
-        The last is the best as a rule, and its rows are whitened then.
+        The last is the best as a rule, and its rows are whitened then. With several levels, small
+        effects of all of them have led away from the best minimum rather than to it.
         """
-        return [np.full(len(first), SECOND_ROOT), np.full(len(first), SMALL_ROOT), first]
+        small = [np.full(len(first), SMALL_ROOT)] if len(self.blocks) == 1 else []
+        return [np.full(len(first), SECOND_ROOT), *small, first]
 
-    def descend(
-        self, entries: RootEntries, root: NDArray, tolerance: float
-    ) -> tuple[NDArray, list[float]]:
+    def descend(self, entries: RootEntries, root: NDArray) -> tuple[NDArray, list[float]]:
         """Descend in the free entries of a root."""
-        diagonal = not isinstance(entries, LowerRoot)
 
         def criterion(free: NDArray) -> tuple[float, NDArray]:
             root = entries.root(free)
             profile = self.whiten(root)
-            self.last_slope = self.slope(profile, diagonal)
-            return self.value(profile), entries.of(2 * self.last_slope @ root)
+            return self.value(profile), entries.of(2 * self.slope(profile, True) @ root)
 
-        start, metric = entries.free(root), lambda: self.metric(entries, root)
-        free, path, self.converged = descend(criterion, start, metric, LARGEST_ROOT, tolerance)
-        if diagonal:  # a root on its way to zero arrives there slowly
-            at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
-            if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + tolerance:
-                free = at_zero
+        def metric() -> NDArray:
+            return entries.metric(root.diagonal(), self.expected())
+
+        start = criterion, entries.free(root), metric
+        free, path, self.converged = descend(*start, LARGEST_ROOT, *self.enough())
+        # a root on its way to zero arrives there slowly
+        at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
+        if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + self.enough()[0]:
+            free = at_zero
         return entries.root(free), path
 
-    def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries of a root, at the rows whitened last."""
-        if isinstance(entries, LowerRoot):
-            assert self.last is not None
-            shared = self.map.T @ self.last[1].products @ self.map
-            return entries.newton(root, self.outer(), shared, self.n_rows)
-        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
+    def value_and_slope(self, root: NDArray) -> tuple[float, NDArray]:
+        """The criterion at a root, and its slope in T."""
+        profile = self.whiten(root)
+        return self.value(profile), self.slope(profile, False)
+
+    def whole_curvature(self) -> NDArray:
+        """Expected curvature of the criterion in all entries of the blocks of T, one after another.
+
+        It is ``sum_i tr(K D K E)`` along D and E, with ``K = Z~_i' Z~_i``, at the rows whitened
+        last, less what sharing sigma**2 takes away.
+        """
+        assert self.last is not None
+        q = len(self.varying)
+        shared = (self.map.T @ self.last[1].products @ self.map).ravel()
+        whole = self.outer().transpose(0, 3, 1, 2).reshape(q * q, q * q)
+        return whole - np.outer(shared, shared) / self.n_rows
 
     def outer(self) -> NDArray:
         """Sum over clients of products of the entries of ``Z~_i' Z~_i``, shape (q, q, q, q)."""
@@ -416,43 +419,6 @@ class Problem:
             inner = np.einsum("arm,brm->abm", some, some).reshape(q * q, -1)
             total += inner @ inner.T
         return total.reshape(q, q, q, q)
-
-    def grow(self, root: NDArray, tolerance: float) -> NDArray | None:
-        """Return a better root where T is to grow in a direction; None at a minimum."""
-        profile = self.whiten(root)
-        whole = self.slope(profile, False) if self.last_slope is None else self.last_slope
-        for block in self.blocks:
-            grown = self.grow_block(block, root, whole[block, block], tolerance)
-            if grown is not None:
-                return grown
-        return None
-
-    def grow_block(
-        self, block: slice, root: NDArray, slope: NDArray, tolerance: float
-    ) -> NDArray | None:
-        """Return a root of which one level's has grown, if that is better."""
-        value = self.value(self.whiten(root))
-        if not len(slope):
-            return None
-        slopes, directions = np.linalg.eigh(slope)
-        v = directions[:, 0]
-        bend = self.bend(block, v)
-        if slopes[0] >= 0 or slopes[0] ** 2 < 2 * tolerance * bend:
-            return None
-        step, own, grown = -slopes[0] / bend, root[block, block], root.copy()
-        while step > 1e-12:
-            values, vectors = np.linalg.eigh(own @ own.T + step * np.outer(v, v))
-            _, R = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T)
-            grown[block, block] = R.T
-            if self.value(self.whiten(grown)) < value - tolerance:
-                return grown
-            step /= 2
-        return None
-
-    def bend(self, block: slice, v: NDArray) -> float:
-        """Expected curvature where a level's T grows by v v', at the rows whitened last."""
-        inner = np.einsum("qim,q->im", self.effects(), v)
-        return float((np.sum(inner**2, axis=0) ** 2).sum())
 
     def score(self, diagonal: NDArray) -> NDArray:
         """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""

@@ -36,6 +36,8 @@ __all__ = ["Answer", "Question", "answer", "search", "shapes_of"]
 
 # Numbers in an array of figures of clients that are computed together.
 BLOCK = 10**6
+# The same as `Problem.enough` where sums have few digits, and slopes lead no further.
+FEW_LEFT = 1e-3, 0.1
 
 Answer = dict[str, NDArray[np.float64]]
 
@@ -303,13 +305,8 @@ class _SumsProblem(Problem):
         if len(scores) == q:
             return slope - np.diag(scores)
         lower = np.zeros((q, q))
-        lower[self.lower] = scores
+        lower[np.tril_indices(q)] = scores
         return slope - lower - np.tril(lower, -1).T
-
-    def bend(self, block: slice, v: NDArray) -> float:
-        """Expected curvature where T grows by v v'."""
-        twice = np.outer(v, v).ravel()
-        return float(twice @ self.found["outer"] @ twice)
 
     def outer(self) -> NDArray:
         """Sum over clients of products of the entries of ``Z~_i' Z~_i``."""
@@ -319,6 +316,11 @@ class _SumsProblem(Problem):
         """Expected curvature of the criterion in the diagonal of T."""
         shared = np.diag(self.map.T @ self.found["products"] @ self.map)
         return self.found["inner"] - np.outer(shared, shared) / self.n_rows
+
+    def enough(self) -> tuple[float, float]:
+        """What is left to fall at the end, twice, and how much of it calls for a warning."""
+        assert self.last is not None
+        return FEW_LEFT if self.last[1].has_few_digits else super().enough()
 
     def near(self, first: NDArray) -> NDArray:
         """Return a better diagonal of the root, of several that are asked about together."""

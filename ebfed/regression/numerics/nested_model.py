@@ -20,7 +20,8 @@ i of g is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -30,13 +31,13 @@ from ebfed import kernels
 from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.mixed_model import (
+    BLOCK,
     Covariance,
     Fit,
     Problem,
     Profile,
     column_products,
 )
-from ebfed.regression.numerics.roots import RootEntries
 
 __all__ = ["fit_nested_model"]
 
@@ -169,7 +170,7 @@ class NestedProblem(Problem):
         return self.products(np.zeros((width, width)), np.zeros(width))[2]
 
     def products(self, J: NDArray, c: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        """Go down the levels, from J and c at the top.
+        """Add up products of all groups, from J and c at the top.
 
         Returns
         -------
@@ -182,29 +183,51 @@ class NestedProblem(Problem):
         """
         q = len(self.varying)
         left, scores, curvature = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q))
-        J, right = J[None], c[None, :, None]
-        for level, block in enumerate(self.blocks):
+        for level, block, middle, right in self.downwards(J[None], c[None, :, None]):
             Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
-            own = kernels.nested_products(Z, white, owner, J, right)
+            own = kernels.nested_products(Z, white, owner, middle, right)
             left[block, block], curvature[block, block], scores[block, block], crossed = own
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
+        shared = left.diagonal()
+        return left, scores, curvature - np.outer(shared, shared) / self.n_rows
+
+    def downwards(
+        self, J: NDArray, right: NDArray
+    ) -> Iterator[tuple[int, slice, NDArray, NDArray]]:
+        """Go down the levels: J of each, and E times what is right of it, and the maps above."""
+        for level, block in enumerate(self.blocks):
+            yield level, block, J, right
             if level + 1 < len(self.blocks):
+                Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
                 maps = np.repeat(self.maps[level][None], len(J), axis=0)
                 right = np.concatenate([right, maps], axis=2)
                 T = self.root[block, block] @ self.root[block, block].T
                 J, right = kernels.below(Z, white, owner, self.maps[level], T, J, right)
-        shared = left.diagonal()
-        return left, scores, curvature - np.outer(shared, shared) / self.n_rows
 
-    def metric(self, entries: RootEntries, root: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries of a root."""
-        return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.expected())
+    def whole_curvature(self) -> NDArray:
+        """Expected curvature in all entries of the blocks of T, as if the mean were known.
 
-    def bend(self, block: slice, v: NDArray) -> float:
-        """Expected curvature where a level's T grows by v v', at the rows whitened last."""
-        along = np.einsum("qim,q->im", self.levels()[self.blocks.index(block)], v)
-        return float((np.sum(along**2, axis=0) ** 2).sum())
+        What groups of one parent have in common, which is little, is left out, as in `curvature`.
+        """
+        ends = np.cumsum([0, *((block.stop - block.start) ** 2 for block in self.blocks)])
+        places = [slice(*each) for each in pairwise(ends.tolist())]
+        curvature, shared = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
+        top = np.zeros((1, self.p + 1, self.p + 1)), np.zeros((1, self.p + 1, 0))
+        for level, _, J, above in self.downwards(*top):
+            effects, rows, owner = self.levels()[level], self.whites[level], self.owners[level]
+            own = places[level]
+            for at in range(0, len(owner), BLOCK):
+                of = owner[at : at + BLOCK]
+                Z, white = (each[:, :, at : at + len(of)] for each in (effects, rows))
+                B = np.einsum("aim,wim->maw", Z, white)
+                left = np.einsum("aim,bim->mab", Z, Z) - B @ J[of] @ B.swapaxes(1, 2)
+                shared[own] += left.sum(axis=0).ravel()
+                whole = np.concatenate([B @ above[of], left], axis=2)
+                for other, place in zip(self.blocks[: level + 1], places, strict=False):
+                    curvature[own, place] += _squared(whole[:, :, other])
+            curvature[: own.start, own] = curvature[own, : own.start].T
+        return curvature - np.outer(shared, shared) / self.n_rows
 
     def mean_information(self, profile: Profile) -> NDArray:
         """Average of ``Z~'Z~`` over the groups of each level: blocks of a matrix."""
@@ -213,6 +236,13 @@ class NestedProblem(Problem):
             flat = Z.reshape(len(Z), Z[0].size if len(Z) else 0)
             average[block, block] = flat @ flat.T / len(owner)
         return average
+
+
+def _squared(matrices: NDArray) -> NDArray:
+    """Sum of products of each matrix with itself, shape (m, q, k), by rows and by columns."""
+    m, q, k = matrices.shape
+    flat = matrices.reshape(m, q * k)
+    return (flat.T @ flat).reshape(q, k, q, k).swapaxes(1, 2).reshape(q * q, k * k)
 
 
 def _by_owner(owner: NDArray[np.int64], height: int, m: int) -> tuple[NDArray, NDArray]:

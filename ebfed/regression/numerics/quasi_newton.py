@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["descend"]
+__all__ = ["descend", "settled"]
 
 
 def descend(
@@ -18,6 +18,7 @@ def descend(
     metric: Callable[[], NDArray],
     limit: float,
     tolerance: float,
+    left: float = 1e-4,
 ) -> tuple[NDArray, list[float], bool]:
     """Minimise by the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
 
@@ -33,6 +34,8 @@ def descend(
         Largest distance of an entry from zero.
     tolerance : float
         Stop where a quadratic would fall by half of this.
+    left : float
+        Warn if it would fall by half of this at the end.
 
     Returns
     -------
@@ -63,11 +66,16 @@ def descend(
         if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
             update = np.eye(len(x)) - np.outer(moved, turned) / along
             inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
-    left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
-    if left:
+    return x, path, settled(fall, value, max(tolerance, left))
+
+
+def settled(fall: float, value: float, left: float) -> bool:
+    """Whether no more is left to fall, twice, but for rounding; warns otherwise."""
+    ended = bool(fall <= left + 1e-12 * abs(value))
+    if not ended:
         warnings.warn(
             f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return x, path, not left
+    return ended

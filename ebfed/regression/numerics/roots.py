@@ -12,9 +12,9 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 __all__ = [
     "CommonRoot",
     "DiagonalRoot",
-    "LowerRoot",
     "RootEntries",
     "best_size",
+    "raised",
     "raised_inverse",
     "sizes_near",
     "sound_factor",
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class RootEntries(ABC):
-    """Free entries of a lower triangular root."""
+    """Free entries of a diagonal root."""
 
     @abstractmethod
     def root(self, free: NDArray) -> NDArray:
@@ -89,63 +89,6 @@ class CommonRoot(RootEntries):
         return DiagonalRoot().metric(root[self.first], np.add.reduceat(rows, self.first, axis=1))
 
 
-class LowerRoot(RootEntries):
-    """Every entry of the lower triangle is free."""
-
-    def __init__(self, places: tuple[NDArray, NDArray]):
-        self.places = places
-
-    def root(self, free: NDArray) -> NDArray:
-        """Return the root with these free entries."""
-        q = self.places[0][-1] + 1
-        root = np.zeros((q, q))
-        root[self.places] = free
-        return root
-
-    def free(self, root: NDArray) -> NDArray:
-        """Return the free entries of a root."""
-        return root[self.places]
-
-    def of(self, slope: NDArray) -> NDArray:
-        """Slope in the free entries."""
-        return slope[self.places]
-
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries."""
-        whole = _bend(root, curvature)
-        side = np.sqrt(np.where(curvature.diagonal() > 0, curvature.diagonal(), 1.0))
-        units = np.maximum(root**2 * side, 1.0) * side[:, None]
-        np.fill_diagonal(units, whole.diagonal())
-        return np.diag(1 / units[self.places])
-
-    def newton(self, root: NDArray, outer: NDArray, shared: NDArray, n_rows: int) -> NDArray:
-        """About the inverse curvature in the free entries, expected at a root.
-
-        Parameters
-        ----------
-        root : ndarray of shape (q, q)
-        outer : ndarray of shape (q, q, q, q)
-            Sum over groups of products of the entries of ``K = Z' V^-1 Z`` with one another.
-        shared : ndarray of shape (q, q)
-            Sum of K.
-        n_rows : int
-            Number of rows, which share a noise variance.
-        """
-        rows, columns = self.places
-        q = len(root)
-        moves = np.eye(q)[rows][:, :, None] * root.T[columns][:, None, :]
-        moves = (moves + moves.swapaxes(1, 2)).reshape(len(rows), q * q)  # of T, by each entry
-        along = moves @ shared.ravel()
-        # the criterion bends by the trace of K D K E along D and E
-        whole = moves @ outer.transpose(1, 2, 3, 0).reshape(q * q, q * q) @ moves.T
-        whole -= np.outer(along, along) / n_rows
-        own = np.einsum("aaaa->a", outer) - shared.diagonal() ** 2 / n_rows
-        side = np.sqrt(np.where(own > 0, own, 1.0))
-        np.fill_diagonal(whole, np.maximum(whole.diagonal(), side[rows]))
-        unit = np.sqrt(whole.diagonal())
-        return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
-
-
 def _bend(root: NDArray, curvature: NDArray) -> NDArray:
     """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""
     bend = np.where(curvature.diagonal() > 0, curvature.diagonal(), 1.0)
@@ -174,8 +117,12 @@ def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
         half = dtrtri(factor, lower=True)[0]
         return half.T @ half
     values, vectors = np.linalg.eigh(matrix)
-    floor = max(least * values.max(initial=0.0), 1e-300)
-    return (vectors / np.maximum(values, floor)) @ vectors.T
+    return (vectors / raised(values, least)) @ vectors.T
+
+
+def raised(values: NDArray, least: float) -> NDArray:
+    """Eigenvalues, those below a share of the largest raised to it."""
+    return np.maximum(values, max(least * values.max(initial=0.0), 1e-300))
 
 
 def sizes_near(first: NDArray) -> NDArray:

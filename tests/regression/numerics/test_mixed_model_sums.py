@@ -48,7 +48,8 @@ def test_sums_give_the_fit_of_factors(covariance, method, m):
     arguments = {"covariance": covariance, "method": method}
     whole = eb.LinearEB(**arguments).fit(X, y, groups=groups)
     sums = eb.LinearEB(**arguments, share="sums").fit(X, y, groups=groups)
-    compare(sums, whole)
+    # a full covariance ends within 1e-9 of what its criterion fell by in a step
+    compare(sums, whole, 1e-6 if covariance == "full" else 1e-8)
     assert sums.n_iter_ <= 30
 
 
@@ -201,9 +202,8 @@ def test_slopes_and_curvature_are_those_of_whitened_rows(covariance):
     inner = np.einsum("jim,kim->mjk", effects, effects)
     np.testing.assert_allclose(found["inner"], (inner**2).sum(axis=0), rtol=1e-9)
     if covariance == "full":
-        v = np.array([0.3, -0.5, 1.0])
-        bend = np.outer(v, v).ravel() @ found["outer"] @ np.outer(v, v).ravel()
-        assert bend == pytest.approx(problem.bend(slice(3), v), rel=1e-9)
+        outer = problem.outer().reshape(9, 9)
+        np.testing.assert_allclose(found["outer"], outer, rtol=1e-9, atol=1e-9)
 
 
 def test_what_is_not_identified_is_said_once():

@@ -1,0 +1,106 @@
+"""Covariances at which a quadratic is least."""
+
+import numpy as np
+
+from ebfed.kernels._jit import jit
+
+# By what a step shrinks X S, and how far towards the boundary it goes.
+_CENTRE, _INSIDE = 0.1, 0.95
+# Of what a quadratic falls, the share at which its least is near enough.
+_NEAR = 1e-9
+
+
+@jit
+def least_covariance(free, bends, steepest, size, here, slope, enough, rows, columns, q):
+    """Find the matrix without negative eigenvalues where a quadratic is least, and its slope there.
+
+    It is ``(x - free)' bends (x - free) / 2`` in the entries x of a matrix X with slope S. On the
+    way there X S is mu times the identity, with mu ever smaller: the primal-dual interior-point
+    method of Helmberg, Rendl, Vanderbei and Wolkowicz (1996).
+
+    Parameters
+    ----------
+    free : ndarray of shape (k,)
+        Where it would be least among all matrices.
+    bends : ndarray of shape (k, k)
+        Symmetric and positive definite.
+    steepest : float
+        Its largest eigenvalue.
+    size : float
+        Of the eigenvalues of the matrix at `free`.
+    here, slope : ndarrays of shape (k,)
+        Another matrix without negative eigenvalues, and the slope there.
+    enough : float
+        Stop where a thousandth of this is left to fall, or a small share of the fall from there.
+    rows, columns : int64 ndarrays of shape (k,)
+        Places of the entries; others are zero.
+    q : int
+
+    Returns
+    -------
+    X, S : ndarrays of shape (q, q)
+    """
+    k = len(free)
+    X = size * np.eye(q)
+    S = steepest * X
+    rounding = 1e-14 * np.sum(X * S)
+    x, s, inner, both = np.empty(k), np.empty(k), np.empty(k), np.empty((k, k))
+    for _ in range(100):
+        inverse = np.linalg.inv(X)
+        for i in range(k):
+            x[i], s[i] = X[rows[i], columns[i]], S[rows[i], columns[i]]
+            inner[i] = inverse[rows[i], columns[i]]
+        away, left = bends @ (x - free) - s, np.sum(X * S)
+        near = max(-_NEAR * np.dot(slope, x - here), 1e-3 * enough, rounding)
+        if max(left, abs(np.dot(away, x - here))) < near:
+            break
+        for i in range(k):  # bends D + X^-1 D S
+            for j in range(k):
+                product = inverse[rows[i], rows[j]] * S[columns[i], columns[j]]
+                both[i, j] = bends[i, j] + product
+        step = np.linalg.solve(both, _CENTRE * left / q * inner - s - away)
+        D = _symmetric(step, rows, columns, q)
+        E = _symmetric(bends @ step + away, rows, columns, q)
+        length = min(_INSIDE * min(_room(X, D), _room(S, E)), 1.0)
+        if not length > 0:  # rounding is all that is left
+            break
+        X, S = X + length * D, S + length * E
+    return X, S
+
+
+@jit
+def _symmetric(entries, rows, columns, q):
+    """Return the matrix of these entries."""
+    matrix = np.zeros((q, q))
+    for i in range(len(entries)):
+        matrix[rows[i], columns[i]] += entries[i] / 2
+        matrix[columns[i], rows[i]] += entries[i] / 2
+    return matrix
+
+
+@jit
+def _room(matrix, step):
+    """How many steps may be added until a matrix is not positive definite; 0 if it is none now."""
+    q = len(matrix)
+    half = np.zeros((q, q))  # the inverse of its Cholesky factor
+    L = np.zeros((q, q))
+    for j in range(q):
+        for i in range(j, q):
+            value = matrix[i, j]
+            for a in range(j):
+                value -= L[i, a] * L[j, a]
+            if i > j:
+                L[i, j] = value / L[j, j]
+            elif value > 0:
+                L[j, j] = np.sqrt(value)
+            else:
+                return 0.0
+    for j in range(q):
+        half[j, j] = 1 / L[j, j]
+        for i in range(j + 1, q):
+            value = 0.0
+            for a in range(j, i):
+                value -= L[i, a] * half[a, j]
+            half[i, j] = value / L[i, i]
+    least = np.linalg.eigvalsh(half @ step @ half.T)[0]
+    return np.inf if least >= 0 else -1 / least

@@ -1,0 +1,24 @@
+"""The kernel of covariances against projections."""
+
+import numpy as np
+import pytest
+
+from ebfed.kernels import least_covariance
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_least_in_euclidean_distance_is_the_projection(seed):
+    """A quadratic that bends alike in all directions is least at the nearest matrix."""
+    rng = np.random.default_rng(seed)
+    q = 1 + seed
+    matrix = rng.normal(size=(q, q))
+    matrix = matrix + matrix.T - np.eye(q)
+    rows, columns = np.indices((q, q)).reshape(2, -1)
+    values, vectors = np.linalg.eigh(matrix)
+    nearest = (vectors * np.maximum(values, 0)) @ vectors.T
+    free, here = matrix.ravel(), np.eye(q).ravel()
+    given = here, here - free, 1e-12, rows, columns, q
+    X, S = least_covariance(free, np.eye(q * q), 1.0, np.abs(values).max(), *given)
+    np.testing.assert_allclose(X, nearest, atol=1e-4)
+    np.testing.assert_allclose(S, nearest - matrix, atol=1e-4)
+    assert np.vdot(X, S) < 1e-7, "a small share of what it falls"

@@ -1,19 +1,25 @@
 """Texts that are the same for the same arguments, in any process, and differ for others.
 
 The text of an object as it prints is not enough: functions print their names, and a module of
-PyTorch prints its layers without their numbers. Two things are left out: functions of other modules
-that a function calls, and the numbers of tensors that require gradients. These are, as a rule,
-drawn anew in every process, and a fit that continues has its own.
+PyTorch prints its layers without their numbers.
+
+Of what a function calls by a global name, functions of its own package are compared, and what these
+call; of an installed package, those of its own module. Not compared are functions of other
+packages, or of other files beside a script; what is reached through a module or a class, as in
+``parts.error(x)``; and other global objects, such as numbers. The numbers of tensors that require
+gradients are left out too: they are, as a rule, drawn anew in every process, and a fit that
+continues has its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Set
+import sysconfig
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -69,7 +75,7 @@ def _text(value: Any, seen: dict[int, tuple[int, Any]]) -> str:
     if isinstance(value, CodeType):
         return f"{value.co_code.hex()} {value.co_names} ({each(value.co_consts)})"
     if isinstance(value, FunctionType):
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
+        held = [_content(cell) for cell in value.__closure__ or ()]
         parts = value.__code__, value.__defaults__, value.__kwdefaults__, held, _called(value)
         return f"{value.__qualname__}({each(parts)})"
     if isinstance(value, MethodType):
@@ -103,11 +109,32 @@ def _numbers(tensor: Any) -> Any:
         return plain.double().numpy()
 
 
+def _content(cell: CellType) -> Any:
+    """Return what a cell of a closure holds; its type, if the variable has no value yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return CellType
+
+
 def _called(function: FunctionType) -> list[Any]:
-    """Return the functions of the same module that a function names."""
-    named = (function.__globals__.get(name) for name in function.__code__.co_names)
-    return [
-        each
-        for each in named
-        if isinstance(each, FunctionType) and each.__module__ == function.__module__
-    ]
+    """Return the functions of the same package that a function, or one inside it, names."""
+    names = dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
+    named = (function.__globals__.get(name) for name in names)
+    return [each for each in named if isinstance(each, FunctionType) and _is_near(each, function)]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code, and that of functions and comprehensions inside it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def _is_near(other: FunctionType, function: FunctionType) -> bool:
+    """Whether another function is of the same module, or of a package that is not installed."""
+    one, two = (str(each.__module__) for each in (other, function))
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    own = not other.__code__.co_filename.startswith(tuple(installed))
+    return one == two or (own and one.partition(".")[0] == two.partition(".")[0])

@@ -1,9 +1,12 @@
 """Texts of arguments: the same in any process, and different where messages may be."""
 
+import importlib
+import json
 import os
 import subprocess
 import sys
 from functools import partial
+from json import dumps
 
 import numpy as np
 import pytest
@@ -26,6 +29,14 @@ def helper(outputs, y):
 
 def other_helper(outputs, y):
     return abs(outputs - y)
+
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+
+def odd(n):
+    return n != 0 and even(n - 1)
 
 
 OTHERS = {
@@ -62,10 +73,65 @@ def test_a_function_that_is_called_counts(monkeypatch):
     assert fingerprint(loss(0.1)) != before
 
 
+def test_a_function_that_is_called_inside_another_counts(monkeypatch):
+    def inside(outputs, y):
+        return sum(helper(*pair) for pair in zip(outputs, y, strict=True))
+
+    before = fingerprint(inside)
+    monkeypatch.setitem(globals(), "helper", other_helper)
+    assert fingerprint(inside) != before
+
+
+PARTS = "def error(outputs, y):\n    return abs(outputs - y)\n"
+LOSSES = """
+from own_package.parts import error
+
+def loss(outputs, y):
+    return error(outputs, y)
+"""
+
+
+def test_a_function_of_the_same_package_counts(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package/losses.py").write_text(LOSSES)
+    texts = []
+    for parts in (PARTS, PARTS, PARTS.replace("abs", "float")):
+        (tmp_path / "own_package/parts.py").write_text(parts)
+        for name in [name for name in sys.modules if name.startswith("own_package")]:
+            monkeypatch.delitem(sys.modules, name)
+        importlib.invalidate_caches()
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        texts.append(fingerprint(importlib.import_module("own_package.losses").loss))
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_functions_of_other_packages_do_not_count(monkeypatch):
+    def dumped(outputs):
+        return dumps(outputs)
+
+    before = fingerprint(dumped)
+    monkeypatch.setitem(globals(), "dumps", json.loads)
+    assert fingerprint(dumped) == before
+
+
+def test_variables_without_a_value_are_told_apart():
+    def losses(known):
+        def loss(outputs):
+            return scale * outputs
+
+        if known:
+            scale = 2.0
+        return loss
+
+    assert fingerprint(losses(False)) == fingerprint(losses(False)) != fingerprint(losses(True))
+
+
 def test_circles_end():
     around = [1]
     around.append(around)
     assert fingerprint(around) == fingerprint(around)
+    assert fingerprint(even) == fingerprint(even)
 
 
 def test_what_an_object_has_found_out_does_not_count():

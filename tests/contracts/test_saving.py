@@ -302,8 +302,7 @@ def own_figures(fit):
     parts = [x for block in blocks for x in vars(block).values()] + list(memory.values())
     arrays = [x for x in parts if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
     found = {float(x) for array in arrays for x in array.ravel() if np.isfinite(x)}
-    # a rate of a half is also what noise of a private fit may leave: 10 of 300 fits have it
-    return {x for x in found if x not in (0.0, 0.5, 1.0)}
+    return found - {0.0, 1.0}
 
 
 @every
@@ -312,7 +311,9 @@ def test_without_groups_a_file_has_nothing_of_one_group(name, fits, tmp_path):
     fit.save(tmp_path / "fit.json", groups=False)
     text = (tmp_path / "fit.json").read_text()
     assert "group-0" not in text
-    assert not numbers_in(json.loads(text)) & own_figures(fit)
+    # a rate of a half is also what noise of a private fit may leave: 10 of 300 fits have it
+    by_chance = {0.5} if name == "BernoulliEB private" else set()
+    assert not numbers_in(json.loads(text)) & own_figures(fit) - by_chance
     shapes = shapes_in(json.loads(text))
     assert shapes
     assert not any(M in shape for shape in shapes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from numpy.typing import NDArray
@@ -42,21 +43,12 @@ def converse(
     after : callable, optional
         Called with the state and the cohort when a round is over.
     """
-    from tqdm import tqdm
-
     if state is None:
         real = key is None and not is_fixed(estimator.random_state)
         key = noise_key(estimator.random_state) if key is None else key
         state = estimator.start(join(cohort.facts), key)
         state = state | {"secure": True} if real else state
-    with tqdm(
-        desc=type(estimator).__name__,
-        unit=" rounds",
-        total=estimator.expected_rounds(),
-        initial=state["round"],
-        leave=False,
-        disable=not getattr(estimator, "verbose", 0),
-    ) as bar:
+    with _bar(estimator, state) as bar:
         while not state["done"]:
             if before is not None:
                 state = before(state, cohort)
@@ -65,8 +57,19 @@ def converse(
             state = estimator.update(state, join(messages))
             if after is not None:
                 after(state, cohort)
-            bar.update()
+            if bar is not None:
+                bar.update()
     return state
+
+
+def _bar(estimator: Estimator, state: Any) -> Any:
+    """Return a bar of the rounds, or a context of None where none is to be shown."""
+    if not getattr(estimator, "verbose", 0):
+        return nullcontext()
+    from tqdm import tqdm
+
+    name, expected = type(estimator).__name__, estimator.expected_rounds()
+    return tqdm(desc=name, unit=" rounds", total=expected, initial=state["round"], leave=False)
 
 
 def converse_here(

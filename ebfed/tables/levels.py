@@ -269,7 +269,7 @@ def _runs(columns: Sequence[NDArray]) -> tuple[NDArray | slice, NDArray | None]:
     if 2 * np.count_nonzero(begins) > len(begins):
         return slice(None), None
     first = np.flatnonzero(begins)
-    return first, np.diff(first, append=len(begins))
+    return first, np.append(first[1:], len(begins)) - first
 
 
 def _as_python(labels: NDArray) -> NDArray:

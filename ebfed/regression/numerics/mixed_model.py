@@ -23,6 +23,7 @@ With an intercept, columns are centred first; means that dwarf the spread would 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -276,14 +277,17 @@ class Problem:
 
     def solve(self, log_det: float, products: NDArray) -> Profile:
         """Solve for beta, given products of whitened columns."""
-        chol, failed = dpotrf(self.basis.T @ products[:-1, :-1] @ self.basis, lower=True)
+        inner, is_whole = products[:-1, :-1], self.rank == self.p
+        inner = inner if is_whole else self.basis.T @ inner @ self.basis
+        chol, failed = dpotrf(inner, lower=True)
         if failed:
             raise np.linalg.LinAlgError("columns of X are collinear, once rows are whitened")
-        half = dtrtri(chol, lower=True)[0] @ self.basis.T
+        half = dtrtri(chol, lower=True)[0]
+        half = half if is_whole else half @ self.basis.T
         right = half @ products[:-1, -1]
         beta = half.T @ right
         quadratic = float(products[-1, -1] - right @ right)
-        of_mean = 2 * np.log(chol.diagonal()).sum() if self.restricted else 0.0
+        of_mean = 2 * sum(map(math.log, chol.diagonal().tolist())) if self.restricted else 0.0
         return Profile(log_det, of_mean, products, half, beta, max(quadratic, 1e-300))
 
     def value(self, profile: Profile) -> float:

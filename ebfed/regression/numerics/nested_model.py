@@ -190,7 +190,7 @@ class NestedProblem(Problem):
             curvature[block, : block.start] = crossed
             curvature[: block.start, block] = crossed.T
         shared = left.diagonal()
-        return left, scores, curvature - np.outer(shared, shared) / self.n_rows
+        return left, scores, curvature - shared[:, None] * shared / self.n_rows
 
     def downwards(
         self, J: NDArray, right: NDArray

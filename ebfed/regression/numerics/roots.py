@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -106,8 +107,9 @@ def sound_factor(matrix: NDArray, least: float) -> NDArray | None:
     factor, failed = dpotrf(matrix, lower=True)
     if failed or not len(matrix):
         return None
-    others, trace = len(matrix) - 1, matrix.trace()
-    smallest = np.prod(factor.diagonal()) ** 2 * (others / trace) ** others
+    # of Python's numbers, for arrays of a few take longer
+    others, trace = len(matrix) - 1, sum(matrix.diagonal().tolist())
+    smallest = math.prod(factor.diagonal().tolist()) ** 2 * (others / trace) ** others
     return factor if smallest > least * trace else None
 
 

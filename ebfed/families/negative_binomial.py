@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ebfed.families.base import Family, Figures
 from ebfed.families.poisson import Poisson, RowsOfGroups, log_factorial, of_counts
 from ebfed.likelihoods import NegativeBinomial as NegativeBinomialLikelihood
+from ebfed.likelihoods.counting import POISSON, log_ways
 from ebfed.likelihoods.distinct import number_rows
-from ebfed.likelihoods.negative_binomial import log_rising_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import NOTHING
@@ -24,8 +24,6 @@ __all__ = ["NegativeBinomial"]
 # Logarithms of the sizes at which groups state the likelihood of their rows given their sum:
 # nodes of Chebyshev, between which a polynomial has the rest.
 LOWEST, HIGHEST, N_NODES = np.log(1e-2), np.log(1e5), 32
-# Dispersion that stands for none.
-NONE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,8 @@ class NegativeBinomial(Poisson):
 
     Rows of one group have one exposure ``e_i``: their sum is then negative binomial too, and says
     all that they say of theta. How they share the sum depends on the dispersion alone. If that is
-    open, a group states the logarithms of ``prod_j size (size + 1) ... (size + y_ij - 1)`` for some
-    sizes, one over the dispersion.
+    open, a group states the logarithms of ``prod_j size (size + 1) ... (size + y_ij - 1) / y_ij!``
+    for some sizes, one over the dispersion.
 
     Parameters
     ----------
@@ -95,22 +93,22 @@ class NegativeBinomial(Poisson):
         sizes = np.broadcast_to(self._sizes(), events.shape[1])
         if self.dispersion is not None and not self.learned:
             pairs = zip(sizes, events.T, strict=True)
-            logs = [of_counts(partial(_log_base, sizes=r), y) for r, y in pairs]
+            logs = [of_counts(partial(log_ways, sizes=r), y) for r, y in pairs]
             return {"log_base": rows.totals(np.stack(logs, axis=1))}
         times = np.empty(0) if rows.times is None else np.asarray(rows.times, float)
         sums = np.empty((N_NODES + 1, rows.m, events.shape[1]))
         for j, column in enumerate(events.T):
             places, first, _ = number_rows([column.astype(np.int64)])
             y = column[first][:, None]
-            table = np.hstack([-log_factorial(y), log_rising_of(y, np.exp(_nodes()))])
+            table = np.hstack([-log_factorial(y), log_ways(y, np.exp(_nodes()))])
             add_entries(rows.codes, places, times, table, sums[:, :, j])
-        names = ["log_base", *(f"rising_{k}" for k in range(N_NODES))]
+        names = ["log_base", *(f"ways_{k}" for k in range(N_NODES))]
         return dict(zip(names, sums, strict=True))
 
     def _sizes(self) -> NDArray:
         """One over the dispersion of each column."""
         dispersion = 0.0 if self.dispersion is None else self.dispersion
-        return 1 / np.maximum(np.atleast_1d(np.asarray(dispersion, float)), NONE)
+        return 1 / np.maximum(np.atleast_1d(np.asarray(dispersion, float)), 1 / POISSON)
 
     def likelihood(self, figures: Figures) -> NegativeBinomialLikelihood:  # type: ignore[override]
         """``sum_j y_ij ~ NB(mean E_i theta_i, size n_i / dispersion)``."""
@@ -125,15 +123,19 @@ class NegativeBinomial(Poisson):
         if "log_base" not in summary.sums:  # one row of all the exposure
             return np.zeros(len(summary))
         base = summary.sums["log_base"]
-        if "rising_0" in summary.sums:
-            table = np.stack([summary.sums[f"rising_{k}"] for k in range(N_NODES)])
-            at = np.broadcast_to(np.log(self._sizes()), summary.n_features)
-            columns = [  # beyond all nodes, every factor is the size
-                _between(table[:, :, j], x) if x <= HIGHEST else likelihood.counts[:, j] * x
-                for j, x in enumerate(at)
-            ]
-            base = base + np.stack(columns, axis=1)
-        return base.sum(axis=1) - likelihood.log_coefficient()
+        if "ways_0" not in summary.sums:
+            return base.sum(axis=1) - likelihood.log_coefficient()
+        table = np.stack([summary.sums[f"ways_{k}"] for k in range(N_NODES)])
+        at = np.broadcast_to(np.log(self._sizes()), summary.n_features)
+        total = np.zeros(len(summary))
+        for j, x in enumerate(at):
+            one = likelihood.column(j)
+            if x <= HIGHEST:
+                total += _between(table[:, :, j], x) - one.log_coefficient()
+            else:  # Poisson counts, of which each row has the same share
+                y = one.counts[:, 0]
+                total += base[:, j] + log_factorial(y) - y * np.log(np.maximum(summary.n, 1))
+        return total
 
     def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
         """``theta / E + dispersion theta**2 / E`` for rows of exposure 1."""
@@ -190,7 +192,7 @@ class NegativeBinomial(Poisson):
         from scipy.optimize import minimize_scalar
 
         nodes = _nodes()
-        names = ("n", "weight", "mean", *(f"rising_{k}" for k in range(len(nodes))))
+        names = ("n", "weight", "mean", *(f"ways_{k}" for k in range(len(nodes))))
         figures = {
             name: _joined([message.get(name, message["n"]) for message in messages])
             for name in names
@@ -199,13 +201,13 @@ class NegativeBinomial(Poisson):
         sums = np.rint(sums).astype(np.int64)
         if not ((n[:, None] > 1) & (sums > 1)).any():
             return None
-        totals = np.array([_total(figures[f"rising_{k}"]) for k in range(len(nodes))])
+        totals = np.array([_total(figures[f"ways_{k}"]) for k in range(len(nodes))])
         for j, column in enumerate(sums.T):
             _, first, times = number_rows([n, column])
             order = np.lexsort((column[first], n[first]))  # in whatever order they stand
             first, times = first[order], times[order]
             sizes = np.maximum(n[first], 1) * np.exp(nodes)[:, None]
-            totals[:, j] -= log_rising_of(column[first], sizes) @ times
+            totals[:, j] -= log_ways(column[first], sizes) @ times
         grid, found = np.linspace(LOWEST, HIGHEST, 200), []
         for column, heights in zip(totals.T, _between(totals, grid).T, strict=True):
             best = int(np.argmax(heights))
@@ -221,11 +223,6 @@ class NegativeBinomial(Poisson):
             )
             found.append(float(np.exp(-peak.x)))
         return np.array(found)
-
-
-def _log_base(counts: NDArray, sizes: NDArray) -> NDArray:
-    """Log base measure of counts of these sizes."""
-    return log_rising_of(counts, sizes) - log_factorial(counts)
 
 
 def _joined(parts: Sequence[NDArray]) -> NDArray:

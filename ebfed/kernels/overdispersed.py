@@ -35,40 +35,55 @@ def negative_binomial_gamma(counts, ratios, sizes, shape, finest):
     Returns
     -------
     ndarray of shape (n, 6)
-        Logarithm of the integral of ``exp(y w - (y + size) log(1 + ratio x) - shape v)`` over w,
-        with ``v = x - 1 - w``, and under the density that it is of: means of ``x - 1`` and v, their
-        variances, and, last, their covariance.
+        Logarithm of the integral of ``(ratio x)**y / (1 + ratio x)**(y + size)``, over the largest
+        value that it has for any x, times ``exp(-shape v)``, over w, with ``v = x - 1 - w``, and
+        under the density that it is of: means of ``x - 1`` and v, their variances, and, last, their
+        covariance.
     """
     found = np.empty((len(counts), 6))
     for i in range(len(counts)):
-        y, ratio, total = counts[i], ratios[i], counts[i] + sizes[i]
-        w, bend = math.log((shape + y) / (shape + ratio * sizes[i])), 1.0
+        y, ratio, size = counts[i], ratios[i], sizes[i]
+        total = y + size
+        w, bend, inside, share = math.log((shape + y) / (shape + ratio * size)), 1.0, 1.0, 0.5
         for _ in range(60):
             inside = ratio * math.exp(w)
             share, prior = inside / (1.0 + inside), shape * math.exp(w)
             bend = prior + total * share / (1.0 + inside)
-            step = (shape + y - prior - total * share) / bend
+            step = ((y - size * inside) / (1.0 + inside) - shape * math.expm1(w)) / bend
             w += min(max(step, -2.0), 2.0)
             if abs(step) * math.sqrt(bend) < 1e-3:
                 break
+        inside = ratio * math.exp(w)
+        share, rest = inside / (1.0 + inside), 1.0 / (1.0 + inside)
         step = min(finest / math.sqrt(bend), 2.0 * finest * _STEP)
-        away, beyond = math.expm1(w), math.expm1(w) - w
-        peak = y * w - total * math.log1p(ratio * (1.0 + away)) - shape * beyond
+        top, away, beyond = math.exp(w), math.expm1(w), math.expm1(w) - w
+        mean = size * inside
+        if y == 0.0:
+            peak = -size * math.log1p(inside)
+        elif y < size:
+            peak = y * math.log(mean / y) - total * math.log1p((mean - y) / total)
+        else:
+            peak = -size * math.log(mean / y) - total * math.log1p(size / total * (y / mean - 1.0))
+        peak -= shape * beyond
         is_mild = total + shape < _MILD  # digits of log1p and expm1 do not matter
         mass, one, two, squares, others, products = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for side in (-step, step):
-            at, growth, factor = w, math.exp(w), math.exp(side)
-            while True:
-                at += side
+            d, growth, factor = 0.0, 1.0, math.exp(side)
+            while True:  # all is relative to the mode: differences of large terms lose digits
+                d += side
+                growth *= factor
                 if is_mild:
-                    growth *= factor
-                    x, fall = growth - 1.0, math.log(1.0 + ratio * growth)
+                    gain = growth - 1.0
+                    fall = y * d - total * math.log(rest + share * growth)
+                elif share < rest:
+                    gain = math.expm1(d)
+                    fall = y * d - total * math.log1p(share * gain)
                 else:
-                    x = math.expm1(at)
-                    fall = math.log1p(ratio * (1.0 + x))
-                height = math.exp(y * at - total * fall - shape * (x - at) - peak)
-                # moments around those at the mode
-                x, v = x - away, x - at - beyond
+                    gain = math.expm1(d)
+                    fall = -size * d - total * math.log1p(-rest * gain / growth)
+                x = top * gain
+                v = x - d
+                height = math.exp(fall - shape * v)
                 mass += height
                 one += height * x
                 two += height * v
@@ -77,11 +92,12 @@ def negative_binomial_gamma(counts, ratios, sizes, shape, finest):
                 products += height * x * v
                 if height < _NOTHING:
                     break
-                if x + away == -1.0:  # from here on down heights are powers, and x is 0
-                    rest = math.exp(-(y + shape) * step)
-                    first = height * rest / (1.0 - rest)
-                    second = first * step / (1.0 - rest)
-                    third = second * step * (1.0 + rest) / (1.0 - rest)
+                if max(1.0, ratio) * top * growth < _NOTHING:
+                    # from here on down heights are powers, and x is 0
+                    down = math.exp(-(y + shape) * step)
+                    first = height * down / (1.0 - down)
+                    second = first * step / (1.0 - down)
+                    third = second * step * (1.0 + down) / (1.0 - down)
                     mass += first
                     one += first * x
                     two += first * v + second

@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks, log_ways
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.poisson import ReportedEvents
 from ebfed.likelihoods.reported import ReportLaw
 
 __all__ = ["NegativeBinomial", "ReportedOverdispersed"]
 
-# Sizes beyond which rows are Poisson counts to all digits.
-POISSON = 1e18
+# Nodes between 0 and any root, where a few clients have far more events than others.
+FEWEST = 256
+# Clients, of those whose rates are known more sharply, that have nodes of their own.
+MOST_SHARP = 40
 # Densities of reports that are held at once.
 MOST_NODES = 50_000_000
 
@@ -61,39 +64,24 @@ class NegativeBinomial(Likelihood):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts."""
-        from scipy.special import xlogy
-
-        total = self._log_base()[:, None]
-        for counts, sizes, rate in zip(self.counts.T, self._finite.T, theta.T, strict=True):
+        total = np.zeros((len(self), len(theta)))
+        columns = zip(self.counts.T, self._finite.T, theta.T, strict=True)
+        for counts, sizes, rate in columns:
             mean = self.exposure[:, None] * rate
-            y, size = counts[:, None], sizes[:, None]
-            total = total + xlogy(y, mean) - (y + size) * np.log1p(mean / size)
+            total += log_masses(counts, sizes, mean)
         return total
 
     @property
     def _finite(self) -> NDArray:
         return np.where(self.exposure[:, None] > 0, np.minimum(self.sizes, POISSON), 1.0)
 
-    def _log_base(self) -> NDArray:
-        """Part of the log-probability without theta, shape (n,)."""
-        from scipy.special import gammaln
-
-        base = log_rising_of(self.counts, self._finite) - self.counts * np.log(self._finite)
-        return (base - gammaln(self.counts + 1.0)).sum(axis=1)
-
     def log_coefficient(self) -> NDArray:
         """``sum_j log(size (size + 1) ... (size + y - 1) / y!)``, shape (n,)."""
-        from scipy.special import gammaln
-
-        return (log_rising_of(self.counts, self._finite) - gammaln(self.counts + 1.0)).sum(axis=1)
+        return log_ways(self.counts, self._finite).sum(axis=1)
 
     def log_peak(self) -> NDArray:
         """Log-probability of the counts at their own rates."""
-        from scipy.special import xlogy
-
-        terms = xlogy(self.counts, self.counts)
-        terms = terms - (self.counts + self._finite) * np.log1p(self.counts / self._finite)
-        return self._log_base() + terms.sum(axis=1)
+        return log_peaks(self.counts, self._finite).sum(axis=1)
 
     @property
     def local(self) -> NDArray:
@@ -104,6 +92,8 @@ class NegativeBinomial(Likelihood):
         """``t**2`` for even t from 0, wide enough for the noise of rows.
 
         Steps and ends are powers of two, so that batches of similar clients have the same nodes.
+        Where a few clients have so many events that all others would share some nodes, steps are
+        finer towards 0.
         """
         has_data = self.exposure > 0
         if not has_data.any():
@@ -112,10 +102,26 @@ class NegativeBinomial(Likelihood):
         more = np.sqrt(1 + (counts + 1) / self._finite[has_data, 0])
         error = 0.5 * more / np.sqrt(exposure)  # of the root of a rate
         high = 2.0 ** np.ceil(np.log2((np.sqrt(counts / exposure) + 12 * error).max()))
-        finest = max(high / 2000, np.quantile(error, 0.05) / 4)
-        step = 2.0 ** np.floor(np.log2(min(finest, high / k)))
+        wanted = np.quantile(error, 0.05) / 4
+        step = 2.0 ** np.floor(np.log2(min(max(high / 2000, wanted), high / k)))
+        roots = np.arange(round(high / step)) * step
+        while step > wanted:
+            high /= 2
+            finer = 2.0 ** np.floor(np.log2(max(high / FEWEST, wanted)))
+            if finer < step:
+                step = finer
+                roots = np.append(np.arange(round(high / step)) * step, roots[roots >= high])
+        # rates known more sharply than that have nodes of their own
+        own = np.sqrt(counts / exposure)
+        place = np.clip(np.searchsorted(roots, own), 1, len(roots) - 1)
+        sharp = np.flatnonzero(error < roots[place] - roots[place - 1])
+        if len(sharp) > MOST_SHARP:
+            order = sharp[np.argsort(own[sharp])]
+            sharp = order[np.linspace(0, len(order) - 1, MOST_SHARP).round().astype(int)]
+        around = own[sharp, None] + error[sharp, None] * np.linspace(-6, 6, 25)
+        roots = np.union1d(roots, around[around > 0])
         # off 0 by less than matters: no count is impossible anywhere
-        return np.maximum(np.arange(round(high / step)) * step, 1e-6 * step) ** 2
+        return np.maximum(roots, 1e-6 * step) ** 2
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> NegativeBinomial:
         """Draw counts of the same exposures and sizes.
@@ -163,7 +169,7 @@ class NegativeBinomial(Likelihood):
         integrals : ndarray of shape (n, 6), optional
             What `gamma_integrals` returns; computed if None.
         """
-        from scipy.special import gammaln, xlogy
+        from scipy.special import gammaln
 
         if not dispersion > 0:
             return self.logpdf(np.array([[mean]]))[:, 0]
@@ -174,8 +180,7 @@ class NegativeBinomial(Likelihood):
             scale = 0.5 * np.log(shape / (2 * np.pi)) - 1 / (12 * shape) + 1 / (360 * shape**3)
         if integrals is None:
             integrals = self.gamma_integrals(mean, dispersion)
-        base = self._log_base() + xlogy(self.counts[:, 0], self.exposure * mean)
-        return base + integrals[:, 0] + scale
+        return self.log_peak() + integrals[:, 0] + scale
 
     def gamma_integrals(self, mean: float, dispersion: float, finest: float = 0.5) -> NDArray:
         """Integrals over theta of `kernels.negative_binomial_gamma`, shape (n, 6)."""
@@ -237,11 +242,11 @@ class ReportedOverdispersed(ReportedEvents):
 
     def _masses(self, theta: NDArray, j: int, y: NDArray, owner: NDArray, last: NDArray) -> NDArray:
         """Probability of counts, as of `ReportedEvents`."""
-        from scipy.special import betainc, gammaln, xlogy
+        from scipy.special import betainc, xlogy
 
         size = self.scatter[owner, j]
         ratio = (self.exposure[owner] / size)[:, None] * theta
-        base, many = log_rising_of(y, size) - gammaln(y + 1.0), (y + size)[:, None]
+        base, many = log_ways(y, size), (y + size)[:, None]
         below = np.exp(base[:, None] + xlogy(y[:, None], ratio) - many * np.log1p(ratio))
         share = ratio[last] / (1 + ratio[last])
         below[last] = betainc(y[last][:, None], size[last][:, None], share)
@@ -320,17 +325,3 @@ def gamma_weights(nodes: NDArray, mean: float, variance: float) -> NDArray:
     weights[1:] += right
     weights[0] += below[0]
     return weights
-
-
-def log_rising_of(counts: NDArray, sizes: NDArray) -> NDArray:
-    """``log(size (size + 1) ... (size + y - 1))``, without loss of digits at large sizes.
-
-    Examples
-    --------
-    >>> np.exp(log_rising_of(np.array([0, 1, 3]), np.array([2.0, 2.0, 2.0]))).round(6)
-    array([ 1.,  2., 24.])
-    """
-    from scipy.special import betaln, gammaln
-
-    some = np.maximum(counts, 1)
-    return np.where(counts > 0, gammaln(some) - betaln(some, sizes), 0.0)

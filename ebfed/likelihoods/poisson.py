@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks
 from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 
@@ -51,30 +52,25 @@ class Poisson(Likelihood):
         return len(self.exposure)
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        """Log-probability of the counts."""
+        """Log-probability of the counts: that at their own rates, and how much less it is."""
         from scipy.special import xlogy
 
-        total = self._log_base()[:, None]
+        total = self.log_peak()[:, None]
         exposure = self.exposure[:, None]
         for counts, rate in zip(self.counts.T, theta.T, strict=True):
-            total = total + xlogy(counts[:, None], rate) - exposure * rate
+            y, each = counts[:, None], np.maximum(counts, 1)[:, None]
+            total = total + xlogy(y, exposure / each * rate) + (y - exposure * rate)
         return total
 
     def log_coefficient(self) -> NDArray:
         """``sum_j (y_j log E - log y_j!)``, shape (n,): the part without theta."""
-        return self._log_base()
-
-    def _log_base(self) -> NDArray:
         from scipy.special import gammaln, xlogy
 
         return (xlogy(self.counts, self.exposure[:, None]) - gammaln(self.counts + 1.0)).sum(axis=1)
 
     def log_peak(self) -> NDArray:
         """Log-probability of the counts at their own rates."""
-        from scipy.special import xlogy
-
-        rate = np.nan_to_num(self.local)
-        return self._log_base() + (xlogy(self.counts, rate) - self.counts).sum(axis=1)
+        return log_peaks(self.counts, np.full(self.counts.shape, POISSON)).sum(axis=1)
 
     @property
     def local(self) -> NDArray:
@@ -315,17 +311,8 @@ def negative_binomial_masses(
 
 def _log_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:
     """Logarithms of `negative_binomial_masses`, which may be below the least number."""
-    from scipy.special import betaln, gammaln, xlog1py, xlogy
-
-    expected = exposure * mean
-    shape = mean**2 / variance if variance > 0 else np.inf
-    if not shape < 1e12:
-        return xlogy(y, expected) - expected - gammaln(y + 1.0)
-    some = np.maximum(y, 1)
-    # log of Gamma(a + y) / (Gamma(a) Gamma(y)) keeps its digits for large a
-    rising = np.where(y > 0, -betaln(shape, some) - np.log(some), 0.0)
-    ratio = expected / shape
-    return rising + xlogy(y, ratio) - xlog1py(y + shape, ratio)
+    shape = mean**2 / variance if variance > 1e-12 * mean**2 else POISSON
+    return log_masses(y, np.full(len(y), shape), (exposure * mean)[:, None])[:, 0]
 
 
 def _upper_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:

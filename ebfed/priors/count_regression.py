@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.likelihoods.counting import POISSON, log_masses
 from ebfed.priors.negative_binomial import DISPERSIONS
 from ebfed.priors.search import minimise
 
@@ -18,12 +19,12 @@ FURTHEST = 30.0
 
 
 def log_masses_of(counts: NDArray, expected: NDArray, dispersion: float) -> NDArray:
-    """Negative binomial log-probabilities, exact down to a dispersion of zero."""
-    from scipy.special import gammaln, xlogy
+    """Negative binomial log-probabilities of n counts, exact down to a dispersion of zero.
 
-    x = dispersion * expected
-    log = _rising(counts, dispersion)[0] + xlogy(counts, expected) - counts * np.log1p(x)
-    return log - expected * _log1p_over(x) - gammaln(counts + 1.0)
+    Of one mean of each, or of several, shape (k, n).
+    """
+    sizes = np.full(len(counts), 1 / max(dispersion, 1 / POISSON))
+    return log_masses(counts, sizes, np.atleast_2d(expected).T).T.reshape(expected.shape)
 
 
 def _rising(counts: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:

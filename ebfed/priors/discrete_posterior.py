@@ -35,7 +35,8 @@ class DiscretePosterior(Posterior):
         keep = np.isfinite(log_weights)
         self.atoms, self.log_weights = atoms[keep], log_weights[keep]
         self.likelihood = likelihood
-        centre = self.atoms.mean(axis=0)
+        # around the atom nearest 0: from far away, rates of few events would lose their digits
+        centre = np.take_along_axis(self.atoms, np.abs(self.atoms).argmin(axis=0)[None], 0)[0]
         away = self.atoms - centre
         # by einsum, a client's figures do not depend on who else is asked for, to the last digit
         powers = np.hstack([away, away**2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.polynomial.chebyshev import chebfit, chebval
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import NegativeBinomial
-from ebfed.likelihoods.negative_binomial import POISSON, log_rising_of
+from ebfed.likelihoods.counting import POISSON
 from ebfed.priors.search import maximise as climb
 
 __all__ = ["log_likelihood_of", "maximise"]
@@ -130,10 +131,9 @@ def _moments(rows: NegativeBinomial, times: NDArray, mean: float) -> float:
 
 def _rough(rows: NegativeBinomial, times: NDArray, mean: float, dispersion: float) -> float:
     """Log-likelihood as if counts were negative binomial of their mean and variance."""
-    y, expected, sizes = rows.counts[:, 0], rows.exposure * mean, np.minimum(rows.sizes[:, 0], 1e15)
-    all_ = 1 / sizes + dispersion * (1 + 1 / sizes)
-    heights = log_rising_of(y, 1 / all_) + y * np.log(all_ * expected)
-    return float(times @ (heights - (y + 1 / all_) * np.log1p(all_ * expected)))
+    sizes = np.minimum(rows.sizes, POISSON)
+    sizes = 1 / (1 / sizes + dispersion * (1 + 1 / sizes))
+    return float(times @ replace(rows, sizes=sizes).logpdf(np.array([[mean]]))[:, 0])
 
 
 def _integrals(

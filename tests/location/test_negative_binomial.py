@@ -81,6 +81,38 @@ def test_rows_without_dispersion_are_those_of_poisson():
     assert fit.log_likelihood_ == pytest.approx(poisson.log_likelihood_, rel=1e-6)
 
 
+@pytest.mark.parametrize("largest", [1e8, 1e12, 1e15, 2.0**53])
+def test_one_huge_count_leaves_the_others_theirs(largest):
+    """Means and errors of the fitted population, by quadrature over the logarithm of the rate."""
+    counts = np.random.default_rng(0).negative_binomial(2, 0.25, size=(40, 5)).astype(float)
+    counts[0, 0] = largest
+    fit = eb.NegativeBinomialEB().fit(counts.ravel(), groups=np.repeat(np.arange(40), 5))
+    (mean,), (shape,), size = fit.prior_.mean_, fit.prior_.shape_, 5 / fit.dispersion_[0]
+    w, total = np.linspace(-60, 60, 200_001), counts.sum(axis=1)[1:, None]
+    logs = total * w - (total + size) * np.log1p(5 * np.exp(w) / size)
+    logs += shape * w - shape / mean * np.exp(w)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    expected = weights @ np.exp(w)
+    sd = np.sqrt(weights @ np.exp(2 * w) - expected**2)
+    posterior = fit.posterior()
+    np.testing.assert_allclose(posterior.mean[1:, 0], expected, rtol=2e-3)
+    np.testing.assert_allclose(posterior.sd[1:, 0], sd, rtol=0.05)  # of the population, too
+    own = counts[0].mean()
+    assert abs(posterior.mean[0, 0] / own - 1) < 0.4
+    assert np.isfinite(fit.log_likelihood_)
+
+
+@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.parametrize("largest", [1e8, 1e12, 1e14])
+def test_single_rows_are_those_of_poisson_whatever_their_size(largest):
+    counts = np.append(np.random.default_rng(1).poisson(6, 100).astype(float), largest)
+    fit, poisson = (make().fit(counts) for make in (eb.NegativeBinomialEB, eb.PoissonEB))
+    # by quadrature, to a hundredth of an error
+    np.testing.assert_allclose(fit.predict(), poisson.predict(), rtol=1e-6, atol=0.02)
+    assert fit.log_likelihood_ == pytest.approx(poisson.log_likelihood_, abs=1e-2)
+
+
 def test_exposures_and_frames():
     exposure = RNG.uniform(0.5, 2, 200)[GROUPS]
     counts = RNG.poisson(exposure * RATES[GROUPS] * RNG.gamma(2, 0.5, 1200))

@@ -18,15 +18,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrs
 
 from ebfed import kernels
 from ebfed.regression.numerics.quasi_newton import settled
-from ebfed.regression.numerics.roots import raised
+from ebfed.regression.numerics.roots import raised, sound_factor
 
 __all__ = ["descend_covariances"]
 
 # Curvatures of T below this share of the largest are raised to it.
 FLAT = 1e-6
+
+# Fall of a step, twice, after which the expected curvature is not computed anew.
+SMALL_FALL = 0.1
 
 # Steps of which it is remembered how the slope turned.
 MEMORY = 2
@@ -72,8 +76,11 @@ def descend_covariances(
     value, slope = function(root)
     path: list[float] = [value]
     turns: list[tuple[NDArray, NDArray]] = []
+    fall = np.inf
     for _ in range(1000):
-        bends, enough = curvature(), max(tolerance, 1e-14 * abs(value))
+        if fall > SMALL_FALL:  # after a small one it is about the same
+            expected = curvature()
+        bends, enough = expected, max(tolerance, 1e-14 * abs(value))
         for moved, turned in turns[-MEMORY:]:
             bends = _corrected(bends, moved, turned)
         axes, inverse = space.axes(bends)
@@ -167,14 +174,16 @@ class _Space:
 
         It is known to a small share of what the quadratic falls, or of what is `enough`.
         """
-        values, vectors = np.linalg.eigh(bends)
-        values = raised(values, FLAT)
-        bends = (vectors * values) @ vectors.T
-        free = here - vectors @ (vectors.T @ slope / values)
+        if (factor := sound_factor(bends, FLAT)) is not None:
+            free = here - dpotrs(factor, slope, lower=True)[0]
+        else:
+            values, vectors = np.linalg.eigh(bends)
+            bends = (vectors * raised(values, FLAT)) @ vectors.T
+            free = here - vectors @ (vectors.T @ slope / raised(values, FLAT))
         axes = np.linalg.eigvalsh(self.matrix(free))
         if axes[0] >= 0:
             return free
-        size, steepest = np.abs(axes).max(), values[-1]
+        size, steepest = np.abs(axes).max(), np.linalg.eigvalsh(bends)[-1]
         given = here, slope, enough, self.rows, self.columns, self.q
         X, S = kernels.least_covariance(free, bends, steepest, size, *given)
         # one step along the slope, by which small eigenvalues become zero

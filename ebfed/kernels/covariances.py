@@ -8,28 +8,28 @@ from ebfed.kernels._jit import jit
 _CENTRE, _INSIDE = 0.1, 0.95
 # Of what a quadratic falls, the share at which its least is near enough.
 _NEAR = 1e-9
+# Share of products of eigenvalues and slopes that is rounding.
+_ROUNDING = 1e-15
 
 
 @jit
-def least_covariance(free, bends, steepest, size, here, slope, enough, rows, columns, q):
+def least_covariance(here, slope, bends, steepest, size, enough, rows, columns, q):
     """Find the matrix without negative eigenvalues where a quadratic is least, and its slope there.
 
-    It is ``(x - free)' bends (x - free) / 2`` in the entries x of a matrix X with slope S. On the
-    way there X S is mu times the identity, with mu ever smaller: the primal-dual interior-point
-    method of Helmberg, Rendl, Vanderbei and Wolkowicz (1996).
+    With d the way from `here`, it is ``slope'd + d' bends d / 2``; X is the matrix, and S its slope
+    there. On the way X S is mu times the identity, with mu ever smaller: the primal-dual
+    interior-point method of Helmberg, Rendl, Vanderbei and Wolkowicz (1996).
 
     Parameters
     ----------
-    free : ndarray of shape (k,)
-        Where it would be least among all matrices.
+    here, slope : ndarrays of shape (k,)
+        Entries of a matrix without negative eigenvalues, and the slope there.
     bends : ndarray of shape (k, k)
         Symmetric and positive definite.
     steepest : float
         Its largest eigenvalue.
     size : float
-        Of the eigenvalues of the matrix at `free`.
-    here, slope : ndarrays of shape (k,)
-        Another matrix without negative eigenvalues, and the slope there.
+        Of eigenvalues of matrices that are looked at.
     enough : float
         Stop where a thousandth of this is left to fall, or a small share of the fall from there.
     rows, columns : int64 ndarrays of shape (k,)
@@ -40,19 +40,20 @@ def least_covariance(free, bends, steepest, size, here, slope, enough, rows, col
     -------
     X, S : ndarrays of shape (q, q)
     """
-    k = len(free)
+    k = len(here)
     X = size * np.eye(q)
     S = steepest * X
-    rounding = 1e-14 * np.sum(X * S)
     x, s, inner, both = np.empty(k), np.empty(k), np.empty(k), np.empty((k, k))
     for _ in range(100):
         inverse = np.linalg.inv(X)
         for i in range(k):
             x[i], s[i] = X[rows[i], columns[i]], S[rows[i], columns[i]]
             inner[i] = inverse[rows[i], columns[i]]
-        away, left = bends @ (x - free) - s, np.sum(X * S)
-        near = max(-_NEAR * np.dot(slope, x - here), 1e-3 * enough, rounding)
-        if max(left, abs(np.dot(away, x - here))) < near:
+        d = x - here
+        away, left = slope + bends @ d - s, np.sum(X * S)
+        rounding = _ROUNDING * size * (np.linalg.norm(slope) + steepest * np.linalg.norm(d))
+        near = max(-_NEAR * np.dot(slope, d), 1e-3 * enough, rounding)
+        if max(left, abs(np.dot(away, d))) < near:
             break
         for i in range(k):  # bends D + X^-1 D S
             for j in range(k):

@@ -16,9 +16,9 @@ def test_least_in_euclidean_distance_is_the_projection(seed):
     rows, columns = np.indices((q, q)).reshape(2, -1)
     values, vectors = np.linalg.eigh(matrix)
     nearest = (vectors * np.maximum(values, 0)) @ vectors.T
-    free, here = matrix.ravel(), np.eye(q).ravel()
-    given = here, here - free, 1e-12, rows, columns, q
-    X, S = least_covariance(free, np.eye(q * q), 1.0, np.abs(values).max(), *given)
+    here, size = np.eye(q).ravel(), np.abs(values).max()
+    given = np.eye(q * q), 1.0, size, 1e-12, rows, columns, q
+    X, S = least_covariance(here, here - matrix.ravel(), *given)
     np.testing.assert_allclose(X, nearest, atol=1e-4)
     np.testing.assert_allclose(S, nearest - matrix, atol=1e-4)
     assert np.vdot(X, S) < 1e-7, "a small share of what it falls"

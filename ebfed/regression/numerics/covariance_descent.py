@@ -183,8 +183,8 @@ class _Space:
         axes = np.linalg.eigvalsh(self.matrix(free))
         if axes[0] >= 0:
             return free
-        size, steepest = np.abs(axes).max(), np.linalg.eigvalsh(bends)[-1]
-        given = here, slope, enough, self.rows, self.columns, self.q
-        X, S = kernels.least_covariance(free, bends, steepest, size, *given)
+        size, steepest = max(np.abs(axes).max(), np.abs(here).max()), np.linalg.eigvalsh(bends)[-1]
+        given = steepest, size, enough, self.rows, self.columns, self.q
+        X, S = kernels.least_covariance(here, slope, bends, *given)
         # one step along the slope, by which small eigenvalues become zero
         return self.of(self.nearest(self.flat(X - S / steepest)))

@@ -428,15 +428,14 @@ class Problem:
         """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""
         slope = self.slope(self.whiten(np.diag(diagonal)), True).diagonal()
         curvature = self.expected()
+        bend = curvature.diagonal()
         if self.covariance == "spherical":
-            step = np.empty_like(slope)
+            step, bend = np.empty_like(slope), np.empty_like(slope)
             for block in self.blocks:
-                bend = curvature[block, block].sum()
-                step[block] = slope[block].sum() / bend
-                curvature[block, block] = bend
+                bend[block] = curvature[block, block].sum()
+                step[block] = slope[block].sum() / bend[block]
         else:
             step = raised_inverse(curvature) @ slope
-        bend = curvature.diagonal()
         least = np.where(bend > 0, 0.1 / np.sqrt(np.where(bend > 0, bend, 1.0)), 0.0)
         return np.sqrt(np.maximum(diagonal**2 - step, least))
 

@@ -107,10 +107,13 @@ def sound_factor(matrix: NDArray, least: float) -> NDArray | None:
     factor, failed = dpotrf(matrix, lower=True)
     if failed or not len(matrix):
         return None
-    # of Python's numbers, for arrays of a few take longer
-    others, trace = len(matrix) - 1, sum(matrix.diagonal().tolist())
-    smallest = math.prod(factor.diagonal().tolist()) ** 2 * (others / trace) ** others
-    return factor if smallest > least * trace else None
+    # of Python's numbers, for arrays of a few take longer; of logarithms, for they stay in range
+    trace, others = sum(matrix.diagonal().tolist()), len(matrix) - 1
+    if not 0 < trace < math.inf:
+        return None
+    smallest = 2 * sum(map(math.log, factor.diagonal().tolist()))
+    smallest += others * (math.log(max(others, 1)) - math.log(trace))
+    return factor if smallest > math.log(least) + math.log(trace) else None
 
 
 def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:

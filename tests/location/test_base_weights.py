@@ -165,8 +165,8 @@ def test_a_frequency_is_a_number_of_rows(name):
     one, other = clone(estimator).fit(**rows), clone(estimator).fit(**repeated)
     assert_array_equal(one.groups_, other.groups_)
     assert_array_equal(one.summaries_.n, other.summaries_.n)
-    # a dispersion is searched for, to a relative error of 1e-10
-    close = 1e-9 if name == "negative binomial" else 1e-12
+    # a dispersion is where a likelihood is highest: known to the root of what that rounds by
+    close = 1e-6 if name == "negative binomial" else 1e-12
     assert_allclose(one.predict(), other.predict(), rtol=close)
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=close)
     assert one.score(**rows) == pytest.approx(other.score(**repeated), rel=10 * close)
@@ -178,7 +178,7 @@ def test_a_frequency_is_a_number_of_rows(name):
     blocks = clone(estimator)
     for part in np.array_split(np.arange(len(GROUPS)), 3):
         blocks.partial_fit(**{key: x[part] for key, x in rows.items()})
-    assert_allclose(blocks.predict(), one.predict(), rtol=1e-9)
+    assert_allclose(blocks.predict(), one.predict(), rtol=max(close, 1e-9))
 
 
 def test_frequencies_are_whole_numbers():

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ebfed.kernels._jit import jit
+from ebfed.kernels.small import _cholesky, _solve_lower
 
 # By what a step shrinks X S, and how far towards the boundary it goes.
 _CENTRE, _INSIDE = 0.1, 0.95
@@ -82,26 +83,10 @@ def _symmetric(entries, rows, columns, q):
 @jit
 def _room(matrix, step):
     """How many steps may be added until a matrix is not positive definite; 0 if it is none now."""
-    q = len(matrix)
-    half = np.zeros((q, q))  # the inverse of its Cholesky factor
-    L = np.zeros((q, q))
-    for j in range(q):
-        for i in range(j, q):
-            value = matrix[i, j]
-            for a in range(j):
-                value -= L[i, a] * L[j, a]
-            if i > j:
-                L[i, j] = value / L[j, j]
-            elif value > 0:
-                L[j, j] = np.sqrt(value)
-            else:
-                return 0.0
-    for j in range(q):
-        half[j, j] = 1 / L[j, j]
-        for i in range(j + 1, q):
-            value = 0.0
-            for a in range(j, i):
-                value -= L[i, a] * half[a, j]
-            half[i, j] = value / L[i, i]
+    L, half = matrix.copy(), np.eye(len(matrix))
+    if not _cholesky(L):
+        return 0.0
+    for j in range(len(L)):  # the inverse of L
+        _solve_lower(L, half[:, j])
     least = np.linalg.eigvalsh(half @ step @ half.T)[0]
     return np.inf if least >= 0 else -1 / least

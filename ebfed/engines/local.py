@@ -20,7 +20,8 @@ class Local(Engine):
         Cut the clients into that many blocks, to bound what a block needs at once; one for each
         thread if None.
     threads : int
-        How many blocks are computed at a time.
+        How many blocks are computed at a time. Learners need no more than 1: with one block, their
+        large products and sums take as many threads as NumPy's linear algebra would.
 
     Examples
     --------

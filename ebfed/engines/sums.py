@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.kernels.sums import PIECE
+from ebfed.kernels.threads import in_parts
 
 __all__ = [
     "MOST_ROWS",
@@ -33,6 +33,7 @@ __all__ = [
     "check_share",
     "check_sums",
     "fixed_point",
+    "largest",
     "sums_of",
     "total",
     "totals_of",
@@ -50,8 +51,9 @@ MOST_ROWS = 64
 ROOM, BELOW = 6, 51
 # Largest number of digits that are kept free for the number of clients.
 MOST_FREE = 20
-# Columns of `Columns` that are computed at once: whole pieces, in a second-level cache.
-AT_ONCE = 16 * PIECE
+# Columns that are computed, and added up, at once: whole pieces, few enough to stay in a cache. And
+# how many numbers are worth a thread.
+AT_ONCE, ENOUGH = 32 * PIECE, 2**17
 
 
 class Columns(ABC):
@@ -91,7 +93,9 @@ class Columns(ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         """Compute all columns."""
         whole = np.empty(self.shape, self.dtype if dtype is None else dtype)
-        for first, last, values, skip in _some_columns(self):
+        for first in range(0, self.shape[1], AT_ONCE):
+            last = min(first + AT_ONCE, self.shape[1])
+            values, skip = self.compute(first, last)
             whole[:, first:last] = values[:, skip : skip + last - first]
         return whole
 
@@ -137,6 +141,19 @@ def _digits(n_clients: int, beside: float) -> tuple[int, float]:
     if 0 < beside < math.inf:
         least = math.ldexp(1.0, max(math.frexp(beside)[1] - BELOW + free, -1022))
     return 53 - ROOM - free, least
+
+
+def largest(values: NDArray[np.float64]) -> float:
+    """Return the size of the largest number of an array; it is finite if all are.
+
+    Examples
+    --------
+    >>> largest(np.array([1.0, -3.0]))
+    3.0
+    """
+    digits = np.ascontiguousarray(values, np.float64).reshape(-1).view(np.int64)
+    top = kernels.largest_size(digits, np.int64(np.iinfo(np.int64).min))
+    return float(np.int64(top).view(np.float64))
 
 
 def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -206,23 +223,21 @@ def _added(
     if isinstance(values, np.ndarray):
         values = np.ascontiguousarray(values)
     sign, sums = integer(np.iinfo(integer).min), np.empty(values.shape[1])
-    start = None if before is None else np.require(before[0], np.float64, "W")
-    for first, last, some, skip in _some_columns(values):
+    start = _start(before)
+
+    def add(begin: int, end: int) -> bool:
+        stop, exact = min(end * PIECE, len(sums)), True
+        for first in range(begin * PIECE, stop, AT_ONCE):
+            exact = exact and add_some(first, min(first + AT_ONCE, stop))
+        return exact
+
+    def add_some(first: int, last: int) -> bool:
+        some, skip = values.compute(first, last) if isinstance(values, Columns) else (values, first)
         kind = some, some.view(integer), sign, bits, least, skip
-        begin = np.zeros(last - first) if start is None else start[first:last]
-        if not kernels.add_shortened(*kind, begin, sums[first:last]):
-            return None
-    return sums
+        return kernels.add_shortened(*kind, start[first:last], sums[first:last])
 
-
-def _some_columns(values: NDArray | Columns) -> Iterator[tuple[int, int, NDArray, int]]:
-    """Yield which columns, an array that has them, and which of its own is the first of these."""
-    for first in range(0, values.shape[1], AT_ONCE):
-        last = min(first + AT_ONCE, values.shape[1])
-        if isinstance(values, Columns):
-            yield first, last, *values.compute(first, last)
-        else:
-            yield first, last, values, first
+    enough = -(-ENOUGH // max(len(values) * PIECE, 1))
+    return sums if all(in_parts(add, -(-len(sums) // PIECE), enough)) else None
 
 
 def add_up(
@@ -254,7 +269,7 @@ def add_up(
         values, before = np.vstack([before, values]), None
     if before is None and len(values) < 2:
         return values
-    sums, exact = _sums(values, None if before is None else before[0])
+    sums, exact = _sums(values, before)
     if exact:
         return sums[None]
     values = values if before is None else np.vstack([before, values])
@@ -335,12 +350,16 @@ def no_secure_sums(sent: Any, *, nodes: int, rows: int, survivors: int) -> Any:
     """Return None: `Estimator.secure_sums` of methods that send messages as they are."""
 
 
-def _sums(values: NDArray, start: NDArray | None = None) -> tuple[NDArray[np.float64], bool]:
+def _start(before: NDArray | None) -> NDArray[np.float64]:
+    """Return the row that was added up before, or an empty one."""
+    return np.zeros(0) if before is None else np.require(before[0], np.float64, "W")
+
+
+def _sums(values: NDArray, before: NDArray | None = None) -> tuple[NDArray[np.float64], bool]:
     """Add up rows; say whether the sums are exact, or not finite, so that nothing can be done."""
     values = np.require(values, np.float64, ["C", "W"])
-    start = np.zeros(values.shape[1]) if start is None else np.require(start, np.float64, "W")
     sums = np.empty(values.shape[1])
-    exact = kernels.column_sums(values, start, sums)
+    exact = kernels.column_sums(values, _start(before), sums)
     return sums, exact or not np.isfinite(sums).all()
 
 

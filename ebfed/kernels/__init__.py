@@ -60,7 +60,7 @@ from ebfed.kernels.student import (
     student_sizes,
     student_slab,
 )
-from ebfed.kernels.sums import add_shortened, column_sums, shorten_digits
+from ebfed.kernels.sums import add_shortened, column_sums, largest_size, shorten_digits
 from ebfed.kernels.tallies import count_members, gaussian_tally
 from ebfed.kernels.trigamma import inverse_trigamma
 
@@ -92,6 +92,7 @@ __all__ = [
     "laplace",
     "laplace_slab",
     "laplace_softmax",
+    "largest_size",
     "lattice_errors",
     "lattice_sums",
     "lattice_values",

@@ -14,10 +14,8 @@ PIECE = 1024  # columns that are added up at once: few enough to stay in a first
 @jit
 def _unit_of(digits, sign, kind, bits, least):
     """Return what the numbers of a piece are to be multiples of; 0 if they stay as they are."""
-    top = sign ^ sign  # floats without sign are ordered as their digits are
-    for j in range(len(digits)):
-        top = max(top, digits[j] & ~sign)
     mantissa, infinite = kind
+    top = largest_size(digits, sign)
     exponent = np.int64(top) >> mantissa
     if exponent == infinite:  # or no number
         return 0.0
@@ -26,6 +24,24 @@ def _unit_of(digits, sign, kind, bits, least):
         power = math.frexp(math.ldexp(float(top), -149))[1]
     unit = max(math.ldexp(1.0, int(power) - bits), least)
     return unit if 1e-290 < unit < 1e290 else 0.0  # its inverse must be a number
+
+
+@jit
+def largest_size(digits, sign):
+    """Return the digits of the largest number, without its sign; those of NaN are above all.
+
+    Parameters
+    ----------
+    digits : int64 or int32 ndarray of shape (size,)
+        Memory of floats.
+    sign : int64 or int32
+        The bit of the sign alone.
+    """
+    # floats without sign are ordered as their digits are; NumPy's functions keep 32 bits
+    top, others = np.bitwise_xor(sign, sign), np.invert(sign)
+    for j in range(len(digits)):
+        top = max(top, np.bitwise_and(digits[j], others))
+    return top
 
 
 @jit
@@ -70,15 +86,18 @@ def add_shortened(values, digits, sign, bits, least, skip, start, out):
         As in `shorten_digits`.
     skip : int
         The column of `values` that `start` and `out` begin with.
-    start, out : float64 ndarrays of shape (size,)
-        Sums to begin with, and array for the sums.
+    start : float64 ndarray of shape (size,) or (0,)
+        Sums to begin with, if there are any.
+    out : float64 ndarray of shape (size,)
+        Array for the sums.
 
     Returns
     -------
     bool
         Whether the sums are exact.
     """
-    kind = _DOUBLE if values.itemsize == 8 else _SINGLE
+    double = values.itemsize == 8
+    kind, smallest = (_DOUBLE, 0.0) if double else (_SINGLE, 1e-30)  # 1e-30: as floats of 32 bits
     units, exact, size = np.empty(len(values)), True, len(out)
     for first in range(0, size, PIECE):
         last = min(first + PIECE, size)
@@ -86,8 +105,10 @@ def add_shortened(values, digits, sign, bits, least, skip, start, out):
         for i in range(len(values)):
             units[i] = _unit_of(digits[i, begin:end], sign, kind, bits, least)
         # sums below 2**53 of the smallest unit are exact, and no row exceeds 2**bits of its own
-        if len(units) > 0 and 0 < units.sum() <= units.min() * 2.0 ** (53 - bits):
-            exact &= _add_short(values, begin, units, start[first:last], out[first:last])
+        short = len(units) > 0 and 0 < units.sum() <= units.min() * 2.0 ** (53 - bits)
+        if short and smallest < units.min() and units.max() < 1 / smallest:
+            own = units.astype(values.dtype)
+            exact &= _add_short(values, begin, own, start[first:last], out[first:last])
         else:
             exact &= _add(values, begin, units, start[first:last], out[first:last])
     return exact
@@ -100,8 +121,8 @@ def column_sums(values, start, out):
     Parameters
     ----------
     values : ndarray of shape (n, size)
-    start : ndarray of shape (size,)
-        Sums to begin with.
+    start : ndarray of shape (size,) or (0,)
+        Sums to begin with, if there are any.
     out : ndarray of shape (size,)
         Array for the sums.
 
@@ -121,37 +142,42 @@ def column_sums(values, start, out):
 def _add(values, begin, units, start, out):
     """Add up a piece of each row, cut to multiples of its unit if that is above 0."""
     terms, wrong, size = np.empty(len(out)), 0, len(out)
-    out[:] = start
+    out[:] = 0.0
+    if len(start) > 0:
+        out[:] = start
     for i in range(len(values)):
         row, unit = values[i, begin : begin + size], units[i]
         if unit > 0:
             inverse = 1.0 / unit
             for j in range(size):
                 terms[j] = np.trunc(row[j] * inverse) * unit
+            wrong += _add_row(terms, out)
         else:
-            terms[:] = row
-        for j in range(size):
-            whole = out[j] + terms[j]
-            wrong |= _error(out[j], terms[j], whole) != 0.0
-            out[j] = whole
+            wrong += _add_row(row, out)
     return wrong == 0
+
+
+@jit
+def _add_row(row, out):
+    """Add a row to sums, and count those that are rounded, or not finite."""
+    wrong = 0
+    for j in range(len(out)):
+        whole = out[j] + row[j]
+        wrong += _error(out[j], row[j], whole) != 0.0
+        out[j] = whole
+    return wrong
 
 
 @jit
 def _add_short(values, begin, units, start, out):
     """Add up a piece of each row, where these sums are exact, and then a start."""
-    wrong, size = 0, len(out)
-    out[:] = 0.0
+    size, out[:] = len(out), 0.0
     for i in range(len(values)):
         row, unit = values[i, begin : begin + size], units[i]
-        inverse = 1.0 / unit
+        inverse = np.reciprocal(unit)  # of the same precision
         for j in range(size):
             out[j] += np.trunc(row[j] * inverse) * unit
-    for j in range(size):
-        whole = start[j] + out[j]
-        wrong |= _error(start[j], out[j], whole) != 0.0
-        out[j] = whole
-    return wrong == 0
+    return len(start) == 0 or _add_row(start, out) == 0
 
 
 @jit

@@ -283,13 +283,15 @@ class Learner(SupervisedEstimator):
         ----------
         shared : dict of ndarrays of shape (size,)
         average : dict of ndarrays of shape (size,)
-            Of what `train` returned as changes.
+            Of what `train` returned as changes; these arrays may be written to.
         round_ : int
         """
-        return {name: value + average[name] for name, value in shared.items()}
+        return {name: np.add(x, average[name], out=average[name]) for name, x in shared.items()}
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return what `move` gets, and the state: a server may keep moments of averages.
+
+        `move` may write to what it gets, so that the state must hold other arrays.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.engines.sums import MOST_ROWS, Columns, add_fixed, add_up, fixed_point, total
+from ebfed.engines.sums import MOST_ROWS, Columns, add_fixed, add_up, fixed_point, largest, total
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -139,10 +139,7 @@ class Exchange:
 
     def moved(self, sent: LearningSent) -> dict[str, float]:
         """Return the size of the largest number that each part of a message moves."""
-        return {
-            f"changes of {name}": max(value.max(initial=0.0), -value.min(initial=0.0))
-            for name, value in sent["shared"].items()
-        }
+        return {f"changes of {name}": largest(value) for name, value in sent["shared"].items()}
 
     def rounded(
         self,

@@ -104,7 +104,7 @@ def server_step(optimizer: Optimizer, average: NDArray, moments: Named) -> tuple
     first = moments.get("first", np.zeros_like(average))
     if optimizer == "momentum":
         first = MOMENTUM * first + average
-        return first, {"first": first}
+        return first.copy(), {"first": first}
     least = 1e-3
     second = moments.get("second", np.full_like(average, least**2))
     first, second = 0.9 * first + 0.1 * average, 0.99 * second + 0.01 * average**2

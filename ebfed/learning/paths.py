@@ -101,7 +101,7 @@ class RowPath(Path):
     @staticmethod
     def cells(net: Predictor, n: int) -> int:
         """How many numbers of a client with n rows are held at once, until it has changed."""
-        return max(net.model.bind(n + 1, net.n_outputs).size, AT_ONCE)
+        return max(net.model.bind(n + 1, net.n_outputs).size, min(AT_ONCE, net.size))
 
     def batches(self, count: int) -> Iterator[Picked]:
         """Yield the batches of that many steps, for `gradient`."""
@@ -132,7 +132,7 @@ class RowPath(Path):
         if place is self.start:
             return base.copy() if which is None else base
         if self._squares is None:
-            self._squares = self._rows @ self._rows.swapaxes(1, 2)
+            self._squares = multiply(self._rows, self._rows.swapaxes(1, 2))
         first = self._net.named(place)[self._model.first]
         products = _at(self._squares, which) @ first[:, :-1]
         products += base * first[:, -1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from ebfed.engines.protocol import (
     LearningState,
     State,
 )
+from ebfed.engines.sums import largest
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, NOISE, OWN_START, START, draw
 from ebfed.learning.validation import has_stalled
@@ -112,7 +114,7 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
         average, state = exchange.average(state, sent, message, rng)
         average, state = learner.accelerate(average, state)
         shared = learner.move(state["shared"], average, round_)
-    if not all(np.isfinite(value).all() for value in shared.values()):
+    if not all(math.isfinite(largest(value)) for value in shared.values()):
         raise ValueError(
             f"shared parameters are no longer finite in round {round_ + 1}: choose a "
             f"smaller learning_rate than {learner.peak_rate:g}, or rescale the features."

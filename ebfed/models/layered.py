@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels.threads import in_parts
 from ebfed.models.base import Model, Named
 
 __all__ = ["Layered", "multiply"]
 
 # Most multiplications of a product for which BLAS makes no copy of its factors, and columns of it.
 SMALL, COLUMNS = 10**6, 64
+# Least multiplications for which another thread is worth its while.
+MANY = 4 * 10**6
 
 
 def multiply(X: NDArray, A: NDArray) -> NDArray:
@@ -32,13 +35,17 @@ def multiply(X: NDArray, A: NDArray) -> NDArray:
     -------
     ndarray of shape (c, n, h)
     """
-    h, some = A.shape[2], min(SMALL // max(X.shape[1] * X.shape[2], 1), COLUMNS) // 32 * 32
-    if not 0 < some < h:
-        return X @ A
-    product = np.empty((*X.shape[:2], h), X.dtype)
-    for first in range(0, h, some):
-        columns = slice(first, first + some)
-        np.matmul(X, A[:, :, columns], out=product[:, :, columns])
+    (c, n, d), h = X.shape, A.shape[2]
+    product = np.empty((c, n, h), X.dtype)
+    columns = min(SMALL // max(n * d, 1), COLUMNS) // 32 * 32 or max(h, 1)
+
+    def work(first: int, last: int) -> None:
+        rows, matrix = X[first:last], A[first:last] if len(A) > 1 else A
+        for start in range(0, h, columns):
+            some = slice(start, start + columns)
+            np.matmul(rows, matrix[:, :, some], out=product[first:last, :, some])
+
+    in_parts(work, c, -(-MANY // max(n * d * h, 1)))
     return product
 
 

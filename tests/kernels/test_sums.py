@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ebfed.kernels import add_shortened, column_sums, shorten_digits
+from ebfed.kernels import add_shortened, column_sums, largest_size, shorten_digits
 from ebfed.kernels.sums import PIECE
 
 RNG = np.random.default_rng(5)
@@ -33,7 +33,8 @@ def test_rows_at_the_ends_of_floats_stay(row):
 def added(values, start=0.0):
     values = np.array(values)
     sums = np.empty(values.shape[1])
-    return sums, column_sums(values, np.full_like(sums, start), sums)
+    begin = np.full_like(sums, start) if start else np.zeros(0)
+    return sums, column_sums(values, begin, sums)
 
 
 def test_sums_say_whether_they_are_exact():
@@ -59,19 +60,36 @@ def test_sums_without_loss_are_exact():
         assert whole == (Fraction(sums[0]) == exact)
 
 
-@pytest.mark.parametrize(("dtype", "integer"), [(np.float64, np.int64), (np.float32, np.int32)])
+TYPES = [(np.float64, np.int64), (np.float32, np.int32)]
+
+
+@pytest.mark.parametrize(("dtype", "integer"), TYPES)
+@pytest.mark.parametrize(
+    "row", [[], [-0.0], [1.0, -3.5, 2.0], [1e-40, -1e-41], [np.inf, 1e30], [-np.inf, np.nan, 1.0]]
+)
+def test_the_largest_size(dtype, integer, row):
+    row = np.array(row, dtype)
+    found = integer(largest_size(row.view(integer), integer(np.iinfo(integer).min))).view(dtype)
+    np.testing.assert_array_equal(found, np.abs(row).max(initial=0))
+
+
+@pytest.mark.parametrize(("dtype", "integer"), TYPES)
+@pytest.mark.parametrize("size", [1e-38, 1e-25, 1.0, 1e37])
 @pytest.mark.parametrize("spread", [1.0, 1e4], ids=["rows of one size", "rows of many sizes"])
 @pytest.mark.parametrize("least", [0.0, 2.0**-30])
-def test_rows_are_shortened_while_they_are_added(dtype, integer, spread, least):
+def test_rows_are_shortened_while_they_are_added(dtype, integer, size, spread, least):
     """Sums are those of shortened rows, exact where their units are near enough."""
-    sizes = np.geomspace(1.0, spread, 5)[:, None]
+    sizes = np.geomspace(size / spread, size, 5)[:, None]
     values = (RNG.normal(size=(5, 3000)) * sizes).astype(dtype)
-    start, sums = RNG.integers(-99, 99, 3000) / 8, np.empty(3000)
+    start, sums = np.zeros(0), np.empty(3000)
+    if size == 1:
+        start = RNG.integers(-99, 99, 3000) / 8
     sign = integer(np.iinfo(integer).min)
     exact = add_shortened(values, values.view(integer), sign, 36, least, 0, start, sums)
     short = values.astype(np.float64)
     shorten_digits(short, 36, least)
-    expected = [math.fsum(column) for column in np.vstack([start, short]).T]
+    rows = np.vstack([start, short]) if len(start) else short
+    expected = [math.fsum(column) for column in rows.T]
     assert exact
     np.testing.assert_array_equal(sums, expected)
 
@@ -86,8 +104,7 @@ def test_each_piece_has_a_unit_of_its_own():
     np.testing.assert_array_equal(whole, np.hstack(pieces))
     sums, wide = np.empty(values.shape[1]), np.hstack([np.full((3, 7), 1e9), values])
     sign = np.int64(-(2**63))
-    start = np.zeros(len(sums))
-    assert add_shortened(wide, wide.view(np.int64), sign, 30, 0.0, 7, start, sums)
+    assert add_shortened(wide, wide.view(np.int64), sign, 30, 0.0, 7, np.zeros(0), sums)
     np.testing.assert_array_equal(sums, whole.sum(axis=0))
 
 

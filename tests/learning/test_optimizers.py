@@ -1,5 +1,7 @@
 """Optimizers of clients and of servers, against PyTorch's and against plain loops."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,8 @@ def gradient(theta, i):
 
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("client", ["sgd", "momentum", "adam"])
-def test_federated_averaging_with_optimizers(client, server):
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+def test_federated_averaging_with_optimizers(client, server, rate):
     """Hsu, Qi and Brown (2019); Reddi et al. (2021), Algorithm 2: moments of clients start anew."""
     w, first, second = np.zeros(3), np.zeros(3), np.full(3, 1e-6)
     for _ in range(4):
@@ -52,13 +55,27 @@ def test_federated_averaging_with_optimizers(client, server):
         change = np.mean(after, axis=0) - w
         if server == "adam":
             first, second = 0.9 * first + 0.1 * change, 0.99 * second + 0.01 * change**2
-            w = w + 0.05 * first / (np.sqrt(second) + 1e-3)
+            w = w + rate * first / (np.sqrt(second) + 1e-3)
         else:
             first = (0.9 if server == "momentum" else 0.0) * first + change
-            w = w + 0.05 * first
-    settings = {"optimizer": client, "server_optimizer": server, "server_learning_rate": 0.05}
+            w = w + rate * first
+    settings = {"optimizer": client, "server_optimizer": server, "server_learning_rate": rate}
     est = eb.FedAvg(Linear(), **SOME, **settings).fit(X, Y, groups=GROUPS)
     np.testing.assert_allclose(est.shared_["w"], w, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("server", ["sgd", "momentum", "adam"])
+def test_a_server_writes_into_nothing_that_it_was_given(server):
+    est = eb.FedAvg(Linear(), **SOME, server_optimizer=server)
+    clients, memory = est.prepare(X, Y, groups=GROUPS)
+    state = est.start(est.describe(clients, memory), np.zeros(2, np.uint64))
+    for _ in range(2):
+        turn = {"turn": state["turn"]}
+        message, memory = est.local(est.broadcast(state), memory | turn, clients, None)
+        kept = copy.deepcopy((state, message))
+        after = est.update(state, message)
+        np.testing.assert_equal((state, message), kept)
+        state = after
 
 
 @pytest.mark.parametrize("cls", [eb.LocalOnly, eb.Ditto, eb.FedProx, eb.DPFedAvg])

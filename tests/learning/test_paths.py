@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 import ebfed as eb
 from ebfed.engines import Local
@@ -154,7 +155,7 @@ def test_columns_are_added_up_as_the_array_would_be(dtype, scale, monkeypatch):
 
 @pytest.mark.parametrize("more", [{}, {"weights": "rows"}, {"dtype": "float32"}])
 def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
-    est = eb.FedAvg(MLP(600), **STEPS | {"local_steps": 2}, **more)
+    est = eb.FedAvg(MLP(900), **STEPS | {"local_steps": 2}, **more)
     together = est.fit(X, CLASSES, groups=GROUPS)
     assert used
     blocks = clone(est).set_params(engine=Local(4)).fit(X, CLASSES, groups=GROUPS)
@@ -162,3 +163,16 @@ def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
     monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
     apart = clone(est).fit(X, CLASSES, groups=GROUPS)
     np.testing.assert_array_equal(apart.shared_["w"], together.shared_["w"])
+
+
+@pytest.mark.parametrize("local_steps", [1, 2], ids=["steps in parameters", "steps along rows"])
+def test_fits_are_the_same_with_any_number_of_threads(local_steps, used):
+    X = np.tile(RNG.normal(size=(len(GROUPS), 40)), 25)  # enough work for three threads
+    est = eb.FedAvg(MLP(400), **STEPS | {"n_rounds": 1, "local_steps": local_steps})
+    fits = []
+    for number in (1, 2, 3):
+        with threadpool_limits(number, user_api="blas"):
+            fits.append(clone(est).fit(X, CLASSES, groups=GROUPS).shared_["w"])
+    assert used
+    np.testing.assert_array_equal(fits[1], fits[0])
+    np.testing.assert_array_equal(fits[2], fits[0])

@@ -97,7 +97,7 @@ def add_shortened(values, digits, sign, bits, least, skip, start, out):
         Whether the sums are exact.
     """
     double = values.itemsize == 8
-    kind, smallest = (_DOUBLE, 0.0) if double else (_SINGLE, 1e-30)  # 1e-30: as floats of 32 bits
+    kind, smallest = (_DOUBLE, 1e-300) if double else (_SINGLE, 1e-30)  # units that are numbers
     units, exact, size = np.empty(len(values)), True, len(out)
     for first in range(0, size, PIECE):
         last = min(first + PIECE, size)

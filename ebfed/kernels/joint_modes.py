@@ -31,8 +31,9 @@ from ebfed.kernels.responses import (
 )
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
-# Squared length of Newton's last step, in standard deviations: slopes err by its root.
-CLOSE = 1e-20
+# Squared length of Newton's last step, in standard deviations: slopes err by its root. And that of
+# steps which end the search once they do not become much shorter: large counts leave fewer digits.
+CLOSE, NEAR = 1e-20, 1e-8
 
 
 @jit
@@ -93,8 +94,9 @@ def joint_modes(
             factor, slope, push, bend,
         )  # fmt: skip
         half = _factorise(factor, parent, level, ends, first, last)
-        done = False
+        done, gain = False, np.inf
         for turn in range(max_steps):
+            last_gain = gain
             gain = _solve(factor, parent, level, ends, first, last, slope)
             step[first:last] = slope[first:last]
             before[first:last] = mode[first:last]
@@ -119,9 +121,11 @@ def joint_modes(
                     mode, factor, slope, push, bend,
                 )  # fmt: skip
                 share *= 0.5
+                if gain < NEAR:  # what it loses may be rounding
+                    break
             height = new
             half = _factorise(factor, parent, level, ends, first, last)
-            if gain < CLOSE:
+            if gain < CLOSE or 0.25 * last_gain < gain < NEAR:
                 done = True
                 break
         unfinished += not done

@@ -17,7 +17,10 @@ import numpy as np
 from ebfed.kernels._jit import jit
 from ebfed.kernels.responses import (
     GAMMA,
+    POISSON,
     _is_binary,
+    _is_large,
+    _large_poisson,
     _respond,
     _respond_shapes,
     _sign,
@@ -274,8 +277,8 @@ def _weigh_nodes(
     tilt[:] = 0.0
     for row in range(first, last):
         sign = _sign(kind, y[row], weight[row])
-        binary = _is_binary(kind, y[row], weight[row])
-        if not binary:
+        binary, large = _is_binary(kind, y[row], weight[row]), _is_large(kind, y[row])
+        if not binary and not large:
             tilted, linear = True, _tilt(kind, y[row], weight[row], shapes)
             tilt[0] += linear * offset[row]
             for j in range(q):
@@ -337,7 +340,7 @@ def _weigh_nodes(
                     z += X[row, j] * space[4 + j, k]
                 z *= -sign
                 error[k] = math.exp(min(max(z, -SAFE), SAFE))
-                if z > SAFE:
+                if z > SAFE and not large:
                     height[k] -= _steepness(kind, y[row], weight[row], shapes) * (z - SAFE)
         if not binary:
             if n_shapes:
@@ -348,6 +351,12 @@ def _weigh_nodes(
                     design[row], count,
                 )  # fmt: skip
             _respond(kind, y[row], weight[row], shapes, error, height, bend, count)
+            if large and kind == POISSON:
+                for k in range(count):
+                    z = offset[row]
+                    for j in range(q):
+                        z += X[row, j] * space[4 + j, k]
+                    height[k] += weight[row] * _large_poisson(y[row], z)
         place = 4 + q + r
         for a in range(r - n_shapes):
             x = design[row, a]

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.responses import FARTHEST
+from ebfed.kernels.responses import FARTHEST, LARGE, POISSON, _is_large, _row
 
 # Squared length of Newton's last step to a mode, in standard deviations, and most steps.
 CLOSE, MOST_STEPS = 1e-12, 100
@@ -61,9 +61,9 @@ def rate_derivatives(
     d, tilted, expected = np.empty(r), np.empty(r), np.empty(r)
     bent = np.empty(r * (r + 1) // 2)
     most = sizes[-1]
-    share, eta, times, slope = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    share, eta, rise, slope = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     for i in range(len(indptr) - 1):
-        count, total, value, x = 0.0, 0.0, 0.0, 0.0
+        count, total, value, x, large = 0.0, 0.0, 0.0, 0.0, False
         tilted[:], expected[:], bent[:] = 0.0, 0.0, 0.0
         for row in range(indptr[i], indptr[i + 1]):
             z = offset[row]
@@ -74,7 +74,7 @@ def rate_derivatives(
                 z += d[a] * mean[a]
             if row > indptr[i] and d[place] != x:
                 return False
-            x = d[place]
+            x, large = d[place], large or _is_large(POISSON, y[row])
             e = weight[row] * math.exp(min(max(z, -FARTHEST), FARTHEST))
             events = weight[row] * y[row]
             value += events * z
@@ -103,45 +103,59 @@ def rate_derivatives(
             if step * step * bend < CLOSE:
                 break
         mode[i, 0] = m
-        rate = total * math.exp(min(max(x * m, -FARTHEST), FARTHEST))
+        times = math.exp(min(max(x * m, -FARTHEST), FARTHEST))
+        rate = total * times
         width = 1 / math.sqrt(1 + x * x * rate)
         rule = 0
         while rule < len(sizes) - 1 and abs(x) * width > limits[rule]:
             rule += 1
         size = sizes[rule]
-        top = x * count * m - rate - 0.5 * m * m
+        value += x * count * m - rate
+        if large:
+            value = _at_mode(X, y, weight, offset, indptr[i], indptr[i + 1], frame, mean, x * m)
         whole, middle = 0.0, 0.0
-        for k in range(size):
-            eta[k] = m + width * nodes[rule, k]
-            times[k] = math.exp(min(max(x * eta[k], -FARTHEST), FARTHEST))
-            height = x * count * eta[k] - total * times[k] - 0.5 * eta[k] * eta[k]
-            share[k] = math.exp(weights[rule, k] + height - top)
+        for k in range(size):  # T is as many times that at the mode, and `rise` times more
+            away = width * nodes[rule, k]
+            eta[k] = m + away
+            u = min(max(x * away, -FARTHEST), FARTHEST)
+            if rate > LARGE:
+                rise[k] = math.expm1(u)
+                height = x * (count - rate) * away - rate * _beyond(u, rise[k])
+            else:  # in half the time
+                rise[k] = math.exp(u) - 1
+                height = x * count * away - rate * rise[k]
+            height -= away * (m + 0.5 * away)
+            share[k] = math.exp(weights[rule, k] + height)
             whole += share[k]
-            middle += share[k] * times[k]
+            middle += share[k] * rise[k]
         middle /= whole
-        evidence[i] = value + top + math.log(whole * width)
+        evidence[i] = value - 0.5 * m * m + math.log(whole * width)
+        for a in range(r):
+            expected[a] *= times
+        for at in range(len(bent)):
+            bent[at] *= times
         # of the slope in sd, and of T about its mean
-        push, pull = tilted[place] - expected[place] * middle, expected[place]
+        push, pull = tilted[place] - expected[place] * (1 + middle), expected[place]
         centre, once, twice = 0.0, 0.0, 0.0
         for k in range(size):
             share[k] /= whole
-            slope[k] = eta[k] * (push - pull * (times[k] - middle))
-            part = share[k] * eta[k] * times[k]
+            slope[k] = eta[k] * (push - pull * (rise[k] - middle))
+            part = share[k] * eta[k] * (1 + rise[k])
             centre += share[k] * slope[k]
             once += part
             twice += part * eta[k]
         spread, both, own = 0.0, 0.0, 0.0
         for k in range(size):
-            away, off = times[k] - middle, slope[k] - centre
+            away, off = rise[k] - middle, slope[k] - centre
             spread += share[k] * away * away
             both += share[k] * away * off
             own += share[k] * off * off
         at = 0
         for a in range(r):
-            score[i, a] = tilted[a] - expected[a] * middle
+            score[i, a] = tilted[a] - expected[a] * (1 + middle)
             part = expected[a] * spread
             for b in range(a + 1):
-                curvature[i, at] = part * expected[b] - bent[at] * middle
+                curvature[i, at] = part * expected[b] - bent[at] * (1 + middle)
                 at += 1
         score[i, r] = centre
         for a in range(r):
@@ -150,3 +164,24 @@ def rate_derivatives(
             curvature[i, at + a] = -expected[a] * both - pair * once
         curvature[i, at + r] = own - bent[place * (place + 1) // 2 + place] * twice
     return True
+
+
+@jit
+def _beyond(u, rise):
+    """``e^u - 1 - u``, from ``e^u - 1``."""
+    if abs(u) > 1e-3:
+        return rise - u
+    return u * u * (1 / 2 + u * (1 / 6 + u * (1 / 24 + u / 120)))
+
+
+@jit
+def _at_mode(X, y, weight, offset, first, last, frame, mean, moved):
+    """Log-likelihood of a client's rows, each of which is moved by as much."""
+    value, shapes = 0.0, np.zeros(0)
+    for row in range(first, last):
+        z = offset[row] + moved
+        for a in range(frame.shape[1]):
+            for j in range(frame.shape[0]):
+                z += X[row, j] * frame[j, a] * mean[a]
+        value += _row(POISSON, y[row], weight[row], z, shapes)[0]
+    return value

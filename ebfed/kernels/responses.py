@@ -2,7 +2,9 @@
 
 A row has a response y, a weight w by which its log-likelihood is multiplied, and a linear predictor
 z. Families are numbered, so that one compiled kernel does for all of them. What does
-not depend on z is left out here; `ebfed.regression.families` has it, and the formulas.
+not depend on z is left out here; `ebfed.regression.families` has it, and the formulas. Of counts
+above `LARGE`, ``y z`` would leave no digits: values of Poisson ones are 0 at a mean of y, and those
+of negative binomial ones have ``y log s`` less, with s the size.
 
 Shapes are parameters of a family besides z: for negative binomial rows the size (one over the
 dispersion), for gamma rows the shape. Derivatives are in the logarithm of the dispersion, and of
@@ -18,6 +20,8 @@ BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL = range(5)
 
 # Linear predictors beyond which exponentials do not grow: their squares are floats.
 FARTHEST = 300.0
+# Counts beyond which values are taken otherwise.
+LARGE = 1e5
 
 
 @jit
@@ -67,6 +71,25 @@ def _steepness(kind, y, weight, shapes):
 
 
 @jit
+def _is_large(kind, y):
+    """Whether a row is a count whose terms of ``y z`` would leave no digits."""
+    return y > LARGE and kind in (POISSON, NEGATIVE_BINOMIAL)
+
+
+@jit
+def _large_poisson(y, z):
+    """Log-likelihood at z of a large count, less that at a mean of y."""
+    d = min(max(z - math.log(y), -FARTHEST), FARTHEST)
+    return y * (d - math.expm1(d))
+
+
+@jit
+def _large_negative_binomial(y, e, size):
+    """Log-likelihood, from ``e^z``, of a large count, without what there is besides z."""
+    return -size * math.log1p(e / size) - y * math.log1p(size / e)
+
+
+@jit
 def _row(kind, y, weight, z, shapes):
     """Log-likelihood of a row, its slope in z, and minus its second derivative."""
     far = -z if kind in (GAMMA, ORDINAL) else z
@@ -77,13 +100,18 @@ def _row(kind, y, weight, z, shapes):
         value -= _steepness(kind, y, weight, shapes) * (far - FARTHEST)
     if kind == POISSON:
         m = weight * e
-        return value - m, linear - m, m
+        value = weight * _large_poisson(y, z) if _is_large(kind, y) else value - m
+        return value, linear - m, m
     if kind == GAMMA:
         m = weight * shapes[0] * y * e
         return value - m, linear + m, m
     if kind == NEGATIVE_BINOMIAL:
         total, p = weight * (y + shapes[0]), e / (shapes[0] + e)
-        return value - total * math.log1p(e / shapes[0]), linear - total * p, total * p * (1 - p)
+        if _is_large(kind, y):
+            value = weight * _large_negative_binomial(y, e, shapes[0])
+        else:
+            value -= total * math.log1p(e / shapes[0])
+        return value, linear - total * p, total * p * (1 - p)
     if kind == ORDINAL:
         above, below = _ends(y, shapes)
         p, q = above * e / (1 + above * e), below * e / (1 + below * e)
@@ -97,13 +125,14 @@ def _row(kind, y, weight, z, shapes):
 def _respond(kind, y, weight, shapes, e, height, bend, count):
     """Derivatives of a row in z at nodes, from exponentials there, which become slopes.
 
-    From `height` the part of the log-likelihood is taken that is not linear in z.
+    From `height` the part of the log-likelihood is taken that is not linear in z. Of large counts
+    it gets all, if they are negative binomial, and nothing if they are Poisson.
     """
-    linear = _tilt(kind, y, weight, shapes)
+    linear, large = _tilt(kind, y, weight, shapes), _is_large(kind, y)
     if kind == POISSON:
         for k in range(count):
             m = weight * e[k]
-            height[k] -= m
+            height[k] -= 0.0 if large else m
             bend[k] = m
             e[k] = linear - m
     elif kind == GAMMA:
@@ -117,7 +146,10 @@ def _respond(kind, y, weight, shapes, e, height, bend, count):
         size, total = shapes[0], weight * (y + shapes[0])
         for k in range(count):
             p = e[k] / (size + e[k])
-            height[k] -= total * math.log1p(e[k] / size)
+            if large:
+                height[k] += weight * _large_negative_binomial(y, e[k], size)
+            else:
+                height[k] -= total * math.log1p(e[k] / size)
             bend[k] = total * p * (1 - p)
             e[k] = linear - total * p
     elif kind == ORDINAL:
@@ -139,8 +171,9 @@ def _respond(kind, y, weight, shapes, e, height, bend, count):
 def _respond_shapes(kind, y, weight, shapes, e, slopes, bends, mixed, row, count):
     """Add a row's derivatives in shapes at nodes, from exponentials there.
 
-    ``slopes[t]`` gets that in shape t; bends, of which the first are of pairs of columns of a
-    design of `r` columns, minus the second ones. `mixed` is workspace, `row` the row's design.
+    ``slopes[t]`` gets that in shape t, and of large counts y more; bends, of which the first are of
+    pairs of columns of a design of `r` columns, minus the second ones. `mixed` is workspace, `row`
+    the row's design.
     """
     r = len(row)
     own = r * (r + 1) // 2
@@ -158,11 +191,12 @@ def _respond_shapes(kind, y, weight, shapes, e, slopes, bends, mixed, row, count
         return
     if kind == NEGATIVE_BINOMIAL:
         size, total = shapes[0], weight * (y + shapes[0])
+        more = weight * y if _is_large(kind, y) else 0.0
         for k in range(count):
             p = e[k] / (size + e[k])
             log = weight * size * math.log1p(e[k] / size)
             bend = total * p * (1 - p)
-            slopes[0, k] += log - total * p
+            slopes[0, k] += log + (more - total * p)
             bends[own + r, k] += log - 2 * weight * size * p + bend
             mixed[k] = bend - weight * size * p
     elif kind == GAMMA:

@@ -384,6 +384,7 @@ BAD = [
     ({"sample_weight": -np.ones(N)}, "sample_weight must be finite"),
     ({"sample_weight": np.zeros(N)}, "sample_weight must not be zero in every row"),
     ({"y": np.full(N, 1e308)}, "y must be counts: whole numbers from 0 to 2\\*\\*53"),
+    ({"y": np.full(N, 1e12)}, r"y must be counts up to 1e\+11 for family='poisson'"),
 ]
 
 
@@ -436,3 +437,23 @@ def test_large_slopes_of_dispersed_counts_have_a_likelihood():
     fit = eb.GeneralizedEB("negative_binomial").fit(x[:, None], y, groups=groups)
     assert fit.log_likelihood_ < 0, "counts have probabilities"
     assert abs(fit.mean_[0] - 2) < 2
+
+
+@pytest.mark.parametrize(
+    ("family", "most"), [("poisson", 1e9), ("negative_binomial", 1e10)], ids=lambda x: str(x)
+)
+@pytest.mark.parametrize("terms", ["(1 | g)", "(x | g)", "(1 | h / g)"])
+def test_estimates_do_not_depend_on_the_size_of_large_counts(family, most, terms):
+    """Of counts so large that they are their rates, only the intercept tells how large."""
+    rng = np.random.default_rng(4)
+    g = np.repeat(np.arange(24), 5)
+    x = np.tile([-1.0, -0.5, 0.0, 0.5, 1.0], 24)
+    z = rng.normal(2, 0.5, 24)[g] + rng.normal(0, 0.4, 8)[g // 3] + rng.normal(0.3, 0.2, 24)[g] * x
+    rate = np.exp(z) * (rng.gamma(4, 1 / 4, len(g)) if family != "poisson" else 1)
+    found = []
+    for size in (1e7, most):
+        frame = pd.DataFrame({"y": np.round(rate * size), "x": x, "g": g, "h": g // 3})
+        found.append(eb.from_formula("y ~ x + " + terms, frame, family=family).tidy()["estimate"])
+    np.testing.assert_allclose(found[1][0] - found[0][0], np.log(most / 1e7), atol=2e-3)
+    # both have noise of 1e-4 and less, and searches end near their maxima
+    np.testing.assert_allclose(found[1][1:], found[0][1:], rtol=5e-3, atol=2e-3)

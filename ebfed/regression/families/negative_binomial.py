@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincc, gammaln, xlogy
 
 from ebfed.kernels import rising_sums
-from ebfed.kernels.responses import NEGATIVE_BINOMIAL
+from ebfed.kernels.responses import LARGE, NEGATIVE_BINOMIAL
+from ebfed.likelihoods.counting import log_ways
 from ebfed.regression.families.base import Base, Responses
-from ebfed.regression.families.poisson import Poisson
+from ebfed.regression.families.poisson import Poisson, check_counts
 from ebfed.report.view import Parameter
 
 __all__ = ["NegativeBinomial"]
@@ -33,6 +34,10 @@ class NegativeBinomial(Poisson):
     kind: ClassVar[int] = NEGATIVE_BINOMIAL
     adds: ClassVar[bool] = False
 
+    def check(self, y: NDArray, weight: NDArray) -> None:
+        """Refuse what is no count."""
+        check_counts(y)
+
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
         """Return the size."""
         return np.exp(-shapes)
@@ -43,7 +48,11 @@ class NegativeBinomial(Poisson):
         y, place = np.unique(rows.y, return_inverse=True)
         # log G(y + s) - log G(s) - y log s, of which no digits are left where s is large
         log, inverse, square, weighted = rising_sums(np.ones(len(y)), y.astype(int), dispersion).T
-        parts = np.column_stack([log - gammaln(y + 1), dispersion * weighted, inverse - square])
+        # of large counts also without y log s, which kernels have
+        large, value = y > LARGE, log - gammaln(y + 1)
+        value[large] = log_ways(y[large], np.full(large.sum(), 1 / dispersion))
+        slope = np.where(large, -inverse, dispersion * weighted)
+        parts = np.column_stack([value, slope, inverse - square])
         parts = parts[place] * rows.weight[:, None]
         return parts[:, 0], parts[:, 1:2], parts[:, 2:]
 

@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, pdtr, xlogy
 
-from ebfed.kernels.responses import POISSON
+from ebfed.kernels.responses import LARGE, POISSON
+from ebfed.likelihoods.counting import POISSON as SIZE
+from ebfed.likelihoods.counting import log_peaks
 from ebfed.regression.families.base import Base, LogLink, Responses, check_rows
 
 __all__ = ["Poisson", "check_counts"]
+
+
+# Largest count of which a search finds a maximum: slopes are differences of counts and means.
+LARGEST = 1e11
 
 
 class Poisson(LogLink):
@@ -30,17 +36,24 @@ class Poisson(LogLink):
     adds: ClassVar[bool] = True
 
     def check(self, y: NDArray, weight: NDArray) -> None:
-        """Refuse what is no count."""
+        """Refuse what is no count, and counts of which floats have too few digits."""
         check_counts(y)
+        check_rows(
+            y > LARGEST,
+            y,
+            f"y must be counts up to {LARGEST:g} for family='poisson', of which the likelihood of "
+            "larger ones leaves too few digits; family='negative_binomial' has no such limit",
+        )
 
     def alone(self, rows: Responses) -> bool:
         """A count varies as a Poisson one, and more where rates differ."""
         return True
 
     def base(self, rows: Responses, shapes: NDArray) -> Base:
-        """``-log y!``."""
-        n, value = len(rows.y), -rows.weight * gammaln(rows.y + 1)
-        return value, np.zeros((n, 0)), np.zeros((n, 0))
+        """``-log y!``, of large counts the log-probability at a mean of y."""
+        n, large, value = len(rows.y), rows.y > LARGE, -gammaln(rows.y + 1)
+        value[large] = log_peaks(rows.y[large], np.full(large.sum(), SIZE))
+        return rows.weight * value, np.zeros((n, 0)), np.zeros((n, 0))
 
     def figures(self, rows: Responses) -> NDArray[np.float64]:
         """Events, and exposures."""

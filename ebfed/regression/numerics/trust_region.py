@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 
 __all__ = ["climb", "uncertainty"]
 
-# Curvatures of less than this share of the largest are rounding.
+# Curvatures of less than this share of what they are the sum of are rounding.
 FLAT = 1e-11
 
 
@@ -38,9 +38,10 @@ def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, f
     """
     values, vectors = np.linalg.eigh(-curvature)
     along = vectors.T @ slope
-    size = max(np.abs(values).max(initial=0.0), 1e-300)
-    flat = np.abs(values) <= FLAT * size
-    along = np.where(flat & (np.abs(along) <= np.sqrt(FLAT * size)), 0.0, along)
+    size = (np.abs(vectors.T) @ np.sqrt(np.abs(np.diag(curvature)))) ** 2
+    rounding = FLAT * np.maximum(size, 1e-4 * np.abs(values).max(initial=1e-300))
+    flat = np.abs(values) <= rounding
+    along = np.where(flat & (np.abs(along) <= np.sqrt(rounding)), 0.0, along)
     values = np.where(flat, 0.0, values)
 
     least = max(0.0, -values.min(initial=0.0))

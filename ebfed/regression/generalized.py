@@ -70,7 +70,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     family : {"poisson", "binomial", "negative_binomial", "gamma", "ordinal"}
         Family of the rows.
 
-        - ``"poisson"``: counts of events; exposures e are ``offset=log(e)``.
+        - ``"poisson"``: counts of events, up to 1e11; exposures e are ``offset=log(e)``.
         - ``"binomial"``: 0 or 1; or numbers of successes, with ``trials=``. `LogisticEB` is the
           same model of two classes with any labels, with other methods.
         - ``"negative_binomial"``: counts of mean m and variance ``m + dispersion * m**2``, as

@@ -121,7 +121,7 @@ def rate_derivatives(
             if rate > LARGE:
                 rise[k] = math.expm1(u)
                 height = x * (count - rate) * away - rate * _beyond(u, rise[k])
-            else:  # in half the time
+            else:  # the same for few events, and faster
                 rise[k] = math.exp(u) - 1
                 height = x * count * away - rate * rise[k]
             height -= away * (m + 0.5 * away)

@@ -226,10 +226,9 @@ def _added(
     start = _start(before)
 
     def add(begin: int, end: int) -> bool:
-        stop, exact = min(end * PIECE, len(sums)), True
-        for first in range(begin * PIECE, stop, AT_ONCE):
-            exact = exact and add_some(first, min(first + AT_ONCE, stop))
-        return exact
+        stop = min(end * PIECE, len(sums))
+        firsts = range(begin * PIECE, stop, AT_ONCE)
+        return all(add_some(first, min(first + AT_ONCE, stop)) for first in firsts)
 
     def add_some(first: int, last: int) -> bool:
         some, skip = values.compute(first, last) if isinstance(values, Columns) else (values, first)

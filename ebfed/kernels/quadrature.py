@@ -268,6 +268,7 @@ def _weigh_nodes(
     """
     q, r = X.shape[1], design.shape[1] + n_shapes
     height, product, error, bend = space[0], space[1], space[2], space[3]
+    eta = space[4 : 4 + q]
     product[:count] = 1.0
     space[4 + q : 4 + q + r, :count] = 0.0
     if bends:
@@ -324,10 +325,7 @@ def _weigh_nodes(
                 _answer(error, product, bend, sign, count)
         elif binary:
             for k in range(count):
-                z = offset[row]
-                for j in range(q):
-                    z += X[row, j] * space[4 + j, k]
-                z *= -sign
+                z = -sign * _predictor(X, offset, row, eta, k)
                 e = math.exp(-abs(z))
                 height[k] -= max(z, 0.0) + math.log1p(e)
                 wrong = 1 / (1 + e) if z > 0 else e / (1 + e)
@@ -335,10 +333,7 @@ def _weigh_nodes(
                 bend[k] = e / ((1 + e) * (1 + e))
         else:
             for k in range(count):
-                z = offset[row]
-                for j in range(q):
-                    z += X[row, j] * space[4 + j, k]
-                z *= -sign
+                z = -sign * _predictor(X, offset, row, eta, k)
                 error[k] = math.exp(min(max(z, -SAFE), SAFE))
                 if z > SAFE and not large:
                     height[k] -= _steepness(kind, y[row], weight[row], shapes) * (z - SAFE)
@@ -353,9 +348,7 @@ def _weigh_nodes(
             _respond(kind, y[row], weight[row], shapes, error, height, bend, count)
             if large and kind == POISSON:
                 for k in range(count):
-                    z = offset[row]
-                    for j in range(q):
-                        z += X[row, j] * space[4 + j, k]
+                    z = _predictor(X, offset, row, eta, k)
                     height[k] += weight[row] * _large_poisson(y[row], z)
         place = 4 + q + r
         for a in range(r - n_shapes):
@@ -387,6 +380,15 @@ def _weigh_nodes(
     for k in range(count):
         height[k] /= total
     return top + math.log(total)
+
+
+@jit
+def _predictor(X, offset, row, eta, k):
+    """Linear predictor of a row at a node."""
+    z = offset[row]
+    for j in range(X.shape[1]):
+        z += X[row, j] * eta[j, k]
+    return z
 
 
 @jit

@@ -118,12 +118,8 @@ def rate_derivatives(
             away = width * nodes[rule, k]
             eta[k] = m + away
             u = min(max(x * away, -FARTHEST), FARTHEST)
-            if rate > LARGE:
-                rise[k] = math.expm1(u)
-                height = x * (count - rate) * away - rate * _beyond(u, rise[k])
-            else:  # the same for few events, and faster
-                rise[k] = math.exp(u) - 1
-                height = x * count * away - rate * rise[k]
+            rise[k] = math.expm1(u) if rate > LARGE else math.exp(u) - 1  # in less time
+            height = x * (count - rate) * away - rate * _beyond(u, rise[k])
             height -= away * (m + 0.5 * away)
             share[k] = math.exp(weights[rule, k] + height)
             whole += share[k]

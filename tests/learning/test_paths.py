@@ -165,7 +165,7 @@ def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
     np.testing.assert_array_equal(apart.shared_["w"], together.shared_["w"])
 
 
-@pytest.mark.parametrize("local_steps", [1, 2], ids=["steps in parameters", "steps along rows"])
+@pytest.mark.parametrize("local_steps", [1, 2], ids=["one step", "two steps"])
 def test_fits_are_the_same_with_any_number_of_threads(local_steps, used):
     X = np.tile(RNG.normal(size=(len(GROUPS), 40)), 25)  # enough work for three threads
     est = eb.FedAvg(MLP(400), **STEPS | {"n_rounds": 1, "local_steps": local_steps})

@@ -50,7 +50,7 @@ class NegativeBinomial(Poisson):
         log, inverse, square, weighted = rising_sums(np.ones(len(y)), y.astype(int), dispersion).T
         # of large counts also without y log s, which kernels have
         large, value = y > LARGE, log - gammaln(y + 1)
-        value[large] = log_ways(y[large], np.full(large.sum(), 1 / dispersion))
+        value[large] = log_ways(y[large], np.array(1 / dispersion))
         slope = np.where(large, -inverse, dispersion * weighted)
         parts = np.column_stack([value, slope, inverse - square])
         parts = parts[place] * rows.weight[:, None]

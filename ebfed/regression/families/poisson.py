@@ -52,7 +52,7 @@ class Poisson(LogLink):
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """``-log y!``, of large counts the log-probability at a mean of y."""
         n, large, value = len(rows.y), rows.y > LARGE, -gammaln(rows.y + 1)
-        value[large] = log_peaks(rows.y[large], np.full(large.sum(), SIZE))
+        value[large] = log_peaks(rows.y[large], np.array(SIZE))
         return rows.weight * value, np.zeros((n, 0)), np.zeros((n, 0))
 
     def figures(self, rows: Responses) -> NDArray[np.float64]:

@@ -8,8 +8,9 @@ from scipy.optimize import brentq
 
 __all__ = ["climb", "uncertainty"]
 
-# Curvatures of less than this share of what they are the sum of are rounding.
-FLAT = 1e-11
+# Curvatures of less than this share of what they are the sum of are rounding; and eigenvalues of
+# less than this share of the largest.
+FLAT, ROUNDING = 1e-11, 1e-15
 
 
 def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, float]:
@@ -39,7 +40,7 @@ def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, f
     values, vectors = np.linalg.eigh(-curvature)
     along = vectors.T @ slope
     size = (np.abs(vectors.T) @ np.sqrt(np.abs(np.diag(curvature)))) ** 2
-    rounding = FLAT * np.maximum(size, 1e-4 * np.abs(values).max(initial=1e-300))
+    rounding = np.maximum(FLAT * size, ROUNDING * np.abs(values).max(initial=1e-296))
     flat = np.abs(values) <= rounding
     along = np.where(flat & (np.abs(along) <= np.sqrt(rounding)), 0.0, along)
     values = np.where(flat, 0.0, values)

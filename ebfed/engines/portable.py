@@ -39,6 +39,7 @@ PARTS = (
 )
 # Arguments that have an entry for each group.
 OF_GROUPS = ("participation",)
+LEARNED = "_"  # how the names of learned attributes end
 TIMES = (dt.date, dt.datetime)
 
 
@@ -281,13 +282,16 @@ def _plain(obj: Any) -> Any:
         return {"object": "labels", "arguments": {"shape": list(obj.shape), "values": values}}
     if type(obj) in TIMES:
         return {"object": type(obj).__name__, "arguments": {"text": obj.isoformat()}}
+    learned: dict[str, Any] = {}
     if isinstance(obj, BaseEstimator):
         arguments = obj.get_params(deep=False)
+        learned = {name: x for name, x in vars(obj).items() if name.endswith(LEARNED)}
     elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         arguments = {each.name: getattr(obj, each.name) for each in dataclasses.fields(obj)}
     else:
         return obj
-    return {"object": _name_of(type(obj)), "arguments": _plain(_of_any_process(arguments))}
+    described = {"object": _name_of(type(obj)), "arguments": _plain(_of_any_process(arguments))}
+    return described | ({"learned": _plain(learned)} if learned else {})
 
 
 def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
@@ -297,7 +301,7 @@ def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
     if not isinstance(obj, dict):
         return obj
     obj = {name: _rebuilt(value, classes) for name, value in obj.items()}
-    if obj.keys() != {"object", "arguments"} or not isinstance(obj["object"], str):
+    if obj.keys() - {"learned"} != {"object", "arguments"} or not isinstance(obj["object"], str):
         return obj
     name, arguments = obj["object"], obj["arguments"]
     if name == "labels":
@@ -308,4 +312,9 @@ def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
     for kind in TIMES:
         if name == kind.__name__:
             return kind.fromisoformat(arguments["text"])
-    return _class_of(name, classes)(**arguments)
+    made = _class_of(name, classes)(**arguments)
+    for attribute, value in obj.get("learned", {}).items():  # a fitted prior is used as it is
+        if not attribute.endswith(LEARNED):
+            raise ValueError(f"{attribute!r} is nothing that {name} learns")
+        setattr(made, attribute, value)
+    return made

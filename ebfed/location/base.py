@@ -107,7 +107,7 @@ class LocationEstimator(
 
     @abstractmethod
     def population(self) -> Prior:
-        """Return an unfitted prior, as the arguments say."""
+        """Return the prior that the arguments say: to be fitted, or fitted, to be used as it is."""
 
     def client_side(self) -> Client:
         """Return what clients do."""
@@ -116,8 +116,10 @@ class LocationEstimator(
 
     def server_side(self) -> Server:
         """Return what the server does."""
-        channels = named_channels(self.channel)
-        return Server(channels, self.family(), self.population(), self.guess, self.participation)
+        channels, family, prior = named_channels(self.channel), self.family(), self.population()
+        if prior.is_fitted and family.needs_scatter:
+            family = family.settled(prior.noise_variance_)
+        return Server(channels, family, prior, self.guess, self.participation)
 
     def default_consent(self, summary: Summary) -> NDArray[np.int8]:
         """Return the number of the class of each client where no choices were given."""

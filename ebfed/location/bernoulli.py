@@ -45,7 +45,8 @@ class BernoulliEB(LocationEstimator):
         variance is too large, because it includes sampling noise. Use it only to repeat the results
         of the paper.
     prior : "beta", "log_spline", "npmle" or Prior
-        The population. A `Prior` is copied, and has its own method.
+        The population. A `Prior` is copied, and has its own method; a fitted one is used as it is:
+        see `ebfed.priors`.
     binarize : float, optional
         Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
         None: `X` must be 0 or 1.
@@ -139,7 +140,7 @@ class BernoulliEB(LocationEstimator):
         return Binomial()
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` and `method` say."""
+        """Return the prior that `prior` and `method` say."""
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
         return chosen_prior(

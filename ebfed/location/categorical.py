@@ -54,7 +54,8 @@ class CategoricalEB(LocationEstimator):
         so must a fit of which `partial_fit` or `predict` will read categories that the first rows
         lack.
     prior : "dirichlet" or Prior
-        The population; a `priors.Dirichlet` with a known alpha is copied.
+        The population; a `priors.Dirichlet` with a known alpha is copied, and a fitted one is used
+        as it is: see `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact` sends its counts,
         `channels.RandomizedCategory` randomised answers, whose exact likelihood the population is
@@ -142,7 +143,7 @@ class CategoricalEB(LocationEstimator):
         return Categorical(getattr(self, "n_features_in_", None))
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` says."""
+        """Return the prior that `prior` says."""
         return chosen_prior(self.prior, {"dirichlet": Dirichlet()})
 
     @property

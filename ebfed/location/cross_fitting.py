@@ -297,6 +297,11 @@ def with_predictions(
         )
     if estimator.participation is not None:
         raise ValueError("participation must be None with mean_model, which is fitted to all rows.")
+    if estimator.population().is_fitted:
+        raise ValueError(
+            f"prior={estimator.prior!r} was fitted, and is used as it is; with mean_model the "
+            "population is fitted, prior.unfitted()."
+        )
     if summary.n_features > 1:
         raise ValueError(
             f"mean_model is for one column; X has {summary.n_features}. Fit one after the other."

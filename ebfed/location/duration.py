@@ -36,7 +36,8 @@ class DurationEB(LocationEstimator):
     Parameters
     ----------
     prior : "gamma", "log_spline", "npmle" or Prior
-        The population of rates. A `Prior` is copied.
+        The population of rates. A `Prior` is copied; a fitted one is used as it is: see
+        `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
         sends numbers of events and total times. A dict has a channel for each class of `consent`.
@@ -110,7 +111,7 @@ class DurationEB(LocationEstimator):
         return Duration() if exact else EndedDuration()
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` says."""
+        """Return the prior that `prior` says."""
         return chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},

@@ -69,7 +69,8 @@ class GaussianEB(LocationEstimator):
         symmetric around its own mean. Those with a point and the scale mixture have their mode at
         0. ``"log_spline"`` can have any smooth shape, and ``"npmle"`` any shape. A `Prior` is
         copied, and its own `method` is used. With a prior other than the normal, the noise is the
-        pooled variance within groups.
+        pooled variance within groups. A fitted `Prior` is used as it is, with the noise variance of
+        its fit if `variances` is None: see `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
         sends sums without noise. A dict has a channel for each class of `consent`. Other channels
@@ -192,7 +193,7 @@ class GaussianEB(LocationEstimator):
         return Gaussian(self.variances)
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` and `method` say."""
+        """Return the prior that `prior` and `method` say."""
         if self.method not in ("reml", "ml", "moments"):
             raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
         return chosen_prior(

@@ -165,7 +165,7 @@ class Learned:
 
     def own_reports(self, summary: Summary) -> OwnReports:
         """Return what each client's own message contributed to the fitted population."""
-        if not len(self.summaries):  # of a file without groups
+        if not len(self.summaries) or self.prior.is_reused_:  # of a file without groups; of others
             unknown = np.full(summary.mean.shape, np.nan)
             error = None if self.all_exact or not self.keeps_means else unknown
             return OwnReports(np.full(unknown.shape, np.inf), error, unknown)
@@ -197,7 +197,7 @@ class Learned:
     def n_parameters(self) -> int:
         """Number of fitted parameters, noise variances included."""
         prior = self.prior
-        if prior.noise_variance_ is None:
+        if prior.noise_variance_ is None or prior.noise_is_reused_:
             return prior.n_parameters_
         # spherical: fitted with the population's variance, and like it one for all columns
         shared = prior.shares_scale and self.all_exact
@@ -206,6 +206,8 @@ class Learned:
     @property
     def method(self) -> str:
         """Name the method of the fit, in a few words."""
+        if self.prior.is_reused_:
+            return "an earlier fit"
         method = getattr(self.prior, "method", "ml")
         if method == "reml" and not self.keeps_means:
             method = "ml"  # of reports that are not normal around the means

@@ -13,12 +13,14 @@ __all__ = ["check_levels", "population_within"]
 
 
 def population_within(population: Prior, stated: Sequence[str]) -> Prior:
-    """Return an unfitted population of groups, of parents if these are among what is stated.
+    """Return the population of groups, of parents if these are among what is stated.
 
     Raises
     ------
     TypeError
         If there is no such population.
+    ValueError
+        If it is fitted, and to groups of other parents.
 
     Examples
     --------
@@ -29,7 +31,12 @@ def population_within(population: Prior, stated: Sequence[str]) -> Prior:
     NestedNormal(names=['state'])
     """
     names = names_of_parents(stated)
-    if not names:
+    if population.is_fitted and names != list(getattr(population, "names", ())):
+        raise ValueError(
+            f"prior={population!r} was fitted, and is used as it is: it is no population of groups "
+            f"of {', '.join(names) or 'no parent'}. One to be fitted is prior.unfitted()."
+        )
+    if not names or population.is_fitted:
         return population
     if population.within is None:
         raise TypeError(

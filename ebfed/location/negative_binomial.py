@@ -45,7 +45,8 @@ class NegativeBinomialEB(LocationEstimator):
     dispersion : "estimate" or float
         Positive number, where it is known. At 0, rows are those of `PoissonEB`.
     prior : "gamma", "log_spline", "npmle" or Prior
-        The population. A `Prior` is copied.
+        The population. A `Prior` is copied; a fitted one is used as it is, with the dispersion of
+        its fit: see `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None. A dict
         has a channel for each class of `consent`. Reports of rates show nothing of how rows
@@ -115,7 +116,7 @@ class NegativeBinomialEB(LocationEstimator):
         return NegativeBinomial(float(self.dispersion))
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` says."""
+        """Return the prior that `prior` says."""
         return chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},

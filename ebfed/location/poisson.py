@@ -40,7 +40,7 @@ class PoissonEB(LocationEstimator):
     Parameters
     ----------
     prior : "gamma", "log_spline", "npmle" or Prior
-        The population. A `Prior` is copied.
+        The population. A `Prior` is copied; a fitted one is used as it is: see `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
         sends sums without noise. A dict has a channel for each class of `consent`.
@@ -119,7 +119,7 @@ class PoissonEB(LocationEstimator):
         return Poisson()
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` says."""
+        """Return the prior that `prior` says."""
         return chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},

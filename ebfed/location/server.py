@@ -198,7 +198,11 @@ class Server:
             channel.identifies_spread and np.any(facts["consent"] == index)
             for index, channel in enumerate(self.channels.values())
         )
-        if self.prior.estimates_spread and not spread and not self.prior.fits_raw_reports:
+        if self.prior.is_fitted:
+            names = lines(str(facts["covariate_names"][0]))
+            reused = population_within(self.prior, names)
+            reused.check_reuse(int(facts["n_features"][0]), len(names))
+        elif self.prior.estimates_spread and not spread and not self.prior.fits_raw_reports:
             shown = self.channels if len(self.channels) > 1 else next(iter(self.channels.values()))
             raise ValueError(
                 f"{shown!r} sends one bit per client, which carries nothing about the "
@@ -223,7 +227,8 @@ class Server:
         }
         state["turn"] = self._turns(state)
         names = lines(state["covariate_names"])
-        if state["covariates"].size and not names_of_parents(names):
+        learns = state["covariates"].size and not self.prior.is_fitted
+        if learns and not names_of_parents(names):
             reporting = (state["n"] > 0) & (state["turn"] >= 0)
             check_covariates(state["covariates"][reporting], names)
         return self.settle(state, self.guess)
@@ -283,12 +288,16 @@ class Server:
     # Fitting ----------------------------------------------------------------------------------
 
     def fit_prior(self, state: LocationState) -> Prior:
-        """Fit the prior by maximum likelihood; or as a paper does, for replication."""
+        """Fit the prior by maximum likelihood; or as a paper does; or use a fitted one as it is."""
         prior = clone(population_within(self.prior, lines(state["covariate_names"])))
-        if prior.fits_raw_reports and not self.all_exact:
+        stated = self.stated_covariates(state)
+        covariates = stated if stated.shape[1] else None
+        if prior.is_fitted:
+            prior = prior.reused_for(self.likelihood(state), covariates)
+        elif prior.fits_raw_reports and not self.all_exact:
             return prior.fit_raw_reports(self._raw_reports(state))
-        covariates = self.stated_covariates(state)
-        prior.fit(self.likelihood(state), covariates if covariates.shape[1] else None)
+        else:
+            prior.fit(self.likelihood(state), covariates)
         if self.pools_noise:
             prior.noise_variance_ = self.pooled(state)
             if prior.noise_variance_ is None and self.family.pools_first:

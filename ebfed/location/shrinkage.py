@@ -42,6 +42,7 @@ def posterior_from(
     terms: str | Sequence[str] | None = None,
     mean_model: Any = None,
     integrate: bool = True,
+    fit_prior: bool = False,
 ) -> Posterior:
     """Shrink any table of estimates, or the coefficients of any regression.
 
@@ -83,7 +84,9 @@ def posterior_from(
         ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. If most
         effects are small or zero, use one with a point at 0, or the scale mixture, which can take
         any symmetric shape with its peak at 0. Otherwise use the log-spline for a smooth
-        population, or the npmle. A fitted `Prior` is fitted anew.
+        population, or the npmle. A fitted `Prior`, such as `prior` of an earlier result or `prior_`
+        of an estimator, is used as it is: the estimates are shrunk to that population, with those
+        that its own fit left plausible.
     covariates : data frame or array-like of shape (n, k) or (n,), optional
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
@@ -117,6 +120,8 @@ def posterior_from(
     integrate : bool
         Whether standard deviations, intervals, probabilities and draws include the uncertainty of
         the fitted population.
+    fit_prior : bool
+        Whether a fitted `prior` is fitted anew, to these estimates.
 
     Returns
     -------
@@ -169,6 +174,12 @@ def posterior_from(
     >>> [posterior_from(x, [1.0] * 8, df=df).mean[2].round(2) for df in (None, 3)]
     [array([2.46]), array([0.04])]
 
+    A new experiment comes from the population of those before it:
+
+    >>> past = posterior_from([0.1, -0.6, 0.4, 0.2, -0.9, 0.6, 0.5, -0.3], [0.3] * 8)
+    >>> posterior_from([2.0], [0.3], prior=past.prior).mean.round(2)
+    array([[1.5]])
+
     Investment of firms, beyond what their value and capital explain:
 
     >>> import statsmodels.api as sm
@@ -191,6 +202,8 @@ def posterior_from(
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
     check_mean_model(mean_model, covariates)
     population = GaussianEB(prior=prior).population()
+    if fit_prior:
+        population = population.unfitted()
     notes: list[str] = []
     if mean_model is not None:
         given, notes = _with_predictions(mean_model, population, given)
@@ -201,41 +214,34 @@ def posterior_from(
 
 
 def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
-    """Fit a population to estimates, and shrink these.
+    """Shrink estimates to a population: one to be fitted to them, or a fitted one as it is.
 
     Examples
     --------
     >>> shrink(Normal(), Estimates.read([0.0, 4.0, 9.0], [1.0, 1.0, 0.0])).mean.ravel()
     array([0.25, 3.75, 9.  ])
     """
-    joint = given.covariance is not None and isinstance(prior, Normal)
-    posterior = (_shrink_jointly if joint else _shrink)(prior, given, integrate)
+    normal, likelihood = _likelihoods(given)
+    covariates, covariance = given.covariates, given.covariance
+    if prior.is_fitted:
+        prior = prior.reused_for(likelihood, covariates)
+    elif covariates is not None:
+        check_covariates(covariates[informative(normal, 0, True)[0]], given.names)
+    if covariance is not None and isinstance(prior, Normal):
+        posterior: Posterior = shrink_jointly(
+            prior, given.values, covariance, covariates, integrate
+        )
+    else:
+        if not prior.is_reused_:
+            prior.fit(likelihood, covariates)
+        there = prior if covariates is None else prior.at(covariates)
+        of = there.posterior_of_others if prior.is_reused_ else there.posterior
+        posterior = of(likelihood, integrate)
+        if covariance is not None:
+            prior._add_note("Of the covariance, only the diagonal was used.")
     posterior.prior = prior
     columns = {"local": given.values, "std_error": given.errors}
     return posterior.labelled(given.labels, columns, given.style)
-
-
-def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
-    """Shrink correlated estimates."""
-    assert given.covariance is not None
-    if given.covariates is not None:
-        check_covariates(given.covariates, given.names)
-    return shrink_jointly(prior, given.values, given.covariance, given.covariates, integrate)
-
-
-def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
-    """Shrink independent estimates."""
-    normal, likelihood = _likelihoods(given)
-    covariates = given.covariates
-    if covariates is None:
-        posterior: Posterior = prior.fit(likelihood).posterior(likelihood, integrate)
-    else:
-        check_covariates(covariates[informative(normal, 0, True)[0]], given.names)
-        there = prior.fit(likelihood, covariates).at(covariates)
-        posterior = there.posterior(likelihood, integrate)
-    if given.covariance is not None:
-        prior._add_note("Of the covariance, only the diagonal was used.")
-    return posterior
 
 
 def _likelihoods(given: Estimates) -> tuple[Gaussian, Gaussian | StudentT]:

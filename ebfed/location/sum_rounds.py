@@ -71,6 +71,7 @@ class SumsServer(Server):
             If the population or a channel needs the message of each group.
         """
         searched = isinstance(self.prior, Normal) and self.prior.variance is None
+        searched = searched and not self.prior.is_fitted
         if not searched or len(self.channels) > 1 or not self.all_exact:
             first, *more = self.channels.values()
             channels = self.channels if more else first

@@ -43,7 +43,8 @@ class VarianceEB(LocationEstimator):
     Parameters
     ----------
     prior : "inverse_gamma", "log_spline", "npmle" or Prior
-        The population of the logarithms of variances. A `Prior` is copied.
+        The population of the logarithms of variances. A `Prior` is copied; a fitted one is used as
+        it is: see `ebfed.priors`.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None. A dict
         has a channel for each class of `consent`.
@@ -105,7 +106,7 @@ class VarianceEB(LocationEstimator):
         return Variance()
 
     def population(self) -> Prior:
-        """Return an unfitted prior, as `prior` says."""
+        """Return the prior that `prior` says."""
         return chosen_prior(
             self.prior,
             {

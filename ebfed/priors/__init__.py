@@ -1,4 +1,13 @@
-"""Populations that parameters are drawn from: one file per family."""
+"""Populations that parameters are drawn from: one file per family.
+
+Where a prior is an argument, it is fitted to the data unless it is fitted already: then it is used
+as it is. ``GaussianEB(prior=past.prior_).fit(X, groups=groups)`` shrinks new groups to the
+population of the past, with the populations that the past left plausible and, if no other is given,
+with its noise variance. So does ``posterior_from(estimates, std_errors, prior=past.prior_)``. A
+clone of a fitted prior is fitted, and so is the prior of a cloned estimator. `Prior.unfitted`
+returns a prior with the same arguments that is to be fitted; after `Prior.set_params` with other
+arguments a prior is to be fitted, too.
+"""
 
 from ebfed.priors.base import IdentificationWarning, Prior
 from ebfed.priors.beta import Beta

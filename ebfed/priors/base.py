@@ -21,9 +21,10 @@ The mean of a prior that `takes_covariates` depends on the covariates of each cl
 gives the population of clients with given covariates, which is used with their likelihoods.
 
 Constructor arguments that are None are estimated; learned attributes end in ``_``. A fitted prior
-has `mean_` and `variance_` of the population, shape (d,), `n_parameters_`, and a list `notes_` of
-sentences about what could not be identified. Where a Gaussian likelihood leaves its noise variance
-open, fitting learns it too, as `noise_variance_`.
+is a value: estimators and `posterior_from` use it as it is, its clones are fitted, and `unfitted`
+returns one that is to be fitted. It has `mean_` and `variance_` of the population, shape (d,),
+`n_parameters_`, and a list `notes_` of sentences about what could not be identified. Where a
+Gaussian likelihood leaves its noise variance open, fitting learns it too, as `noise_variance_`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -132,6 +133,110 @@ class Prior(BaseEstimator, ABC):
     # Whether too few clients have data, or none has two rows, for spread and noise to be known.
     spread_is_unknown_: bool = False
     noise_is_unknown_: bool = False
+    # Whether this fitted population is used for other clients than it was fitted to; whether the
+    # noise variance is of that fit too.
+    is_reused_: bool = False
+    noise_is_reused_: bool = False
+
+    # A fitted population is a value -----------------------------------------------------------
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether this is a fitted population, which is used as it is.
+
+        Examples
+        --------
+        >>> from ebfed.priors import Discrete
+        >>> Discrete().is_fitted, Discrete.known(np.zeros((1, 1)), np.ones(1)).is_fitted
+        (False, True)
+        """
+        return "mean_" in vars(self)
+
+    def unfitted(self) -> Self:
+        """Return a population with the same arguments, which is to be fitted.
+
+        Examples
+        --------
+        >>> from ebfed.priors import Discrete
+        >>> Discrete.known(np.zeros((1, 1)), np.ones(1)).unfitted().is_fitted
+        False
+        """
+        return super().__sklearn_clone__()
+
+    def __sklearn_clone__(self) -> Self:
+        """Copy a population, which stays fitted: clones of an estimator use it as it is."""
+        if not self.is_fitted:
+            return self.unfitted()
+        one = copy(self)
+        one.notes_ = list(self.notes_)
+        return one
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments; a population that was fitted with others is to be fitted anew."""
+        for name in [name for name in vars(self) if params and name.endswith("_")]:
+            delattr(self, name)
+        return super().set_params(**params)
+
+    def check_reuse(self, n_features: int, n_covariates: int) -> None:
+        """Refuse a fitted population of other columns, or other covariates.
+
+        Raises
+        ------
+        ValueError
+        """
+        for own, given, what in (
+            (self.mean_.shape[-1], n_features, "columns"),
+            (self._n_covariates, n_covariates, "covariates"),
+        ):
+            if own != given:
+                raise ValueError(
+                    f"prior={self!r} was fitted with {own} {what}, and is used as it is; got "
+                    f"{given} {what}. A population that is to be fitted is prior.unfitted()."
+                )
+
+    @property
+    def _n_covariates(self) -> int:
+        return 0 if self.slopes_ is None else len(self.slopes_)
+
+    def reused_for(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
+        """Return this fitted population, as it is, for clients that it was not fitted to.
+
+        With the populations that its own fit left plausible. Noise that the likelihood leaves open
+        is that of the fit or, where this had none, pooled.
+
+        Parameters
+        ----------
+        likelihood, covariates : as in `fit`
+
+        Raises
+        ------
+        TypeError
+            If this prior does not fit this likelihood's parameter.
+        ValueError
+            If it was fitted with other numbers of columns or covariates.
+        """
+        self._check_accepts(likelihood)
+        n_covariates = 0 if covariates is None else covariates.shape[1]
+        self.check_reuse(likelihood.n_features, n_covariates)
+        one = clone(self)
+        one.is_reused_, one.n_parameters_ = True, 0
+        one.restriction_ = one.joint_log_marginal_ = None
+        one.noise_is_reused_ = one.noise_variance_ is not None
+        if not one.noise_is_reused_:
+            one._settled(likelihood)
+        one._add_note("The population is that of an earlier fit, as it was fitted then.")
+        return one
+
+    def posterior_of_others(self, likelihood: Likelihood, integrate: bool = True) -> Posterior:
+        """Posterior of clients whose messages this population was not fitted to."""
+        if not self.weighs_own_reports:
+            return self.posterior(likelihood, integrate)
+        prior = self if integrate else self.without_doubt()
+        nothing = np.full((len(likelihood), likelihood.n_features), np.nan)
+        own = OwnReports(np.full(nothing.shape, np.inf), None, nothing)
+        return prior.posterior_of_members(likelihood, own)
+
+    # What a kind of population says of itself -------------------------------------------------
 
     @property
     def fits_raw_reports(self) -> bool:
@@ -178,18 +283,12 @@ class Prior(BaseEstimator, ABC):
         ValueError
             If covariates are constant or collinear, or too many for so few clients.
         """
-        if not self.accepts(likelihood):
-            raise TypeError(
-                f"{self!r} is a population on {self.support} in at most {self.max_features} "
-                f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
-                f"{likelihood.support} in {likelihood.n_features}. Choose a prior that fits, or "
-                "fit fewer columns."
-            )
+        self._check_accepts(likelihood)
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
         self.moments_ = None
         self.averages_ = likelihood.is_noisy
-        self.noise_is_unknown_ = False
+        self.noise_is_unknown_ = self.is_reused_ = self.noise_is_reused_ = False
         if covariates is None:
             self._fit(likelihood)
         else:
@@ -204,6 +303,15 @@ class Prior(BaseEstimator, ABC):
             settled = join(settled.parts) if isinstance(settled, Joined) else settled
             self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
         return self
+
+    def _check_accepts(self, likelihood: Likelihood) -> None:
+        if not self.accepts(likelihood):
+            raise TypeError(
+                f"{self!r} is a population on {self.support} in at most {self.max_features} "
+                f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
+                f"{likelihood.support} in {likelihood.n_features}. Choose a prior that fits, or "
+                "fit fewer columns."
+            )
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         raise TypeError(

@@ -17,7 +17,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import FEWEST
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.normal import Normal
-from ebfed.priors.posterior import NormalMarginals, Posterior
+from ebfed.priors.posterior import NormalMarginals, Posterior, root_of
 from ebfed.priors.regression import Design, RegressionTable
 from ebfed.priors.variance_components import MomentTable, fit_components, information
 
@@ -200,7 +200,8 @@ def shrink_jointly(
     Parameters
     ----------
     prior : Normal
-        Population with the settings of its fit; it is fitted in place.
+        Population with the settings of its fit; it is fitted in place, unless it is of another fit
+        and reused.
     values : ndarray of shape (n,)
     covariance : ndarray of shape (n, n)
         Covariance of the values, symmetric and positive definite.
@@ -228,6 +229,8 @@ def shrink_jointly(
     >>> prior.mean_, prior.mean_variance_.round(2)
     (array([2.]), array([2.33]))
     """
+    if prior.is_reused_:
+        return _shrink_to(prior, values, covariance, covariates, integrate)
     prior._check()
     if covariates is not None and prior.mean is not None:
         raise ValueError("mean must be None with covariates, on which the mean depends.")
@@ -267,4 +270,48 @@ def shrink_jointly(
     variances, weights = prior.plausible_["variance_"][:, 0], prior.plausible_["weights"]
     return IntegratedJointly(
         fitted, lambda: ([joint.posterior(float(x)) for x in variances], weights[:, None, :])
+    )
+
+
+def _shrink_to(
+    prior: Normal,
+    values: NDArray,
+    covariance: NDArray,
+    covariates: NDArray | None,
+    integrate: bool,
+) -> Posterior:
+    """Shrink correlated estimates to a population that was fitted to others.
+
+    Coefficients of its mean are not known exactly: these estimates say something of them together.
+    """
+    n = len(values)
+    along = np.linalg.eigh(covariance)
+    rows = np.ones((n, 1))
+    if covariates is not None:
+        rows = np.hstack([rows, covariates - prior.covariates_mean_])
+
+    def under(one: Normal) -> CorrelatedPosterior:
+        beta, doubt = one.mean_, one.mean_variance_[:, None] * integrate
+        if one.slopes_ is not None:
+            beta = np.append(one.predictor_, one.slopes_)
+            doubt = one.coefficients_covariance_[0] * integrate
+        t = float(one.variance_[0])
+        total = covariance + t * np.eye(n) + rows @ doubt @ rows.T
+        gain = np.linalg.solve(total, rows @ doubt).T
+        centre = rows @ (beta + gain @ (values - rows @ beta))
+        root = rows @ root_of(doubt - gain @ rows @ doubt)
+        spread = float(one.variance_variance_[0]) * integrate
+        return CorrelatedPosterior(values, centre, *along, t, spread, root)
+
+    fitted = under(prior)
+    if not integrate:
+        return fitted
+    if prior.spread_is_unknown_:
+        alone = CorrelatedPosterior(values, values, *along, np.inf, 0.0, np.zeros((n, 0)))
+        return IntegratedJointly(fitted, lambda: ([alone], np.ones((1, 1, 1))))
+    if prior.plausible_ is None:
+        return fitted
+    populations, weights = prior.populations()
+    return IntegratedJointly(
+        fitted, lambda: ([under(one) for one in populations], weights[:, None, :])
     )

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
@@ -334,7 +333,8 @@ class Discrete(Prior):
 
         rng, found = np.random.default_rng(0), []
         for _ in tqdm(range(N_DRAWS), desc="bootstrap", leave=False, disable=None, delay=1.0):
-            again, one = likelihood.resampled(self.sample(len(likelihood), rng), rng), clone(self)
+            again = likelihood.resampled(self.sample(len(likelihood), rng), rng)
+            one = self.unfitted()
             one.notes_ = []
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IdentificationWarning)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from sklearn.base import clone
 
 from ebfed.likelihoods import Binomial, Likelihood, Poisson
 from ebfed.likelihoods.binomial import MOST_LOGS, log_risings
@@ -82,7 +81,7 @@ class NestedConjugate(Prior):
 
     def within(self, names: Sequence[str]) -> Self:
         """Return this population, whose level above has this name."""
-        return clone(self).set_params(names=list(names))
+        return self.unfitted().set_params(names=list(names))
 
     # Fitting ----------------------------------------------------------------------------------
 
@@ -148,6 +147,10 @@ class NestedConjugate(Prior):
         return means**2 * self.dispersion_
 
     # Populations ------------------------------------------------------------------------------
+
+    @property
+    def _n_covariates(self) -> int:
+        return len(self.names)
 
     @property
     def weighs_own_reports(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
@@ -234,7 +233,11 @@ class NestedNormal(Prior):
 
     def within(self, names: Sequence[str]) -> Self:
         """Return this population, whose levels have these names."""
-        return clone(self).set_params(names=list(names))
+        return self.unfitted().set_params(names=list(names))
+
+    @property
+    def _n_covariates(self) -> int:
+        return len(self.names)
 
     @property
     def weighs_own_reports(self) -> bool:

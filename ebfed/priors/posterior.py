@@ -22,7 +22,7 @@ from ebfed.priors.linear import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["IndependentNormals", "NormalMarginals", "Posterior", "mean_errors"]
+__all__ = ["IndependentNormals", "NormalMarginals", "Posterior", "mean_errors", "root_of"]
 
 # Quantiles that are closer than this, in standard deviations, are one point.
 SAME = 1e-6
@@ -575,14 +575,15 @@ def mean_errors(prior: Any, size: int, rng: np.random.Generator) -> NDArray:
         scale = np.sqrt(np.diag(covariance))
         outer = np.outer(scale, scale)
         unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
-        root = rows * scale @ _root(unit)
+        root = rows * scale @ root_of(unit)
         length = np.sqrt((root**2).sum(axis=1, keepdims=True))
         root = np.divide(root, length, out=np.zeros_like(root), where=length > 0)
         columns.append(rng.standard_normal((size, len(scale))) @ root.T)
     return np.stack(columns, axis=2)
 
 
-def _root(covariance: NDArray) -> NDArray:
+def root_of(covariance: NDArray) -> NDArray:
+    """Return a root of a covariance, which may be singular."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0))
 

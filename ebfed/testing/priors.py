@@ -6,7 +6,6 @@ import pickle
 import warnings
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ebfed.likelihoods import Likelihood
@@ -36,12 +35,12 @@ def check_prior(prior: Prior, likelihood: Likelihood) -> None:
     """
     d = likelihood.n_features
     try:
-        clone(prior).posterior(likelihood)
+        prior.unfitted().posterior(likelihood)
     except NotFittedError:
         pass
     else:
         raise AssertionError("posterior before fit must raise NotFittedError")
-    fitted = clone(prior)
+    fitted = prior.unfitted()
     assert fitted.fit(likelihood) is fitted, "fit must return self"
     assert fitted.mean_.shape == fitted.variance_.shape == (d,), "moments must have shape (d,)"
     assert np.all(fitted.variance_ >= 0), "variance_ must not be negative"
@@ -49,7 +48,7 @@ def check_prior(prior: Prior, likelihood: Likelihood) -> None:
     assert pickle.loads(pickle.dumps(fitted)).mean_.tolist() == fitted.mean_.tolist()
 
     shuffled = np.random.default_rng(SEED).permutation(len(likelihood))
-    again = clone(prior).fit(likelihood.take(shuffled))
+    again = prior.unfitted().fit(likelihood.take(shuffled))
     tolerance = 1e-3 * (1 + np.sqrt(fitted.variance_))  # random starts differ
     assert np.all(np.abs(again.mean_ - fitted.mean_) < tolerance), "order must not matter"
 
@@ -125,10 +124,10 @@ def check_posterior(posterior: Posterior, likelihood: Likelihood) -> None:
 def _check_em(prior: Prior, likelihood: Likelihood) -> None:
     """Check that EM on a grid never loses likelihood and reaches the closed form."""
     params = prior.get_params()
-    if "method" not in params or not clone(prior).fit(likelihood).n_parameters_:
+    if "method" not in params or not prior.unfitted().fit(likelihood).n_parameters_:
         return
-    closed = clone(prior).set_params(method="ml").fit(likelihood)
-    climbing = clone(prior).set_params(method="ml")
+    closed = prior.unfitted().set_params(method="ml").fit(likelihood)
+    climbing = prior.unfitted().set_params(method="ml")
     climbing.notes_, climbing.noise_variance_ = [], None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # slow to converge is not wrong

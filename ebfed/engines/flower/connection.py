@@ -154,7 +154,7 @@ def _connected(link: Link, noted: Path) -> Iterator[tuple[Any, Any]]:
     private, shown = generate_key_pairs() if link.key is None else link.key
     public = public_key_to_bytes(shown)
     version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    interceptors = [version, NodeAuthHttpInterceptor(private, shown)]
+    interceptors: list[Any] = [version, NodeAuthHttpInterceptor(private, shown)]
     with FleetHttpClient.from_server_address(
         link.address, link.insecure, link.root_certificates, interceptors=interceptors
     ) as client:

@@ -15,7 +15,7 @@ from ebfed.priors.exploration import side_by_side
 from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
 from ebfed.priors.normal import NormalPosterior
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.tables.labels import number_tuples, one_of_each
 
 __all__ = ["NestedNormal", "numbered"]
@@ -370,6 +370,12 @@ class NestedPosterior(NormalPosterior):
         draws = pull * prior.errors_of_means(size, rng)
         draws = draws + np.sqrt(self.sd**2 - common) * rng.standard_normal((size, *self.mean.shape))
         return self.mean + draws
+
+    def around_parents(self) -> IndependentNormals:
+        """Posterior of how each group differs from its parent."""
+        prior, own = self._prior, self._weight
+        variance = self.sd**2 + (own**2 - (1 - own) ** 2) * prior.mean_variance_
+        return IndependentNormals(self.mean - prior.mean_, np.sqrt(np.maximum(variance, 0)))
 
 
 def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:

@@ -335,6 +335,10 @@ class Posterior(ABC):
             )
         return self._line.interval(level)
 
+    def around_parents(self) -> Posterior | None:
+        """Posterior of how each client differs from its parent; None if clients have no parents."""
+        return None
+
     def labelled(
         self,
         ids: NDArray | None,

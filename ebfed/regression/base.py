@@ -343,8 +343,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def reliability(self) -> Any:
         """Return the share of each coefficient's variance that a group's own rows explain.
 
-        It is one less the ratio of posterior variance to variance between groups: near 1 for a
-        group with many rows, 0 for a group without any, whose estimate is the population's mean.
+        It is ``1 - condVar / T_kk``, of the variance of a group's effect given its rows and the
+        population, and the variance of effects between groups: near 1 for a group with many rows, 0
+        for a group without any. Of groups within groups, effects are differences from the parent.
 
         Returns
         -------
@@ -486,9 +487,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             components=population.components,
             parameters=lambda: population.parameters(terms, self._style_.group),
             figures=population.figures,
-            reliability=lambda: (
-                {} if self._is_server else population.reliability(terms, self.posterior().sd)
-            ),
+            between=population.between,
             converged=self.converged_,
             n_rounds=self.n_iter_,
             n_steps=len(self._history),

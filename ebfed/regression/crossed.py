@@ -19,7 +19,11 @@ from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.kernels.threads import threads_for
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels
+from ebfed.regression.crossed_effects import (
+    coef_of_levels,
+    ranef_of_levels,
+    reliability_of_levels,
+)
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import (
@@ -407,6 +411,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         return self._effects(level)
 
     ranef = ranef_of_levels
+    reliability = reliability_of_levels
     coef = coef_of_levels
 
     # Predictions ------------------------------------------------------------------------------
@@ -659,7 +664,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             has_density=gaussian,
             parameters=lambda: found,
             figures=lambda: figures,
-            reliability=dict,
+            between=self.covariances_[first],
             converged=self.converged_,
             n_rounds=len(self._fit.history),
             n_steps=len(self._fit.history),

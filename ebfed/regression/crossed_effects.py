@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.regression.columns import INTERCEPT
+from ebfed.report.view import reliability
 from ebfed.tables.frames import frame
 
-__all__ = ["coef_of_levels", "ranef_of_levels"]
+__all__ = ["coef_of_levels", "ranef_of_levels", "reliability_of_levels"]
 
 
 class OfLevels(NamedTuple):
@@ -82,6 +83,30 @@ def coef_of_levels(self: Any, level: str | None = None) -> Any:
         return OfLevels(found.terms, found.mean + design @ self.mean_, errors)
 
     return _frame_of(self, level, coefficients, named=True)
+
+
+def reliability_of_levels(self: Any, level: str | None = None) -> Any:
+    """Return the share of each effect's variance that the rows of its level explain.
+
+    It is ``1 - condVar / variance``, of the variance of an effect given its rows and coefficients
+    of X, and that of all effects of the factor.
+
+    Parameters
+    ----------
+    level : str, optional
+        Name of a factor; the first if None.
+
+    Returns
+    -------
+    DataFrame
+        Labels, and a column for each term that differs between levels.
+    """
+    check_is_fitted(self, "mean_")
+    name = self._names[0] if level is None else level
+    effects = self._effects(name, given_mean=True)
+    shares = reliability(effects.terms, effects.sd, self.covariances_[name])
+    style = self._styles[self._names.index(name)].avoiding(shares)
+    return frame({style.group: self.levels_[name]} | shares, style)
 
 
 def _frame_of(self: Any, level: str | None, found: Callable[[str], OfLevels], named: bool) -> Any:

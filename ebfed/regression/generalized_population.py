@@ -15,7 +15,6 @@ from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.population import (
     FittedPopulation,
     fixed_parameters,
-    reliability,
     spread_parameters,
 )
 from ebfed.regression.posteriors import quadrature
@@ -83,6 +82,11 @@ class GeneralizedPopulation(FittedPopulation):
     @property
     def _roots(self) -> list[NDArray]:
         return [*self.roots_above, self.root]
+
+    @property
+    def between(self) -> NDArray:
+        """Covariance of the coefficients between groups."""
+        return self.covariance
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
@@ -212,11 +216,6 @@ class GeneralizedPopulation(FittedPopulation):
             *spreads,
             *self.family.parameters(self.mean, self.shapes, self.shape_covariance),
         ]
-
-    def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
-        """Share of each coefficient's variance that a group's own rows explain."""
-        total = sum((root @ root.T for root in self.roots_above), self.covariance)
-        return reliability(terms, sd, total)
 
 
 def nodes_of(result: Any) -> dict[str, Any]:

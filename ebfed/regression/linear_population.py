@@ -13,7 +13,6 @@ from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.population import (
     FittedPopulation,
     fixed_parameters,
-    reliability,
     residual_parameter,
     spread_parameters,
 )
@@ -171,9 +170,10 @@ class LinearPopulation(FittedPopulation):
             figures["icc"] = between / total if total > 0 else np.nan
         return figures
 
-    def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
-        """Share of each coefficient's variance that a group's own rows explain."""
-        return reliability(terms, sd, self.total)
+    @property
+    def between(self) -> NDArray:
+        """Covariance of the coefficients of columns between groups."""
+        return self.covariance[: len(self.columns), : len(self.columns)]
 
     @property
     def total(self) -> NDArray:

@@ -15,7 +15,6 @@ from ebfed.report.view import Components, Parameter
 __all__ = [
     "FittedPopulation",
     "fixed_parameters",
-    "reliability",
     "residual_parameter",
     "spread_parameters",
 ]
@@ -52,6 +51,11 @@ class FittedPopulation(ABC):
         """Components of a mixture."""
         return None
 
+    @property
+    def between(self) -> NDArray | None:
+        """Covariance of the p coefficients between groups; None where there is not a single one."""
+        return None
+
     @abstractmethod
     def posterior(self, block: Any) -> Posterior:
         """Posterior of the coefficients of each client of a block."""
@@ -79,31 +83,6 @@ class FittedPopulation(ABC):
     def figures(self) -> dict[str, float]:
         """Return figures of the fit for `glance`."""
         return {}
-
-    def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
-        """Share of each coefficient's variance that a group's own rows explain.
-
-        Parameters
-        ----------
-        terms : sequence of p str
-            Names of the coefficients.
-        sd : ndarray of shape (n_groups, p)
-            Posterior standard deviations.
-        """
-        return {}
-
-
-def reliability(
-    terms: Sequence[str], sd: NDArray, covariance: NDArray
-) -> dict[str, NDArray[np.float64]]:
-    """Share of each variance between groups that the posterior does not leave open."""
-    variances = np.diag(covariance)
-    left = sd**2
-    return {
-        term: np.clip(1 - left[:, j] / variances[j], 0, 1)
-        for j, term in enumerate(terms)
-        if variances[j] > 0
-    }
 
 
 def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> list[Parameter]:

@@ -278,8 +278,7 @@ def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> 
     """Return a row for each group and parameter."""
     own = effect == "ran_coefs"
     ids = view.posterior().ids
-    posterior = view.posterior() if own else view.posterior_given_population()
-    expected = 0.0 if own else view.expected()
+    posterior, expected = (view.posterior(), 0.0) if own else view.effects()
     varies = np.ones_like(view.varies) if own else view.varies
     n, k = len(posterior), varies.sum()
     values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}

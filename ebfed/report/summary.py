@@ -269,7 +269,8 @@ def _reliability(view: RegressionView) -> list[str]:
         return []
     first = [f"{term} {_range(share, '.2f')}" for term, share in list(shares.items())[:4]]
     more = f", and {len(shares) - 4} more" if len(shares) > 4 else ""
-    return [f"Reliability (variance explained by a group's own rows): {', '.join(first)}{more}"]
+    of = f"Reliability of {view.style.group} (variance explained by its own rows)"
+    return [f"{of}: {', '.join(first)}{more}"]
 
 
 def _intraclass_correlation(facts: dict[str, Any]) -> list[str]:

@@ -9,11 +9,10 @@ To write a new report or plot, start from `view_of`, which takes an estimator, a
 
 >>> import ebfed as eb
 >>> from ebfed.report import GroupView, view_of
->>> def reliability(fit):
+>>> def typical_error(fit):
 ...     view = view_of(fit)
 ...     assert isinstance(view, GroupView)
-...     alone = view.posterior_given_population().sd ** 2
-...     return 1 - alone.mean(axis=0) / view.expected().var(axis=0)
+...     return (view.posterior().sd ** 2).mean(axis=0) ** 0.5
 
 Figures that take time to compute are functions. To write a new estimator outside this package,
 build the view of its wing in `view()`; all tables and plots then work. A view of another kind
@@ -23,7 +22,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,6 +46,7 @@ __all__ = [
     "LocationView",
     "Parameter",
     "RegressionView",
+    "reliability",
     "reports",
     "view_of",
 ]
@@ -196,6 +196,19 @@ class GroupView(FitView):
     maximum: Callable[[], float] | None = None
     design_products: Callable[[], NDArray] | None = None
 
+    def effects(self) -> tuple[Posterior, NDArray | float]:
+        """Return what is known of the effects of groups, given the population.
+
+        Returns
+        -------
+        posterior : Posterior
+        expected : ndarray of shape (n_groups, d) or float
+            What is to be subtracted from it: effects are differences.
+        """
+        given = self.posterior_given_population()
+        around = given.around_parents()
+        return (given, self.expected()) if around is None else (around, 0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocationView(GroupView):
@@ -262,9 +275,9 @@ class RegressionView(GroupView):
         Rows of `tidy`.
     figures : callable
         Further numbers of `glance`, by name.
-    reliability : callable
-        Share of each coefficient's variance that a group's own rows explain: by term, of shape
-        (n_groups,).
+    between : ndarray of shape (d, d) or None
+        Covariance of the coefficients between groups (of the same parent); None where there is not
+        a single one.
     converged : bool or None
         Whether the fit reached its goal; None where it has a fixed number of steps.
     n_rounds, n_steps : int
@@ -276,11 +289,40 @@ class RegressionView(GroupView):
 
     parameters: Callable[[], list[Parameter]]
     figures: Callable[[], dict[str, float]]
-    reliability: Callable[[], dict[str, NDArray]]
+    between: NDArray | None
     converged: bool | None
     n_rounds: int
     n_steps: int
     degrees: Callable[[], tuple[NDArray, NDArray]] | None = None
+
+    def reliability(self) -> dict[str, NDArray]:
+        """Share of each coefficient's variance that a group's own rows explain, by term."""
+        if self.between is None or self.is_server:
+            return {}
+        return reliability(self.terms, self.effects()[0].sd, self.between)
+
+
+def reliability(terms: Sequence[str], sd: NDArray, between: NDArray) -> dict[str, NDArray]:
+    """Share of each variance between groups that the rows of a group explain, where there is one.
+
+    Parameters
+    ----------
+    terms : sequence of d str
+    sd : ndarray of shape (n_groups, d)
+        Standard deviations of effects given the population.
+    between : ndarray of shape (d, d)
+        Covariance of effects.
+
+    Examples
+    --------
+    >>> reliability(["intercept"], np.array([[1.0], [2.0]]), np.array([[4.0]]))
+    {'intercept': array([0.75, 0.  ])}
+    """
+    variances = np.diag(between)
+    varying = [j for j, variance in enumerate(variances) if variance > 0]
+    shares = {terms[j]: 1 - sd[:, j] ** 2 / variances[j] for j in varying}
+    # of a group without rows, the rounding of 1 - 1
+    return {term: np.where(abs(x) < 1e-12, 0.0, x) for term, x in shares.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors.posterior import NormalMarginals
+from ebfed.priors.posterior import IndependentNormals, NormalMarginals
 from ebfed.tables.factors import Factors
 
 __all__ = ["CoefficientPosterior", "mean_shifts"]
@@ -49,6 +49,7 @@ class CoefficientPosterior(NormalMarginals):
 
     _parents: tuple[CoefficientPosterior, NDArray[np.int64]] | None = None
     _of_parents: NDArray | None = None
+    _maps: NDArray | None = None
 
     def __init__(
         self,
@@ -84,6 +85,23 @@ class CoefficientPosterior(NormalMarginals):
             maps,
             self._parents,
         )
+
+    def around_parents(self) -> IndependentNormals | None:
+        """Posterior of how each client differs from its parent.
+
+        A client's coefficients have the slope D in those of its parent, their difference ``D - I``.
+        """
+        if self._parents is None or self._of_parents is None:
+            return None
+        (parents, places), means, variances = self._parents, [], []
+        for mean, own, away in self._parts():
+            here = slice(len(means), len(means) + len(mean))
+            still = np.eye(own.shape[1]) if self._maps is None else self._maps[here]
+            slope, above = away - still, self._of_parents[places[here]]
+            means.extend(mean - (still @ parents.mean[places[here], :, None])[:, :, 0])
+            variance = np.einsum("nkp,npq,nkq->nk", slope, above, slope)
+            variances.extend(variance + np.einsum("nkk->nk", own))
+        return IndependentNormals(np.array(means), np.sqrt(np.maximum(variances, 0)))
 
     def blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
         """Mean and covariance of the clients, a block at a time."""

@@ -71,8 +71,9 @@ def plot_effect_quantiles(
         raise ValueError("fit must have a coefficient of every group.")
     if level is None:
         names = [name for name, differs in zip(view.terms, view.varies, strict=True) if differs]
-        given = view.posterior_given_population().mean - view.expected()
-        effects = {name: given[:, view.terms.index(name)] for name in names}
+        given, expected = view.effects()
+        values = given.mean - expected
+        effects = {name: values[:, view.terms.index(name)] for name in names}
     else:
         effects = _effects_of(fit, level, view.terms)
     names = list(effects)

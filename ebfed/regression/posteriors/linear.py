@@ -93,7 +93,9 @@ class CoefficientPosterior(NormalMarginals):
         """
         if self._parents is None or self._of_parents is None:
             return None
-        (parents, places), means, variances = self._parents, [], []
+        parents, places = self._parents
+        means: list[NDArray] = []
+        variances: list[NDArray] = []
         for mean, own, away in self._parts():
             here = slice(len(means), len(means) + len(mean))
             still = np.eye(own.shape[1]) if self._maps is None else self._maps[here]

@@ -13,10 +13,7 @@ import pytest
 
 import ebfed as eb
 
-ashrink = pytest.importorskip("ashrink")
-gpboost = pytest.importorskip("gpboost")
-interlace = pytest.importorskip("interlace")
-mixedlm = pytest.importorskip("mixedlm")
+peer = pytest.importorskip  # contests with a package that is not installed are skipped
 
 
 @cache
@@ -46,7 +43,7 @@ def choices(n_groups):
 
 
 def by_gpboost(data, likelihood):
-    model = gpboost.GPModel(group_data=data["g"].to_numpy(), likelihood=likelihood)
+    model = peer("gpboost").GPModel(group_data=data["g"].to_numpy(), likelihood=likelihood)
     others = data.drop(columns=["y", "g"])
     X = np.column_stack([np.ones(len(data)), others])
     model.fit(y=data["y"].to_numpy(float), X=X, params={"trace": False})
@@ -59,31 +56,31 @@ WORKLOADS = {
         [1_000, 10_000],
         {
             "ebfed": lambda m: eb.GaussianEB().fit(rows(m)[["y"]], groups=rows(m)["g"]),
-            "mixedlm": lambda m: mixedlm.lmer(INTERCEPT, rows(m)),
+            "mixedlm": lambda m: peer("mixedlm").lmer(INTERCEPT, rows(m)),
             "gpboost": lambda m: by_gpboost(rows(m), "gaussian"),
-            "interlace-lme": lambda m: interlace.fit("y ~ 1", rows(m), groups="g"),
+            "interlace-lme": lambda m: peer("interlace").fit("y ~ 1", rows(m), groups="g"),
         },
     ),
     "adaptive shrinkage": (
         [1_000],
         {
             "ebfed": lambda m: eb.posterior_from(*estimates(m), prior="scale_mixture"),
-            "ashrink": lambda m: ashrink.fit(*estimates(m)),
+            "ashrink": lambda m: peer("ashrink").fit(*estimates(m)),
         },
     ),
     "t errors": (
         [1_000],
         {
             "ebfed": lambda m: eb.posterior_from(*estimates(m), prior="scale_mixture", df=5),
-            "ashrink": lambda m: ashrink.fit(*estimates(m), df=5),
+            "ashrink": lambda m: peer("ashrink").fit(*estimates(m), df=5),
         },
     ),
     "logistic intercepts": (
         [1_000],
         {
             "ebfed": lambda m: eb.from_formula(LOGISTIC, choices(m), family="binomial"),
-            "mixedlm": lambda m: mixedlm.glmer(
-                LOGISTIC, choices(m), family=mixedlm.families.Binomial()
+            "mixedlm": lambda m: peer("mixedlm").glmer(
+                LOGISTIC, choices(m), family=peer("mixedlm").families.Binomial()
             ),
             "gpboost": lambda m: by_gpboost(choices(m), "bernoulli_logit"),
         },

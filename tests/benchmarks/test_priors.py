@@ -121,8 +121,6 @@ def constrained_newton(x, s, gap=0.01, block=4096):
 PEERS = {"normal": (ml, 1.0), "npmle": (constrained_newton, 0.5)}
 
 
-@pytest.mark.parametrize("m", [1000, 100_000, 1_000_000])
-@pytest.mark.parametrize("prior", PEERS)
 @pytest.mark.parametrize("df", [None, 5.0], ids=["normal errors", "t errors"])
 def test_t_errors(benchmark, df):
     """Estimates with t errors, which take a sum over normals; beside those with normal errors."""
@@ -133,6 +131,8 @@ def test_t_errors(benchmark, df):
     benchmark.pedantic(lambda: eb.posterior_from(x, s, df=df).sd, rounds=5, warmup_rounds=1)
 
 
+@pytest.mark.parametrize("m", [1000, 100_000, 1_000_000])
+@pytest.mark.parametrize("prior", PEERS)
 @pytest.mark.parametrize("who", ["ebfed", "peer"])
 def test_beside_python(benchmark, prior, m, who):
     benchmark.group = f"posterior_from, {prior}, 1e{round(np.log10(m))} alone"

@@ -1,0 +1,36 @@
+"""The benchmarks can be run: every file of them is collected, and a peer may be missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WITHOUT = "import sys, pytest; sys.modules[{!r}] = None; sys.exit(pytest.main(sys.argv[1:]))"
+
+
+def run(*arguments, without="no_package_has_this_name"):
+    """Run pytest in a process of its own, as if a package were not installed."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(without), "-o", "addopts=", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_every_benchmark_is_collected():
+    found = run("--import-mode=importlib", "--collect-only", "-q", "tests/benchmarks")
+    assert found.returncode == 0, found.stdout
+    collected = {line.split("::")[0] for line in found.stdout.splitlines() if "::" in line}
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/benchmarks/test_*.py")}
+    assert collected == files
+
+
+def test_a_peer_that_is_not_installed_is_skipped():
+    pytest.importorskip("pytest_benchmark")
+    found = run("-q", "tests/benchmarks/test_meta_analysis.py", "-k", "13", without="pimeta")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "1 passed, 1 skipped" in found.stdout
+    assert "ratios: our time over theirs" in found.stdout

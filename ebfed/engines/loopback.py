@@ -47,6 +47,8 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
+# Variables that ask for colours although nothing reads them; Jupyter and CI services set them.
+COLOURFUL = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "PYTHON_COLORS", "TTY_COMPATIBLE"}
 # Codes of terminals, which Flower's logs have in spite of NO_COLOR.
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -358,7 +360,8 @@ class Federation:
         # the SuperLink finds its helpers by name
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         home = str(self.directory / "flower")
-        return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": home}
+        inherited = {name: value for name, value in os.environ.items() if name not in COLOURFUL}
+        return {**inherited, **QUIET, "PATH": path, "FLWR_HOME": home}
 
     def _wait(self, name: str, child: subprocess.Popen, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE

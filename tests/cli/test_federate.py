@@ -307,8 +307,9 @@ def test_a_number_given_to_another_process_is_not_ours(tmp_path):
 
 FLWR = """\
 #!{python}
-import sys, time
+import os, sys, time
 word = sys.argv[1]
+bold = "\\x1b[1m" if os.environ.get("FORCE_COLOR") else ""
 with open({log!r}, "a") as file:
     print(*sys.argv[1:], file=file)
 if word == "log":
@@ -318,7 +319,7 @@ elif word == "run" and {refuses}:
     print('{{"success": false, "error-message": "\\\\u001b[31mno app"}}')
 else:
     time.sleep(0.3)
-    print('{{"success": true, "run-id": "7"}}')
+    print(bold + '{{"success": true, "run-id": "7"}}')
 """
 
 
@@ -331,7 +332,10 @@ def fake_flower(place, monkeypatch, seconds=0, refuses=False):
     return log
 
 
-def test_output_of_flower_has_no_colours(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("colours", ["", "1"])
+def test_output_of_flower_has_no_colours(tmp_path, monkeypatch, capfd, colours):
+    """Also where the environment asks for colours, as in Jupyter."""
+    monkeypatch.setenv("FORCE_COLOR", colours)
     log = fake_flower(tmp_path, monkeypatch)
     Federation(tmp_path).run("app", {"a": 1})
     assert capfd.readouterr() == ("INFO : round 1\n", "")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.sparse import block_diag, csr_matrix, eye, kron
 
@@ -255,7 +256,7 @@ def sloped_kenward_roger(
     _check_kenward_roger(system.restricted, sums.sizes * sums.widths)
     free = entries_of_roots(sums, correlated)
     entries = [list(zip(*(each.tolist() for each in own), strict=True)) for own in free]
-    blocks = block_diag(list(sums.blocks)).toarray()
+    blocks = linalg.block_diag(*sums.blocks)
     return _kenward_roger(mean, system, back, blocks, system.roots, sums.sizes, entries)
 
 

@@ -155,7 +155,7 @@ def test_a_mask_of_participants_must_be_in_the_order_of_labels():
     ("estimator", "message"),
     [
         (eb.GaussianEB(variances=True), "variances must be numbers; got booleans"),
-        (eb.GaussianEB(variances=np.timedelta64(1)), "variances must be numbers; got"),
+        (eb.GaussianEB(variances=np.timedelta64(1, "D")), "variances must be numbers; got"),
         (eb.GaussianEB(prior=eb.priors.Normal(mean=True)), "mean must be numbers"),
         (eb.GaussianEB(prior=eb.priors.PointNormal(mode=True)), "mode must be a number"),
         (eb.GaussianEB(1.0, channel=eb.channels.AddNoise(True)), "sd must be a number"),
@@ -164,7 +164,7 @@ def test_a_mask_of_participants_must_be_in_the_order_of_labels():
             "range must be",
         ),
         (
-            eb.GaussianEB(1.0, channel=eb.channels.Gaussian(np.timedelta64(1), 1e-6, (-3, 3))),
+            eb.GaussianEB(1.0, channel=eb.channels.Gaussian(np.timedelta64(1, "D"), 1e-6, (-3, 3))),
             "epsilon must be",
         ),
     ],

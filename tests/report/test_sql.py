@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sqlite3
+from contextlib import closing
 
 import duckdb
 import numpy as np
@@ -28,7 +29,7 @@ def run(sql, engine, **tables):
                 connection.register(name, table)
             found = connection.sql(sql).df()
     else:
-        with sqlite3.connect(":memory:") as connection:
+        with closing(sqlite3.connect(":memory:")) as connection:
             for name, table in tables.items():
                 table.to_sql(name, connection, index=False)
             found = pd.read_sql(sql, connection)

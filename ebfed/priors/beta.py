@@ -286,8 +286,10 @@ class Beta(WithCovariates, Prior):
                 self._add_note(beta_reports.CONTRADICTED)
             if any(misfits) or self._is_hardly_known().any():
                 found = [
-                    (beta_reports.of_any_shape if misfit else beta_reports.plausible)(*table)
-                    for table, misfit in zip(tables, misfits, strict=True)
+                    beta_reports.of_any_shape(*table)
+                    if misfit
+                    else beta_reports.plausible(*table, *point)
+                    for table, misfit, (point, _) in zip(tables, misfits, fits, strict=True)
                 ]
                 self._hold(("mean", "dispersion"), found)
 
@@ -324,9 +326,12 @@ class Beta(WithCovariates, Prior):
             self._learn_precision(j, rows, counts)
             self._explain(j, rows, counts)
         if self.method != "paper" and self._is_hardly_known().any():
-            self._hold(
-                ("mean", "dispersion"), [beta_binomial.plausible(*table) for table in tables]
-            )
+            dispersions = 1 / self.concentration_
+            found = [
+                beta_binomial.plausible(*table, float(dispersion))
+                for table, dispersion in zip(tables, dispersions, strict=True)
+            ]
+            self._hold(("mean", "dispersion"), found)
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

@@ -65,15 +65,13 @@ def check_size(rows: Binomial) -> None:
         )
 
 
-def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
+def plausible(rows: Binomial, counts: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that counts leave plausible, (K, 2), and their probabilities.
 
     The prior is flat in the mean and, times ``r**(1/5)``, in the square root of the intraclass
     correlation ``r = 1 / (1 + alpha + beta)``: given the mean, in the standard deviation of the
-    population (Gelman, 2006).
+    population (Gelman, 2006). The search begins at the likeliest `dispersion`.
     """
-    from scipy.special import logit
-
     z, trials = rows.successes[:, 0], rows.trials
     tallies = [tally(x, counts) for x in (z, trials - z, trials)]
 
@@ -81,14 +79,11 @@ def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
         return beta_binomial_values(mean, dispersion, *tallies)
 
     events, all_ = float(counts @ z), float(counts @ trials)
-    # with many trials, a correlation of exp(-15) is not near 0
-    furthest = max(15.0, np.log(all_ / counts.sum()) + 6.0)
-    reach = np.array([25.0, furthest])
-    return weigh(log_likelihood, float(logit((events + 0.5) / (all_ + 1))), reach)
+    return weigh(log_likelihood, (events + 0.5) / (all_ + 1), dispersion)
 
 
 def weigh(
-    log_likelihood: Callable[[NDArray, NDArray], NDArray], centre: float, reach: NDArray
+    log_likelihood: Callable[[NDArray, NDArray], NDArray], mean: float, dispersion: float
 ) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions of high likelihood, (K, 2), and their probabilities.
 
@@ -96,22 +91,18 @@ def weigh(
     ----------
     log_likelihood : callable
         Function from means and overdispersions, shape (k,) each, to shape (k,).
-    centre : float
-        Logit of a likely mean.
-    reach : ndarray of shape (2,)
-        Furthest distances of the logit of the mean from the centre, and of that of the intraclass
-        correlation from 0.
+    mean, dispersion : float
+        Likely ones, with which the search begins.
     """
-    from scipy.special import expit, log_expit
+    from scipy.special import expit, log_expit, logit
 
     def log_density(points: NDArray) -> NDArray:
         values = log_likelihood(expit(points[:, 0]), np.exp(points[:, 1]))
         # derivatives of the mean, and of the root of the correlation, by their logits
         return values + log_expit(points) @ [1.0, 0.5 + TILT] + log_expit(-points).sum(axis=1)
 
-    middle = np.array([centre, 0.0])
-    start = np.array([centre, -2.0])
-    points, weights = explore(log_density, middle - reach, middle + reach, start)
+    start = [logit(mean), np.log(dispersion) if dispersion > 0 else -2.0]
+    points, weights = explore(log_density, start)
     return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
 
 

@@ -72,17 +72,21 @@ def _nonparametric(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray,
     return nodes, relative, weights
 
 
-def plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+def plausible(
+    rows: Likelihood, counts: NDArray, mean: float, correlation: float
+) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that reports leave plausible, and their probabilities.
 
-    The prior is that of `beta_binomial.plausible`.
+    The prior is that of `beta_binomial.plausible`. The search begins at the likeliest `mean` and
+    `correlation`.
     """
 
     def of_dispersions(mean: NDArray, dispersion: NDArray) -> NDArray:
         points = np.column_stack([mean, dispersion / (1 + dispersion)])
         return log_likelihood(rows, counts, points)
 
-    return beta_binomial.weigh(of_dispersions, 0.0, np.array([7.0, 10.0]))
+    mean = float(np.clip(mean, 1e-3, 1 - 1e-3))
+    return beta_binomial.weigh(of_dispersions, mean, correlation / (1 - correlation))
 
 
 def of_any_shape(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:

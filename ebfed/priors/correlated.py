@@ -251,7 +251,7 @@ def shrink_jointly(
     prior.second_moment_ = prior.variance_ + np.sqrt(prior.variance_variance_)
     prior.n_parameters_ = joint.n_means + learned
     if learned:
-        prior._learn_plausible([table], design)
+        prior._learn_plausible([table], design, t)
     if prior.mean is not None:
         prior.mean_ = prior.mean_ + joint.shift
         if prior.plausible_ is not None:

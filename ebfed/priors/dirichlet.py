@@ -178,7 +178,7 @@ class Dirichlet(Prior):
         """Hold plausible populations, where the spread of the fitted one is not known well."""
         doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
         if np.any(doubt | (self.variance_ == 0)):
-            dispersions, means, variances, weights = tables.plausible()
+            dispersions, means, variances, weights = tables.plausible(1 / self.concentration_)
             self.plausible_ = {
                 "mean": means,
                 "mean_variance": variances,

@@ -109,12 +109,17 @@ class Tables:
         each = self.sizes * (1 + overdispersion) / (1 + self.sizes * overdispersion)
         return float(self.times @ each)
 
-    def plausible(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """Find overdispersions that counts leave plausible, with the shares given each.
 
         Given the overdispersion, shares have a Dirichlet distribution, as after as many
         independent answers as the counts are worth (`information`), with a flat prior. The prior
         of the overdispersion is that of `beta_binomial.plausible`.
+
+        Parameters
+        ----------
+        near : float
+            Likeliest overdispersion, with which the search begins.
 
         Returns
         -------
@@ -136,8 +141,7 @@ class Tables:
             # derivative of the root of the correlation by its logit
             return values + (0.5 + TILT) * log_expit(points[:, 0]) + log_expit(-points[:, 0])
 
-        reach = np.array([15.0])
-        points, weights = explore(log_density, -reach, reach, np.array([-2.0]))
+        points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
         overdispersions = np.exp(points[:, 0])
         many = np.array([[self.information(each)] for each in overdispersions])
         best = np.array([self.profile(each)[0] for each in overdispersions])

@@ -138,11 +138,16 @@ class Reports:
         information = (inside * self.counts[:, None]).T @ inside + np.diag(known)
         return basis @ np.linalg.inv(information) @ basis.T
 
-    def plausible(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """Find overdispersions that messages leave plausible, with the shares given each.
 
         The prior of the overdispersion is that of `Tables.plausible`, that of shares is flat. Given
         the overdispersion, shares are integrated out by Laplace's method.
+
+        Parameters
+        ----------
+        near : float
+            Likeliest overdispersion, with which the search begins.
 
         Returns
         -------
@@ -172,8 +177,7 @@ class Reports:
             # derivative of the root of the correlation by its logit
             return values + (0.5 + TILT) * log_expit(points[:, 0]) + log_expit(-points[:, 0])
 
-        reach = np.array([15.0])
-        points, weights = explore(log_density, -reach, reach, np.array([-2.0]))
+        points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
         shares, variances = (
             np.array([given(float(x))[part] for x in points[:, 0]]) for part in (1, 2)
         )

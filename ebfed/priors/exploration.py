@@ -1,9 +1,10 @@
 """Which parameters of a population the messages leave plausible: lattices of weighted points.
 
-The density of a few parameters is known up to a factor and cheap to compute. A lattice over a wide
-box is narrowed, step by step, to where the density is not negligible. The points of the last
-lattice, with their densities as weights, replace integrals by sums. The result depends on the data
-alone: nothing is drawn.
+The density of a few parameters is known up to a factor and cheap to compute. The search begins at a
+fit, climbs to the peak of the density, and lays a lattice around it. Steps are set by the curvature
+at the peak, and points are added wherever the density beside them is not negligible, so that the
+lattice is as narrow or as wide as the density. Its points, with their densities as weights, replace
+integrals by sums. The result depends on the data alone: nothing is drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinned"]
 
@@ -21,27 +22,45 @@ __all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinn
 # coverage`, 2000 groups of small spread). With a larger power they are too wide for 8 to 50 groups.
 TILT = 0.2
 # Log-densities this far below the highest are negligible.
-DEPTH = 12.0
-# Points of a lattice in each direction, by the number of directions: while searching, at last.
-SIZES = {1: (25, 33), 2: (13, 17), 3: (9, 9)}
-# Share of the probability that may be left out of the result, and at each end of a coordinate.
-LEFT_OUT, TAIL = 1e-3, 1e-4
+DEPTH = 10.0
+# Step of a lattice, in conditional standard deviations; sums of normal densities at such points
+# are integrals to 14 digits. A standard deviation is at most `WIDEST`, whatever the curvature.
+STEP, WIDEST = 0.75, 3.0
+# Coordinates that end at zero are no nearer to it.
+LEAST = 1e-6
+# Share of the probability that may be left out of the result.
+LEFT_OUT = 1e-3
+# A lattice is finer where its points are worth fewer than `FEWEST` of equal weight, or, unless they
+# would be too many, where log-densities of neighbours, the higher within `NEAR` of the peak, differ
+# by more than `STEEP`.
+FEWEST, NEAR, STEEP = 3.0, 2.0, 3.0
+# How far below the density at the start the highest point of a lattice may be.
+LOST = 0.05
+# Most points of a lattice, and how often its steps are changed.
+MOST, TRIALS = 6000, 12
+# Numbers of steps that are told apart in a direction.
+SIDE = 2**20
+# By the number of directions: steps by which a lattice grows at once.
+GROWTH = {1: 4, 2: 2, 3: 1}
+
+LogDensity = Callable[[NDArray], NDArray]
 
 
 def explore(
-    log_density: Callable[[NDArray], NDArray], low: NDArray, high: NDArray, start: NDArray
+    log_density: LogDensity, start: ArrayLike, positive: ArrayLike = False
 ) -> tuple[NDArray, NDArray]:
     """Find weighted points that represent a density of one to three parameters.
 
     Parameters
     ----------
     log_density : callable
-        Function from points, shape (k, p), to log-densities up to a constant, shape (k,). Over a
-        distance of one, the density should be smooth somewhere between `low` and `high`.
-    low, high : ndarray of shape (p,)
-        Ends of the box.
-    start : ndarray of shape (p,)
-        Point inside the box where the density is high.
+        Function from points, shape (k, p), to log-densities up to a constant, shape (k,): -inf
+        outside the support. The density should be smooth over a distance of one, or less where it
+        is narrow, and fall to zero in all directions.
+    start : array-like of shape (p,)
+        Point where the density is high, such as a fit.
+    positive : bool array-like that broadcasts to (p,)
+        Whether a coordinate ends at zero, where the density may be high.
 
     Returns
     -------
@@ -49,42 +68,51 @@ def explore(
     weights : ndarray of shape (k,)
         Positive numbers that sum to 1, largest first.
 
+    Raises
+    ------
+    ValueError
+        If no lattice represents the density: it does not fall, or is not smooth.
+
     Examples
     --------
-    >>> points, weights = explore(
-    ...     lambda x: -0.5 * ((x[:, 0] - 3) / 0.2) ** 2, np.zeros(1), np.full(1, 50.0), np.ones(1)
-    ... )
+    >>> points, weights = explore(lambda x: -0.5 * ((x[:, 0] - 3) / 0.002) ** 2, [1.0])
     >>> mean = weights @ points
-    >>> mean.round(3), np.sqrt(weights @ (points - mean) ** 2).round(3)
-    (array([3.]), array([0.2]))
+    >>> mean.round(4), np.sqrt(weights @ (points - mean) ** 2).round(4)
+    (array([3.]), array([0.002]))
     """
-    searching, final = SIZES[len(start)]
-    box = np.array([low, high], float)
-    start = np.clip(start, low, high)
-    peak = float(log_density(start[None])[0])
-    for _ in range(30):
-        points, step = _lattice(box, searching)
-        values = log_density(points)
-        best = int(np.argmax(values))
-        if values[best] > peak:
-            peak, start = float(values[best]), points[best]
-        kept = np.vstack([points[values > peak - DEPTH], start])
-        narrowed = np.clip([kept.min(axis=0) - step, kept.max(axis=0) + step], box[0], box[1])
-        if np.all(np.diff(narrowed, axis=0) > 0.7 * np.diff(box, axis=0)):
+    start = np.array(start, float)
+    ends = np.broadcast_to(np.asarray(positive, bool), start.shape)
+
+    def at(points: NDArray) -> NDArray:
+        return np.where(ends, np.maximum(np.abs(points), LEAST), points)
+
+    def height(points: NDArray) -> NDArray:
+        values = log_density(at(points))
+        return np.where(np.isnan(values), -np.inf, values)
+
+    lowest = float(height(start[None])[0]) - LOST
+    peak, deviations = _climb(height, at(start))
+    steps, crowded = STEP * deviations, False
+    for _ in range(TRIALS):
+        lattice = _Lattice(at(peak), steps, ends)
+        if not lattice.fill(height):
+            steps, crowded = 2 * steps, True
+            continue
+        weights, steep = lattice.shares(), lattice.steep() & ~crowded
+        if lattice.values.max() < lowest or weights @ weights > 1 / FEWEST:
+            steep[:] = True
+        if not steep.any():
             break
-        box = narrowed
-    weights = _shares(points, values, box)
-    for j, at in enumerate(points.T):
-        order = np.argsort(at, kind="stable")
-        below = np.cumsum(weights[order])
-        ends = at[order[np.searchsorted(below, [TAIL, 1 - TAIL])]]
-        box[:, j] = np.clip(ends + np.array([-step[j], step[j]]), *box[:, j])
-    points, _ = _lattice(box, final)
-    weights = _shares(points, log_density(points), box)
+        peak = lattice.points[np.argmax(lattice.values)]
+        steps = np.where(steep, lattice.steps / 2, lattice.steps)
+    else:
+        raise ValueError(
+            "plausible populations were not found: the density of the population's parameters "
+            "does not fall to zero, or is not smooth. X may say too little of the population."
+        )
     order = np.argsort(-weights, kind="stable")
-    n_kept = int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1
-    kept = order[:n_kept]
-    return points[kept], weights[kept] / weights[kept].sum()
+    kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
+    return lattice.points[kept], weights[kept] / weights[kept].sum()
 
 
 def side_by_side(found: Sequence[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDArray]:
@@ -168,16 +196,120 @@ def spread_of(values: NDArray, weights: NDArray) -> NDArray:
     return np.sqrt((weights * (values - centre) ** 2).sum(axis=-2))
 
 
-def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:
-    """Probability of each point of a lattice; half a cell lies within the box at each face."""
-    with np.errstate(under="ignore"):
-        shares = np.exp(values - values.max())
-    shares = shares / 2.0 ** ((points <= box[0]) | (points >= box[1])).sum(axis=1)
-    return shares / shares.sum()
+def _climb(height: LogDensity, x: NDArray) -> tuple[NDArray, NDArray]:
+    """Climb to a peak by Newton's steps; also return conditional standard deviations there.
+
+    Slopes and curvatures are differences over about a third of a standard deviation, whatever that
+    turns out to be. Each round is one call of `height`.
+    """
+    p = len(x)
+    unit = np.eye(p)
+    first, second = np.triu_indices(p, 1)
+    stencil = np.concatenate([np.zeros((1, p)), unit, -unit, unit[first] + unit[second]])
+    size, step = np.full(p, 0.1), np.zeros(p)
+    peak, gain = -np.inf, 0.0
+    for _ in range(200):
+        values = height(x + step + stencil * size)
+        if values[0] < peak and gain > 1e-3:  # too long a step
+            step, gain = step / 2, gain / 4
+            continue
+        if values[0] >= peak:
+            x, peak = x + step, float(values[0])
+        step = np.zeros(p)
+        if not np.isfinite(values).all():
+            size = size / 2
+            continue
+        up, down, both = np.split(values[1:], [p, 2 * p])
+        bend = np.diag(up + down - 2 * values[0])
+        bend[first, second] = bend[second, first] = both - up[first] - up[second] + values[0]
+        slope = (up - down) / 2 / size
+        sizes, axes = np.linalg.eigh(-bend / np.outer(size, size))
+        sizes = np.maximum(np.abs(sizes), WIDEST**-2)
+        step = np.clip(axes @ ((axes.T @ slope) / sizes), -2.0, 2.0)
+        gain = float(slope @ step)
+        deviations = (axes**2 @ sizes) ** -0.5
+        last, size = size, deviations / 3
+        if gain < 0.01 and np.all((size < 2 * last) & (last < 2 * size)):
+            break
+    return x, 3 * size
 
 
-def _lattice(box: NDArray, size: int) -> tuple[NDArray, NDArray]:
-    """Points of an even lattice over a box, shape (size**p, p), and its steps, shape (p,)."""
-    axes = [np.linspace(low, high, size) for low, high in box.T]
-    points = np.stack([each.ravel() for each in np.meshgrid(*axes, indexing="ij")], axis=1)
-    return points, np.diff(box, axis=0)[0] / (size - 1)
+class _Lattice:
+    """Points ``centre + steps * whole numbers``, laid where a density is not negligible.
+
+    Where a coordinate ends at zero, zero is midway between two points: a lattice that is continued
+    beyond the end is its own mirror image, and sums over it are as near to integrals as without an
+    end.
+
+    Parameters
+    ----------
+    peak, steps : ndarray of shape (p,)
+        Centre and steps, but for what ends need.
+    ends : bool ndarray of shape (p,)
+        Whether a coordinate ends at zero.
+    """
+
+    def __init__(self, peak: NDArray, steps: NDArray, ends: NDArray):
+        self.centre, self.steps, self.ends = peak.copy(), steps.copy(), ends
+        cells = np.maximum(np.ceil(peak / steps - 0.5), 0)
+        fitting = np.maximum(peak / (cells + 0.5), steps / 2)
+        near = ends & (cells < 20)
+        self.steps[near] = np.minimum(fitting, steps)[near]
+        self.centre[near] = ((cells + 0.5) * self.steps)[near]
+
+    @property
+    def points(self) -> NDArray:
+        """Points, shape (k, p)."""
+        return self.centre + self.numbers * self.steps
+
+    def fill(self, height: LogDensity) -> bool:
+        """Find points and their log-densities; return whether they are not too many."""
+        p = len(self.centre)
+        new = _cube(p, int(4 / STEP))
+        new = new[(new**2).sum(axis=1) <= (4 / STEP) ** 2]
+        beside = _cube(p, GROWTH[p])
+        self.numbers, self.values = np.empty((0, p), np.int64), np.empty(0)
+        while True:
+            within = self.centre + new * self.steps > 0
+            new = new[(within | ~self.ends).all(axis=1)]
+            if not len(new):
+                return True
+            if len(self.numbers) + len(new) > MOST:
+                return False
+            values = height(self.centre + new * self.steps)
+            self.numbers = np.concatenate([self.numbers, new])
+            self.values = np.concatenate([self.values, values])
+            grown = values > self.values.max() - DEPTH
+            near = np.unique((new[grown][:, None] + beside).reshape(-1, p), axis=0)
+            new = near[~np.isin(_codes(near), _codes(self.numbers))]
+
+    def shares(self) -> NDArray:
+        """Probability of each point."""
+        with np.errstate(under="ignore"):
+            shares = np.exp(self.values - self.values.max())
+        return shares / shares.sum()
+
+    def steep(self) -> NDArray:
+        """Whether the density changes much from point to point, in each direction, shape (p,)."""
+        order = np.argsort(_codes(self.numbers))
+        codes, values = _codes(self.numbers)[order], self.values[order]
+        high = values > values.max() - NEAR
+        found = np.zeros(len(self.centre), bool)
+        for j, stride in enumerate(SIDE ** np.arange(len(self.centre))[::-1]):
+            for there in (codes[high] - stride, codes[high] + stride):
+                place = np.minimum(np.searchsorted(codes, there), len(codes) - 1)
+                fall = np.where(codes[place] == there, values[high] - values[place], 0.0)
+                found[j] |= bool(np.any(np.isfinite(fall) & (fall > STEEP)))
+        return found
+
+
+def _cube(p: int, reach: int) -> NDArray:
+    """Whole numbers from -reach to reach in p directions, shape (k, p)."""
+    return np.stack(np.meshgrid(*[np.arange(-reach, reach + 1)] * p, indexing="ij"), -1).reshape(
+        -1, p
+    )
+
+
+def _codes(numbers: NDArray) -> NDArray:
+    """Return one number for each row of whole numbers."""
+    return (numbers + SIDE // 2) @ SIDE ** np.arange(numbers.shape[1])[::-1]

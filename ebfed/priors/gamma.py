@@ -398,10 +398,11 @@ def _plausible(
 
     if isinstance(rows, Poisson):
         events, exposure = float(counts @ rows.counts[:, 0]), float(counts @ rows.exposure)
-        centre, reach = np.log((events + 0.5) / exposure), 25.0
+        centre, reach = np.log((events + 0.5) / exposure), np.inf
         typical = np.log(exposure / counts.sum())
     else:
         nodes = rows.nodes(60)
+        # reports beyond the range of nodes are all clipped and exclude nothing
         centre, reach = float(np.log(np.median(nodes))), 7.0
         typical = -centre
 
@@ -410,14 +411,12 @@ def _plausible(
         values = log_likelihood(np.exp(log_mean), np.exp(logit - typical - log_mean))
         # densities of the logarithm of the mean, and of the logit of b
         values += 0.5 * log_expit(typical + log_mean)
-        return values + (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
+        values += (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
+        return np.where(np.abs(log_mean - centre) <= reach, values, -np.inf)
 
-    # an overdispersion of e**5 is beyond what groups show, however many events each has
-    furthest = max(12.0, typical + centre + 5.0)
-    low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, furthest])
     log_mean = np.log(mean) if mean > 0 else centre
     logit = np.log(dispersion) + typical + log_mean if dispersion > 0 else -2.0
-    points, weights = explore(log_density, low, high, np.array([log_mean, logit]))
+    points, weights = explore(log_density, [log_mean, logit])
     log_means, logits = points.T
     return np.exp(np.column_stack([log_means, logits - typical - log_means])), weights
 

@@ -306,7 +306,10 @@ class InverseGamma(WithCovariates, Prior):
             return
         self._note_if_open()
         if self._is_hardly_known().any():
-            found = [plausible_moments(*table, np.nan, np.nan) for table in tables]  # type: ignore[arg-type]
+            found = [
+                plausible_moments(*table, (np.nan, np.nan), fit)  # type: ignore[arg-type]
+                for table, fit in zip(tables, fits[:2].T, strict=True)
+            ]
             self._hold(("mean_", "variance_"), found)
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:

@@ -330,13 +330,13 @@ class NestedTable:
         def log_density(points: NDArray) -> NDArray:
             prior = np.log(np.cosh(points)) + 2 * TILT * np.log(np.tanh(points))
             values = [table.profile(ratios_of(point), slope=False).value for point in points]
-            return prior.sum(axis=1) - 0.5 * np.array(values)
+            possible = (points < high).all(axis=1)
+            return np.where(possible, prior.sum(axis=1) - 0.5 * np.array(values), -np.inf)
 
-        n = int(opened.sum())
         # beyond it the density is a power of the ratio: of few parents, a low one
         high = np.arcsinh(1e4 * np.sqrt(1 + ratios[opened]) / roots) + 8.0
         start = np.clip(np.arcsinh(np.sqrt(ratios[opened]) / roots), 0.3, None)
-        points, weights = explore(log_density, np.full(n, 1e-6), high, start)
+        points, weights = explore(log_density, start, positive=True)
         if len(points) > MANY:
             points, weights = thinned(points, weights, MANY)
         return np.array([ratios_of(point) for point in points]), weights

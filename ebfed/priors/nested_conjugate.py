@@ -463,10 +463,11 @@ class _ParentTable:
             prior = np.log(mean) + (np.log1p(-mean) if below_one else 0.0)
             prior += 0.5 * points[:, 1] - (1.5 * np.log1p(dispersion) if below_one else 0.0)
             chances = likelihoods @ np.exp([self.masses(each) for each in points]).T
-            return prior + np.log(np.maximum(chances, TINY)).sum(axis=0)
+            values = prior + np.log(np.maximum(chances, TINY)).sum(axis=0)
+            return np.where(((low <= points) & (points <= high)).all(axis=1), values, -np.inf)
 
         low, high = np.array([ends[0], LEAST]), np.array([ends[1], np.log(1e2)])
-        return explore(log_density, low, high, np.clip(point, low, high))
+        return explore(log_density, np.clip(point, low, high))
 
 
 def _alike(mean: float, n_parents: int) -> _Found:

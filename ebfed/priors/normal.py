@@ -66,7 +66,8 @@ class Normal(WithCovariates, Prior):
     Where the variance is not known well, posteriors average over plausible ones, under a prior that
     is flat in the mean (or beta) and, times ``(variance / (variance + s**2))**(1/5)`` with s a
     typical error, in the standard deviation (Gelman, 2006). For reports of a channel the priors of
-    both are Cauchy's, with a quarter of the range's width as scale.
+    both are Cauchy's, with a quarter of the range's width as scale, the second times the same power
+    with that scale in place of s.
 
     Parameters
     ----------
@@ -247,7 +248,7 @@ class Normal(WithCovariates, Prior):
         n_means = tables[0].n_means * (self.mean is None)
         self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
         if self.variance is None:
-            self._learn_plausible(tables, design)
+            self._learn_plausible(tables, design, ratio)
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
         self._learn_moments(likelihood, centre)
@@ -290,7 +291,9 @@ class Normal(WithCovariates, Prior):
             self._learn_coefficients(design, profiles, scale)
         return profiles
 
-    def _learn_plausible(self, tables: list[MomentTable], design: Design | None) -> None:
+    def _learn_plausible(
+        self, tables: list[MomentTable], design: Design | None, fitted: NDArray
+    ) -> None:
         """Find variances that the messages leave plausible, each with its means.
 
         Those of columns are independent, so that population k has the k-th of each. A variance that
@@ -303,9 +306,12 @@ class Normal(WithCovariates, Prior):
         if not np.any(noisy & self._is_hardly_known()):
             return
         if self.covariance == "spherical":
-            found = [plausible_components(tables)] * len(tables)
+            found = [plausible_components(tables, float(fitted[0]))] * len(tables)
         else:
-            searches = [partial(plausible_components, [table]) for table in tables]
+            searches = [
+                partial(plausible_components, [table], float(near))
+                for table, near in zip(tables, fitted, strict=True)
+            ]
             for j in np.flatnonzero(~noisy):  # a column without noise shows its own variance
                 only = np.array([[self.variance_[j], 1.0]]), np.ones(1)
                 searches[j] = partial(lambda points: points, only)
@@ -362,7 +368,8 @@ class Normal(WithCovariates, Prior):
             self._note_if_open()
         if self._is_open(likelihood):
             found = [
-                plausible_moments(*table, *of) for table, *of in zip(tables, *known, strict=True)
+                plausible_moments(*table, of, fit[:2])
+                for table, of, fit in zip(tables, np.transpose(known), fits, strict=True)
             ]
             # in each population mean and variance are known: their sampling variances are zero
             found = [(np.pad(points, ((0, 0), (0, 2))), weights) for points, weights in found]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.exploration import explore
+from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import maximise
 
 __all__ = ["fit_moments", "plausible_moments"]
@@ -59,38 +61,48 @@ def fit_moments(
 
 
 def plausible_moments(
-    rows: Likelihood, counts: NDArray, mean: float, variance: float
+    rows: Likelihood, counts: NDArray, known: Sequence[float], fitted: Sequence[float]
 ) -> tuple[NDArray, NDArray]:
     """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
 
     The prior is Cauchy's for the mean, around the centre of the reports' range, and half of
-    Cauchy's for the standard deviation (Gelman, 2006), unless one is known (not NaN). Their scale
-    is a quarter of the width of the range. A flat prior would have nearly all its mass beyond the
-    range, where reports are all clipped and exclude nothing.
+    Cauchy's for the standard deviation (Gelman, 2006), times the fifth root of ``variance /
+    (variance + scale**2)``, unless one is known. Their scale is a quarter of the width of the
+    range. A flat prior would have nearly all its mass beyond the range, where reports are all
+    clipped and exclude nothing; without the root, intervals are too narrow where reports hardly
+    show the spread (500 groups, `Piecewise(4.)`: they cover .92 in place of .95).
+
+    Parameters
+    ----------
+    rows : Likelihood of n reports on one coordinate
+    counts : ndarray of shape (n,)
+    known : (float, float)
+        Mean and variance, NaN where not known.
+    fitted : (float, float)
+        Those of greatest likelihood.
     """
     nodes = rows.nodes(100)
     reach, centre = nodes[-1] - nodes[0], (nodes[0] + nodes[-1]) / 2
     scale, unit = reach / 4, reach / 30
-    is_open = np.isnan([mean, variance])
-
-    def pairs(means: NDArray, deviations: NDArray) -> NDArray:
-        """Means and variances, shape (k, 2), known ones in their place."""
-        each = np.column_stack([means, deviations**2])
-        return np.where(is_open, each, [mean, variance])
+    is_open = np.isnan(known)
 
     def parameters(points: NDArray) -> NDArray:
-        return pairs(points[:, 0], unit * np.sinh(points[:, -1]))
+        means = centre + scale * np.sinh(points[:, 0])
+        variances = (unit * np.sinh(points[:, -1])) ** 2
+        return np.where(is_open, np.column_stack([means, variances]), known)
 
     def log_density(points: NDArray) -> NDArray:
         at = parameters(points)
         values = np.array([counts @ rows.marginal(each[:1], each[1:]) for each in at])
         if is_open[0]:
-            values -= np.log1p(((at[:, 0] - centre) / scale) ** 2)
+            values -= np.log(np.cosh(points[:, 0]))
         if is_open[1]:
+            # a power of the share of the variance, of which `scale` has the other part
             values += np.log(np.cosh(points[:, -1])) - np.log1p(at[:, 1] / scale**2)
+            values -= TILT * np.log1p(scale**2 / at[:, 1])
         return values
 
-    low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
-    start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
-    points, weights = explore(log_density, low[is_open], high[is_open], start[is_open])
+    spread = max(np.sqrt(fitted[1]) / unit, 0.01)
+    start = np.arcsinh([(fitted[0] - centre) / scale, spread])
+    points, weights = explore(log_density, start[is_open], np.array([False, True])[is_open])
     return parameters(points), weights

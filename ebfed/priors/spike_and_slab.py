@@ -94,8 +94,8 @@ class SpikeAndSlab(Symmetric):
         furthest = max(whole.ends[1] - fitted[2], fitted[2] - whole.ends[0], whole.unit)
         largest = np.arcsinh((2.0 if self.spike else 1e3) * furthest / whole.unit)
         reach = 2 * furthest
-        low = np.array([-14.0, 0.02, whole.ends[0] - reach])[free]
-        high = np.array([14.0, largest, whole.ends[1] + reach])[free]
+        low = np.array([-np.inf, 0.0, whole.ends[0] - reach])[free]
+        high = np.array([np.inf, largest, whole.ends[1] + reach])[free]
 
         def full(points: NDArray) -> NDArray:
             """Weight, scale and mode, from the logit of one and the inverse sinh of the next."""
@@ -122,7 +122,8 @@ class SpikeAndSlab(Symmetric):
             prior = np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
             if free[0]:
                 prior += log_expit(points[:, 0]) + 0.25 * log_expit(-points[:, 0])
-            return values + prior
+            possible = ((low <= points) & (points <= high)).all(axis=1)
+            return np.where(possible, values + prior, -np.inf)
 
         start = np.array(
             [
@@ -131,7 +132,8 @@ class SpikeAndSlab(Symmetric):
                 fitted[2],
             ]
         )[free]
-        points, weights = explore(log_density, low, high, np.clip(start, low, high))
+        is_scale = np.array([False, True, False])[free]
+        points, weights = explore(log_density, np.clip(start, low, high), is_scale)
         is_slow = isinstance(whole, _OfMessages) and isinstance(whole.rows, StudentT)
         if whole.n_clients > FEW or is_slow:  # fewer populations will do, and save time
             points, weights = thinned(points, weights, N_POPULATIONS)

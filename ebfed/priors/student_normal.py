@@ -291,9 +291,7 @@ def _learn_plausible(
         lacking = found.slope - some.at(found.t, found.beta).slope
         tilt = lacking * (found.t + some.typical)
         some = replace(some, tilt=tilt)
-    x = some.rows.values[:, 0] - some.design @ found.beta
     typical = float(np.sqrt(whole.typical))
-    largest = np.sqrt(10 * float(some.weights @ x**2))
     known: dict[float, Point] = {}
 
     def log_density(points: NDArray) -> NDArray:
@@ -307,9 +305,8 @@ def _learn_plausible(
         at = points[:, 0]
         return heights + np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
 
-    high = float(np.arcsinh(largest / typical)) + 12.0
-    start = float(np.clip(np.arcsinh(np.sqrt(found.t) / typical), high / 20, high))
-    points, weights = explore(log_density, np.full(1, 1e-6), np.full(1, high), np.full(1, start))
+    start = max(float(np.arcsinh(np.sqrt(found.t) / typical)), 0.1)
+    points, weights = explore(log_density, [start], positive=True)
     if len(whole.rows) > FEW:
         points, weights = thinned(points, weights, N_POPULATIONS)
     populations = []

@@ -310,14 +310,14 @@ def information(table: MomentTable, profile: Profile, method: str) -> Any:
     return np.where(profile.slope_det == 0, np.inf, profile.slope_det**2 / (2 * table.size))
 
 
-def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
+def plausible_components(tables: list[MomentTable], near: float) -> tuple[NDArray, NDArray]:
     """Find ratios and scales that the messages leave plausible, (K, 2), and their probabilities.
 
     The prior is flat in the means and in the standard deviation between groups (Gelman, 2006),
     times the fifth root of its share of the variance of a typical message, and flat in the log of
     the scale where that is open; means are integrated out, as in REML. With fewer than three
     messages more than there are means, nothing bounds the standard deviation: the ratio is
-    infinite.
+    infinite. The search begins at the likeliest ratio, `near`.
 
     References
     ----------
@@ -330,9 +330,6 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     variances = np.concatenate(
         [np.repeat(table.variances, table.counts.astype(int)) for table in tables]
     )
-    far = 1e6 * float(variances.max())
-    squares = max(far * table.profile(far).quadratic for table in tables)
-    largest = np.sqrt(10 * squares / (_pooled(tables) if open_scale else 1.0))
     unit = float(np.sqrt(np.median(variances[variances > 0])))
 
     def log_density(points: NDArray) -> NDArray:
@@ -340,11 +337,8 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
         prior = np.log(np.cosh(points[:, 0])) + 2 * TILT * np.log(np.tanh(points[:, 0]))
         return prior - 0.5 * _criterion(tables, ratios, restricted)[0]
 
-    # the density falls like a power of the ratio, with two messages hardly at all
-    high = np.arcsinh(largest / unit) + 12.0
-    points, weights = explore(
-        log_density, np.full(1, 1e-6), np.full(1, high), np.full(1, high / 20)
-    )
+    start = max(float(np.arcsinh(np.sqrt(near) / unit)), 0.1)
+    points, weights = explore(log_density, [start], positive=True)
     ratios = (unit * np.sinh(points[:, 0])) ** 2
     scales = np.ones(len(ratios))
     if open_scale:

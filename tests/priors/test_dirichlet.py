@@ -54,7 +54,7 @@ def test_means_given_the_concentration_against_quadrature():
     The likelihood over all shares is taken for that of independent answers: within 10 %.
     """
     votes = drawn([2.0, 1.0, 0.6], 25, seed=3, most=9)
-    dispersions, means, variances, weights = Tables.of(votes).plausible()
+    dispersions, means, variances, weights = Tables.of(votes).plausible(0.1)
     assert weights.sum() == pytest.approx(1.0)
     at = int(np.argmax(weights))
     peak = votes.ordered_log_marginal(Tables.of(votes).profile(dispersions[at])[0], dispersions[at])

@@ -1,6 +1,42 @@
 """The one place that configures numba."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
 from numba import njit
+from numba.core.caching import FunctionCache
 
 # nogil: engines run blocks in threads. error_model: division follows IEEE, as in NumPy.
-jit = njit(cache=True, nogil=True, error_model="numpy")
+_compile = njit(nogil=True, error_model="numpy")
+
+
+def jit(function: Callable) -> Any:
+    """Compile a function when it is first called, or load its code from the cache on disk."""
+    compiled = _compile(function)
+    if compiled is not function:  # which it is if NUMBA_DISABLE_JIT is set
+        compiled._cache = _Cache(function)
+    return compiled
+
+
+class _Cache(FunctionCache):
+    """Code on disk, which is compiled anew where a file is damaged or cut off.
+
+    A process that is killed, or a full disk, leaves such files; unpickling them raises errors of
+    many kinds.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:
+            with suppress(OSError):
+                self.flush()  # an empty index: the next code that is saved replaces the file
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        # the code is compiled, and works, if it cannot be stored
+        with suppress(OSError, EOFError, ValueError):
+            super().save_overload(sig, data)

@@ -1,10 +1,12 @@
 """The kernels are plain Python too: their tests pass uncompiled."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 OTHERS = sorted(set(Path(__file__).parent.glob("test_*.py")) - {Path(__file__)})
@@ -20,3 +22,36 @@ def test_kernels_without_jit(tests):
         cwd=tests.parents[2],
     )
     assert answer.returncode == 0, answer.stdout
+
+
+KERNEL = """
+from ebfed.kernels._jit import jit
+
+@jit
+def doubled(x):
+    return 2 * x
+"""
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("left", [b"", None, b"no pickle"])
+def test_a_damaged_cache_is_compiled_anew(suffix, left, tmp_path, monkeypatch):
+    """Of a process that was killed: files that are empty, cut off or hold something else."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "kernel.py").write_text(KERNEL)
+
+    def loaded():
+        """Whether a new process would load the code."""
+        spec = importlib.util.spec_from_file_location("kernel", tmp_path / "kernel.py")
+        spec.loader.exec_module(kernel := importlib.util.module_from_spec(spec))
+        assert kernel.doubled(21) == 42
+        return bool(kernel.doubled.stats.cache_hits)
+
+    assert not loaded()
+    assert loaded()
+    (damaged,) = (tmp_path / "cache").rglob(f"*{suffix}")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2] if left is None else left)
+    assert not loaded()
+    assert loaded()
+    assert damaged.read_bytes()[:20] == whole[:20]

@@ -183,7 +183,8 @@ def fit(
     larger than memory; the groups must fit into memory.
 
     Labels in CSV files keep their leading zeros. Labels are numbers if all of them are written as
-    numbers, and text otherwise. A blank label is missing; so is a value that is blank or NA.
+    numbers, and text otherwise. A blank cell is missing; NA, NaN, NULL and None are so in columns
+    of numbers, and are text in columns of labels and other text.
     """
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming
@@ -242,7 +243,8 @@ def fit(
         elif std_error is not None:
             columns = (group, value, std_error)
             posterior = _shrink(files, columns, prior, drop_missing, dialect)
-            show(posterior.to_frame(level=level), out, level)
+            shown = posterior.to_frame(level=level)
+            show(shown, list(shown)[:1], out, level)
             typer.echo(_population(posterior))
             return
         elif family is FamilyName.duration:
@@ -255,7 +257,7 @@ def fit(
             estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
         else:
             estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)
-        show(estimator.posterior().to_frame(level=level), out, level)
+        show(*_estimates(estimator, level), out, level)
         if report is not None:
             from ebfed.report import write_report
 
@@ -273,13 +275,36 @@ def fit(
         typer.echo(f"\n{estimator.summary()}")
 
 
-def show(estimates: pd.DataFrame, out: Path | None, level: float) -> None:
-    """Write the estimates of all groups, or print the first."""
+def show(estimates: pd.DataFrame, labels: list[str], out: Path | None, level: float) -> None:
+    """Write a table, or print its first rows.
+
+    `labels` are the columns that say which group a row is of; none if rows are only rows.
+    """
     if out is None:
-        typer.echo(f"Estimates, with intervals of {100 * level:g} %:\n{_first_rows(estimates)}")
+        shown = _first_rows(estimates, labels)
+        typer.echo(f"Estimates, with intervals of {100 * level:g} %:\n{shown}")
     else:
         _write(estimates, out)
-        typer.echo(f"Wrote {estimates[estimates.columns[0]].nunique():,} groups to {out}")
+        count = len(estimates[labels].drop_duplicates()) if labels else len(estimates)
+        typer.echo(f"Wrote {count:,} {'groups' if labels else 'rows'} to {out}")
+
+
+def _estimates(estimator: Any, level: float) -> tuple[pd.DataFrame, list[str]]:
+    """Estimates of all groups, or of all levels of crossed factors, and columns of labels."""
+    import pandas as pd
+
+    from ebfed.regression import CrossedEB
+
+    if not isinstance(getattr(estimator, "estimator_", None), CrossedEB):
+        style = estimator.view().style
+        shown = estimator.posterior().to_frame(level=level)
+        return shown, [each.group for each in (*style.above, style)]
+    frames = []
+    for name in estimator.levels_:
+        own = estimator.posterior(level=name).to_frame(level=level)
+        frames.append(own.rename(columns={name: "level"}).astype({"level": str}))
+        frames[-1].insert(0, "factor", name)
+    return pd.concat(frames, ignore_index=True), ["factor", "level"]
 
 
 def _shrink(
@@ -336,7 +361,7 @@ def _read_columns(
     if len(set(columns)) < len(columns):
         names = [*options]
         raise ValueError(f"{', '.join(names[:-1])} and {names[-1]} must name different columns")
-    rows = read_rows(files, columns[0], dialect)
+    rows = read_rows(files, columns[:1], dialect)
     with naming(*files):
         for option, column in options.items():
             if column not in rows:
@@ -417,7 +442,7 @@ def _fit_formula(
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"na_action": "drop" if drop_missing else "raise", "subset": subset}
     settings |= {"context": {}, "weights": weight}
-    rows = read_rows(files, parse(formula).group, dialect)
+    rows = read_rows(files, parse(formula).levels, dialect)
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value
     try:
@@ -454,13 +479,17 @@ def _progress(files: list[Path], delay: float = 2) -> Iterator[Callable[[float],
         yield bar.update
 
 
-def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
-    """Print the first rows of a table, and the number of the others."""
-    shown = estimates.head(size).to_string(index=False, float_format="{:.6g}".format)
-    more = len(estimates) - size
-    return (
-        shown if more <= 0 else f"{shown}\n… and {more:,} more groups; --out FILE writes them all."
-    )
+def _first_rows(estimates: pd.DataFrame, labels: list[str], size: int = 10) -> str:
+    """Print the first rows of a table, and the number of groups, or rows, that are not shown."""
+    text = estimates.head(size).to_string(index=False, float_format="{:.6g}".format)
+    left, what = len(estimates) - size, "row"
+    if labels:  # a group may have a row for each coefficient
+        left = len(estimates[labels].drop_duplicates())
+        left, what = left - len(estimates[labels].head(size).drop_duplicates()), "group"
+    if len(estimates) <= size:
+        return text
+    more = f"and {left:,} more {what}{'s' * (left != 1)}" if left else "and the rest of this group"
+    return f"{text}\n… {more}; --out FILE writes them all."
 
 
 def _write(estimates: pd.DataFrame, out: Path) -> None:

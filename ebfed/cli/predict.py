@@ -60,6 +60,7 @@ def predict(
     groups in the fit, and of new groups with the mean of the population.
     """
     from ebfed.formula import FormulaFit
+    from ebfed.formula.grammar import parse
     from ebfed.loading import load_fit
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
@@ -73,7 +74,8 @@ def predict(
         fit = load_fit(file)
         view = fit.view()
         label = view.style.group if group is None else group
-        rows = read_rows(files, label, Dialect.checked(sep, encoding, decimal))
+        labels = parse(fit.formula).levels if isinstance(fit, FormulaFit) else [label]
+        rows = read_rows(files, labels, Dialect.checked(sep, encoding, decimal))
         if isinstance(fit, FormulaFit):
             given = {"value": value, "exposure": exposure, "observed": observed, "weight": weight}
             for name, column in given.items():
@@ -81,7 +83,7 @@ def predict(
                     raise ValueError(f"--{name} goes with a fit without a formula")
             if label != view.style.group:
                 raise ValueError(f"the formula names the groups: {view.style.group!r}")
-            show(rows.assign(prediction=fit.predict(rows)), out, level)
+            show(rows.assign(prediction=fit.predict(rows)), [], out, level)
             return
         # counts are fitted by a formula, in which names are quoted
         quoted = {name.strip("`"): name for name in view.columns}
@@ -95,11 +97,13 @@ def predict(
                 among = ", ".join(map(repr, rows.columns))
                 raise ValueError(f"no column {missing[0]!r} among {among}")
         rows = rows[needed].rename(columns=quoted)
-        show(_estimated(fit, rows, label, known, level), out, level)
+        show(*_estimated(fit, rows, label, known, level), out, level)
 
 
-def _estimated(fit: Any, rows: Any, label: str, given: dict[str, str], level: float) -> Any:
-    """Estimates of groups, or the rows with their predictions."""
+def _estimated(
+    fit: Any, rows: Any, label: str, given: dict[str, str], level: float
+) -> tuple[Any, list[str]]:
+    """Estimates of groups and the column of their labels, or the rows with their predictions."""
     from ebfed.report.view import LocationView
 
     if isinstance(fit.view(), LocationView):
@@ -107,11 +111,11 @@ def _estimated(fit: Any, rows: Any, label: str, given: dict[str, str], level: fl
         for name in given:
             if name not in takes:
                 raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
-        return fit.posterior(rows, groups=label, **given).to_frame(level=level)
+        return fit.posterior(rows, groups=label, **given).to_frame(level=level), [label]
     if given:
         option = _option(next(iter(given)))
         raise ValueError(f"{option} goes with a fit of counts, durations or means")
-    return rows.assign(prediction=fit.predict(rows, groups=label))
+    return rows.assign(prediction=fit.predict(rows, groups=label)), []
 
 
 def _option(name: str) -> str:

@@ -1,12 +1,16 @@
-"""Tables in files of any size, summarised batch by batch.
+"""Tables in files: summarised batch by batch, of any size, or read into memory.
 
 `summarise` adds two columns of .csv or .parquet files to a `Tally`, and counts incomplete rows.
+`read_rows` and `read_csv` read all rows. One rule says what is missing in a .csv file: a blank
+cell everywhere, and the words in `MISSING` among numbers, and among true and false. In a column of
+text they are text: "NA" is Namibia, and "None" a treatment. Labels are text until all are read.
 """
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,12 +32,12 @@ from ebfed.tables.tally import Adders
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Incomplete", "format_of", "naming", "read_rows", "summarise"]
+__all__ = ["Incomplete", "format_of", "naming", "read_csv", "read_rows", "summarise"]
 
 # Rows of a batch: many enough to be fast, few enough for any memory.
 ROWS = 1 << 19
 COMMAS = Dialect()
-# Missing numbers in CSV files. "NA" as a label is Namibia, or a name.
+# Missing numbers in .csv files.
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
@@ -148,15 +152,17 @@ def summarise(
     return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
 
 
-def read_rows(files: Sequence[Path], group: str, dialect: Dialect = COMMAS) -> pd.DataFrame:
+def read_rows(
+    files: Sequence[Path], labels: Sequence[str], dialect: Dialect = COMMAS
+) -> pd.DataFrame:
     """Read all rows of files into memory.
 
     Parameters
     ----------
     files : sequence of Path
         Files: .csv (or .csv.gz), or .parquet.
-    group : str
-        Column of labels, read as in `summarise`.
+    labels : sequence of str
+        Columns of labels, read as in `summarise`.
     dialect : Dialect
         How .csv files are written.
 
@@ -174,23 +180,46 @@ def read_rows(files: Sequence[Path], group: str, dialect: Dialect = COMMAS) -> p
             if not file.is_file():
                 raise ValueError("no such file")
             if format_of(file) == "parquet":
-                table = pd.read_parquet(file)
-                if group in table:
-                    _label_type(file, group)
-                tables.append(table)
+                tables.append(_whole_parquet(file, labels))
                 continue
             names = _check_header(file, dialect)
-            if group not in names and (advice := dialect.other_separator(names)):
-                raise ValueError(f"no column {group!r} among {names[0]!r}{advice}")
-            table = pd.read_csv(
-                file, dtype={group: str}, na_values={group: [""]}, **dialect.options(file)
-            )
-            if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
-                raise ValueError("rows have more fields than the header has names")
-            if group in table and table[group].notna().all():
-                table[group] = _restore(table[group].to_numpy(), "text").to_numpy()
-            tables.append(table)
-    return pd.concat(tables, ignore_index=True)
+            if labels[0] not in names and (advice := dialect.other_separator(names)):
+                raise ValueError(f"no column {labels[0]!r} among {names[0]!r}{advice}")
+            tables.append(read_csv(file, labels, dialect))
+    rows = pd.concat(tables, ignore_index=True)
+    if format_of(files[0]) == "csv":
+        for name in set(labels) & set(rows):
+            rows[name] = _numbered(rows[name])
+    return rows
+
+
+def read_csv(
+    file: Path, labels: Sequence[str], dialect: Dialect, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Read a .csv file, whose columns are numbers if all of their cells are.
+
+    Parameters
+    ----------
+    file : Path
+    labels : sequence of str
+        Columns that are text whatever their cells are.
+    dialect : Dialect
+    columns : sequence of str, optional
+        Columns to read; all if None.
+
+    Raises
+    ------
+    ValueError, OSError
+    """
+    import pandas as pd
+
+    names = _check_header(file, dialect)
+    table = pd.read_csv(file, usecols=columns, **_options(file, dialect, names, labels))
+    _check_width(table)
+    for name in table.columns:
+        if table[name].dtype.kind not in "biuf":
+            table[name] = _by_content(table[name], dialect, name in labels)
+    return table
 
 
 @contextmanager
@@ -243,7 +272,7 @@ def _read(
         numbers, unknown, odd = _numbers(batch.values, value, dialect)
         if np.any(odd):
             row = int(np.argmax(odd))
-            text = str(batch.values.iloc[row])
+            text = str(np.asarray(batch.values)[row])
             place = f"{text!r} in row {lacking.total + row + 1}"
             first = first or place + dialect.other_decimal(text)
             invalid += int(np.count_nonzero(odd))
@@ -272,24 +301,62 @@ def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chun
     names = _check_header(file, dialect)
     _check_columns(names, group, value, advice=dialect.other_separator(names))
     with file.open("rb") as raw:
-        tables = pd.read_csv(
-            raw,
-            **dialect.options(file),
-            dtype={group: str},
-            na_values={group: [""], value: MISSING},
-            keep_default_na=False,
-            low_memory=False,
-            chunksize=ROWS,
-        )
+        options = _options(file, dialect, names, [group], [value])
         before = 0
-        for table in tables:
-            if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
-                raise ValueError("rows have more fields than the header has names")
-            text = table[group]
-            codes, labels = pd.factorize(text.where(text.str.strip() != ""))
+        for table in pd.read_csv(raw, usecols=[group, value], chunksize=ROWS, **options):
+            _check_width(table)
+            codes, labels = pd.factorize(_by_content(table[group], dialect, True))
             position = raw.tell()
             yield _Chunk(labels.tolist(), codes, codes < 0, table[value], position - before)
             before = position
+
+
+def _options(
+    file: Path, dialect: Dialect, names: list[str], labels: Sequence[str], numbers: Sequence = ()
+) -> dict[str, Any]:
+    """Return arguments of `pandas.read_csv`: which columns are text, and what is missing."""
+    missing = {name: MISSING if name in numbers else [""] for name in names}
+    return dialect.options(file) | {
+        "dtype": dict.fromkeys(labels, str),
+        "na_values": missing,
+        "keep_default_na": False,
+        "low_memory": False,
+    }
+
+
+def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
+    """Return cells as numbers, or as true and false, if all are; else as text, none blank."""
+    import pandas as pd
+
+    blank = text.isna() | (text.str.strip() == "")
+    given = text.mask(blank | text.str.strip().isin(MISSING))
+    words = given.dropna()
+    if is_label:
+        return text.mask(blank)
+    if len(words) and words.str.lower().isin(["true", "false"]).all():
+        return given.str.lower().map({"true": True, "false": False}).astype(object)
+    numbers = pd.to_numeric(dialect.plain_numbers(given), errors="coerce")
+    return numbers if (numbers.notna() == given.notna()).all() else text.mask(blank)
+
+
+def _check_width(table: pd.DataFrame) -> None:
+    import pandas as pd
+
+    if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+        raise ValueError("rows have more fields than the header has names")
+
+
+def _whole_parquet(file: Path, labels: Sequence[str]) -> pd.DataFrame:
+    """Read a .parquet file; whole numbers that are labels stay whole where one is missing."""
+    from pyarrow import parquet
+
+    for name in set(labels) & set(parquet.read_schema(file).names):
+        _label_type(file, name)
+    table = parquet.read_table(file)
+    rows = table.to_pandas(ignore_metadata=True)  # an index may be the labels
+    for name in set(labels) & set(rows):
+        rows[name] = table[name].to_pandas(integer_object_nulls=True)
+    return rows.drop(columns=[name for name in rows if re.fullmatch(r"__index_level_\d+__", name)])
 
 
 def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
@@ -405,14 +472,23 @@ def _all_finite(numbers: NDArray) -> bool:
 
 
 def _restore(labels: NDArray, kind: Any) -> pd.Series:
-    """Return labels in the type of the file; text becomes numbers if that loses nothing."""
+    """Return labels in the type of the file."""
     import pandas as pd
 
     if kind == "text":
-        text = pd.Series(labels, dtype=str)
-        return text.astype("int64") if text.str.fullmatch(r"0|-?[1-9]\d{0,17}").all() else text
+        return _numbered(pd.Series(labels, dtype=str))
     import pyarrow as pa
 
     if _is_number(kind):
         return pa.array(labels).cast(kind).to_pandas()
     return pa.array(labels.tolist(), kind).to_pandas()
+
+
+def _numbered(text: pd.Series) -> pd.Series:
+    """Return text as whole numbers if that loses nothing; missing labels stay missing."""
+    known = text.dropna()
+    if not known.str.fullmatch(r"0|-?[1-9]\d{0,17}").all():
+        return text
+    if len(known) == len(text):
+        return text.astype("int64")
+    return known.astype("int64").astype(object).reindex(text.index)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ebfed.tables.dialect import Dialect
-from ebfed.tables.files import naming
+from ebfed.tables.files import naming, read_csv
 
 __all__ = ["ARGUMENTS", "OwnRows", "check_rows"]
 
@@ -128,8 +128,7 @@ class OwnRows:
         with naming(path):
             if kind == "csv":
                 dialect = Dialect.checked(self.sep, self.encoding, self.decimal)
-                options = dialect.options(path) | ({"dtype": {labels: str}} if labels else {})
-                return pd.read_csv(path, usecols=names, **options)
+                return read_csv(path, [labels] if labels else [], dialect, names)
             if kind in ("parquet", "pq"):
                 return pd.read_parquet(path, columns=names)
             if kind in ("duckdb", "db"):

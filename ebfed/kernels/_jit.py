@@ -15,7 +15,7 @@ _compile = njit(nogil=True, error_model="numpy")
 
 def jit(function: Callable) -> Any:
     """Compile a function when it is first called, or load its code from the cache on disk."""
-    compiled = _compile(function)
+    compiled: Any = _compile(function)
     if compiled is not function:  # which it is if NUMBA_DISABLE_JIT is set
         compiled._cache = _Cache(function)
     return compiled

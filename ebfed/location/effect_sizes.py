@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.alignment import aligned
-from ebfed.tables.frames import frame, read, read_labels
+from ebfed.tables.alignment import aligned, index_of
+from ebfed.tables.frames import frame, indexed_like, read, read_labels
 from ebfed.tables.numbers import numbers, unmasked
 
 __all__ = ["effect_sizes"]
@@ -52,7 +52,7 @@ def effect_sizes(
     -------
     DataFrame
         Column ``study``, or the name of the labels, if there are labels; ``estimate`` and
-        ``std_error``. In the library of `events`.
+        ``std_error``. In the library of `events`, with the index of series of pandas.
 
     Raises
     ------
@@ -93,11 +93,12 @@ def effect_sizes(
     estimate, variance = _compare(cells, measure)
     style = read(given["events"], labels).style
     columns = {"estimate": estimate, "std_error": np.sqrt(variance)}
-    if labels is None:
-        return frame(columns, style)
-    style = replace(style, group="study") if style.group == "group" else style
-    style = style.avoiding(columns)
-    return frame({style.group: read_labels(labels, "labels")} | columns, style)
+    if labels is not None:
+        style = replace(style, group="study") if style.group == "group" else style
+        style = style.avoiding(columns)
+        columns = {style.group: read_labels(labels, "labels")} | columns
+    first = next((each for each in given.values() if index_of(each) is not None), None)
+    return indexed_like(frame(columns, style), first)
 
 
 def _compare(cells: NDArray, measure: str) -> tuple[NDArray, NDArray]:

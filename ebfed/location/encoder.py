@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from ebfed.location.cross_fitting import cross_predictions, deal, regressor_of
 from ebfed.location.encodings import CategoryRows, Encoding
 from ebfed.location.targets import Target
+from ebfed.tables.alignment import aligned
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.columns import columns_apart
 from ebfed.tables.frames import is_frame
@@ -367,6 +368,7 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
+        X, y, sample_weight = aligned({"X": X, "y": y, "sample_weight": sample_weight}).values()
         columns, n_rows = self._columns(X, reset=True)
         target = Target.of(y, self.target)
         if len(target.columns[0]) != n_rows:

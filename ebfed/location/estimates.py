@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.calibration import is_number
-from ebfed.tables.alignment import aligned, index_of
+from ebfed.tables.alignment import aligned, index_of, labels_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, is_frame, read, read_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import filled, numbers
 
-__all__ = ["Estimates", "check_level", "covariates_like", "labels_of"]
+__all__ = ["Estimates", "check_level", "covariates_like"]
 
 # Degrees of freedom with which the law of errors is computed.
 FEWEST_DEGREES, MOST_DEGREES = 0.1, 1e10
@@ -253,15 +253,3 @@ def _checked(covariance: NDArray) -> NDArray:
             "determine."
         )
     return covariance
-
-
-def labels_of(estimates: Any, labels: Any) -> Any:
-    """Return labels as given, or those in the index of a series; None without."""
-    import pandas as pd
-
-    if labels is not None or not isinstance(estimates, pd.Series):
-        return labels
-    index = estimates.index
-    if isinstance(index, pd.RangeIndex):
-        return None
-    return index.to_series(name=index.name if isinstance(index.name, str) else "term")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variances import VariancePosterior
-from ebfed.tables.alignment import aligned, counts_only, index_of
+from ebfed.tables.alignment import aligned, labels_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, frame, is_frame
+from ebfed.tables.frames import Style, frame, is_frame, read
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import numbers
 
@@ -42,7 +42,8 @@ class ModeratedT:
     df: NDArray[np.float64]
     p_value: NDArray[np.float64]
     prior: InverseGamma
-    _labels: Any = field(default=None, repr=False)
+    _labels: NDArray | None = field(default=None, repr=False)
+    _style: Style = field(default_factory=Style, repr=False)
 
     @property
     def notes(self) -> list[str]:
@@ -79,9 +80,8 @@ class ModeratedT:
             "upper": upper,
         }
         if self._labels is not None:
-            name = getattr(self._labels, "name", None) or "label"
-            columns = {name: np.asarray(self._labels)} | columns
-        return frame(columns, Style())
+            columns = {self._style.group: self._labels} | columns
+        return frame(columns, self._style)
 
 
 def moderated_t(
@@ -151,8 +151,7 @@ def moderated_t(
     """
     from scipy.special import stdtr
 
-    if labels is None and not counts_only(estimates):
-        labels = index_of(estimates).to_series()
+    labels = labels_of(estimates, labels)
     given = {"estimates": estimates, "std_errors": std_errors, "df": df, "unscaled": unscaled}
     given = aligned(given | {"covariates": covariates, "labels": labels}, rows=False)
     covariates, labels = given.pop("covariates"), given.pop("labels")
@@ -181,9 +180,9 @@ def moderated_t(
     if covariates is None:
         prior.fit(messages)
     else:
-        named = column_names(covariates) if is_frame(covariates) else None
+        columns = column_names(covariates) if is_frame(covariates) else None
         table = read_covariates(covariates, None, None, np.arange(len(values)), "group")[0]
-        check_covariates(table[degrees > 0], named)
+        check_covariates(table[degrees > 0], columns)
         prior.fit(messages, table)
     there = prior if covariates is None else prior.at(table)
     variances = VariancePosterior(there.posterior(messages, integrate=False)).mean[:, 0]
@@ -191,7 +190,10 @@ def moderated_t(
     total = np.minimum(degrees + prior.df_[0], degrees.sum())
     statistic = values / std_error
     p_value = 2 * stdtr(np.minimum(total, 1e10), -np.abs(statistic))
-    return ModeratedT(values, std_error, statistic, total, p_value, prior, labels)
+    named = read(given["estimates"], labels)
+    style = named.style if named.style.group != "group" else replace(named.style, group="label")
+    found = values, std_error, statistic, total, p_value, prior
+    return ModeratedT(*found, named.labels, style)
 
 
 def _column(values: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

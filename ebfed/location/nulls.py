@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.location.estimates import labels_of
 from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
+from ebfed.tables.alignment import labels_of
 from ebfed.tables.frames import Style, frame, read, read_labels
 from ebfed.tables.numbers import filled, numbers
 

@@ -5,7 +5,8 @@ One rule holds in the whole package. It is that of pandas, whose series and fram
 - equal indexes pair by position, even if a label occurs twice;
 - indexes with the same labels in another order pair by label, and the first has the order;
 - other indexes are refused. For rows there is one exception: an index that only counts them (0, 1,
-  …) holds no labels, and pairs by position with an index of other labels;
+  … and without a name) holds no labels, and pairs by position with one of text, dates or other
+  labels. It does not with other whole numbers: those are of the same count, of other rows;
 - arrays, lists and series of other libraries have no index, and pair by position.
 
 So ``fit(X, y, groups=g)`` of a frame `X` and series `y` and `g` in another order is right, where
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["aligned", "counts_only", "index_of", "of_groups"]
+__all__ = ["aligned", "counts_only", "index_of", "labels_groups", "labels_of", "of_groups"]
 
 
 def aligned(arguments: Mapping[str, Any], *, rows: bool = True) -> dict[str, Any]:
@@ -49,10 +50,18 @@ def aligned(arguments: Mapping[str, Any], *, rows: bool = True) -> dict[str, Any
     >>> aligned({"X": X, "groups": groups})["groups"].tolist()
     [5, 7]
     """
-    with_index = [name for name, each in arguments.items() if index_of(each) is not None]
     result = dict(arguments)
-    for name in with_index[1:]:
-        result[name] = _like(arguments[name], name, arguments[with_index[0]], with_index[0], rows)
+    leading: list[str] = []  # the first with an index; then the first with labels, if it has none
+    for name in arguments:
+        index = index_of(arguments[name])
+        if index is None:
+            continue
+        for first in leading:
+            if not rows or _comparable(index_of(result[first]), index):
+                result[name] = _like(arguments[name], name, result[first], first)
+                break
+        else:
+            leading.append(name)
     return result
 
 
@@ -67,9 +76,10 @@ def of_groups(values: Any, name: str, ids: NDArray) -> Any:
     """
     import pandas as pd
 
-    if index_of(values) is None:
+    if not labels_groups(values, ids):
         return values
-    return aligned({"the groups": pd.Series(0, index=ids), name: values})[name]
+    groups = pd.Series(0, index=pd.Index(ids, name="group"))
+    return aligned({"the groups": groups, name: values}, rows=False)[name]
 
 
 def index_of(values: Any) -> Any:
@@ -86,7 +96,7 @@ def index_of(values: Any) -> Any:
 
 
 def counts_only(values: Any) -> bool:
-    """Return whether values have no index, or one that only counts them: 0, 1, ….
+    """Return whether values have no index, or one that only counts them: 0, 1, …, without a name.
 
     Examples
     --------
@@ -94,13 +104,57 @@ def counts_only(values: Any) -> bool:
     >>> counts_only([7, 5]), counts_only(pd.Series([7, 5], index=["a", "b"]))
     (True, False)
     """
+    index = index_of(values)
+    return index is None or _counts(index)
+
+
+def labels_groups(values: Any, ids: NDArray) -> bool:
+    """Return whether values have an index of labels of groups, and not one that only counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> given = pd.Series([7, 5])
+    >>> labels_groups(given, np.array(["a", "b"])), labels_groups(given, np.array([1, 0]))
+    (False, True)
+    """
     import pandas as pd
 
+    if not counts_only(values):
+        return True
     index = index_of(values)
-    return index is None or bool(index.equals(pd.RangeIndex(len(index))))
+    return index is not None and bool(np.all(index.get_indexer(pd.Index(ids)) >= 0))
 
 
-def _like(values: Any, name: str, first: Any, its_name: str, rows: bool) -> Any:
+def labels_of(values: Any, labels: Any = None) -> Any:
+    """Return labels as given, or else those in the index of a series or frame; None without.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.Series([7, 5, 6])
+    >>> labels_of(rows), labels_of(rows[1:]).tolist()
+    (None, [1, 2])
+    """
+    if labels is not None or counts_only(values):
+        return labels
+    index = index_of(values)
+    return index.to_series(name=index.name if isinstance(index.name, str) else "term")
+
+
+def _counts(index: Any) -> bool:
+    import pandas as pd
+
+    return index.name is None and bool(index.equals(pd.RangeIndex(len(index))))
+
+
+def _comparable(index: Any, other: Any) -> bool:
+    """Return whether indexes of rows hold labels of one kind: neither only counts, or both do."""
+    whole = [each.inferred_type == "integer" for each in (index, other)]
+    return all(whole) or not (_counts(index) or _counts(other))
+
+
+def _like(values: Any, name: str, first: Any, its_name: str) -> Any:
     """Return a series or frame in the order of another."""
     index, other = first.index, values.index
     if len(index) != len(other) or index.equals(other):
@@ -109,8 +163,6 @@ def _like(values: Any, name: str, first: Any, its_name: str, rows: bool) -> Any:
         place = other.get_indexer(index)
         if (place >= 0).all():
             return values.iloc[place]
-    if rows and (counts_only(first) or counts_only(values)):
-        return values
     for one, labels in ((its_name, index), (name, other)):
         if not labels.is_unique:
             raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import aligned, index_of
+from ebfed.tables.alignment import aligned, index_of, labels_groups
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.labels import number_labels
@@ -108,7 +108,7 @@ def read_covariates(
         each_row = X is not None and labels is None
         if each_row:
             covariates = aligned({"X": X, "covariates": covariates})["covariates"]
-        if index is not None and not each_row and _labels_groups(index, ids):
+        elif labels_groups(covariates, ids):
             place = _rows_of(read_labels(index.to_series(), "index of covariates"), ids)
             covariates = covariates.to_numpy()[place]
         covariates = _numbers(covariates, len(ids))
@@ -173,14 +173,6 @@ def _by_group(covariates: Any, named: list[str], ids: NDArray, keys: list[str]) 
     known, codes = number_levels(labels)
     place = _rows_of(known[codes], ids)
     return numeric_columns(covariates, named, "covariates")[place]
-
-
-def _labels_groups(index: Any, ids: NDArray) -> bool:
-    """Return whether an index holds labels, rather than only counts rows."""
-    import pandas as pd
-
-    counts = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(len(index)))
-    return not counts or bool(np.all(index.get_indexer(pd.Index(ids)) >= 0))
 
 
 def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:

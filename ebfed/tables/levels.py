@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import aligned
+from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.columns import column_of
 from ebfed.tables.frames import (
     Style,
@@ -84,7 +84,9 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     """
     if is_frame(groups):
         names = column_names(groups)
-        return [column_of(groups, name) for name in names] if len(names) > 1 else [groups]
+        of_pandas = index_of(groups) is not None  # series that keep its index
+        own = [groups[name] if of_pandas else column_of(groups, name) for name in names]
+        return own if len(own) > 1 else [groups]
     if tuples and (columns := _of_tuples(groups)):
         return columns
     if not isinstance(groups, list | tuple) or not groups:

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ebfed.tables.alignment import aligned, counts_only, of_groups
+from ebfed.tables.alignment import aligned, counts_only, labels_of, of_groups
 from ebfed.tables.clients import Clients, Summary
 
 FIRST = pd.Series([1.0, 2.0, 3.0], ["a", "b", "c"])
@@ -64,6 +64,23 @@ def test_rows_that_are_only_counted_pair_by_position():
         pair(FIRST, counted, rows=False)
 
 
+@pytest.mark.parametrize("index", [pd.RangeIndex(3, 6), [5, 7, 9], [0, 1, 3]])
+def test_other_numbers_of_rows_are_other_rows(index):
+    """Parts of one frame, as train and test, were paired by position."""
+    other = pd.Series([7, 8, 9], index)
+    for one, two in ((other, pd.Series([1, 2, 3])), (pd.Series([1, 2, 3]), other)):
+        with pytest.raises(ValueError, match="has other labels than that of one"):
+            pair(one, two)
+
+
+def test_labels_of_rows_pair_beside_rows_that_are_counted():
+    """Two series with labels pair by them, if the first argument has none."""
+    given = {"X": pd.Series([1, 2, 3]), "y": FIRST, "groups": FIRST[::-1]}
+    assert aligned(given)["groups"].tolist() == FIRST.tolist()
+    with pytest.raises(ValueError, match="the index of groups has other labels than that of y"):
+        aligned(given | {"groups": FIRST.rename({"a": "d"})})
+
+
 def test_labels_that_occur_twice_are_refused():
     with pytest.raises(ValueError, match="the index of other has the label 'a' twice"):
         pair(FIRST, pd.Series([7, 8, 9], ["a", "a", "b"]))
@@ -87,6 +104,24 @@ def test_values_of_groups_follow_their_labels():
 def test_an_index_may_only_count():
     assert counts_only(pd.Series([3, 4], [0, 1]))
     assert not counts_only(pd.Series([3, 4], [1, 0]))
+    assert not counts_only(pd.Series([3, 4], pd.RangeIndex(2, 4)))
+    assert not counts_only(pd.Series([3, 4], pd.RangeIndex(2, name="county")))
+
+
+@pytest.mark.parametrize("index", [pd.RangeIndex(2, 5), [9, 2, 4], ["b", "a", "c"]])
+def test_labels_are_those_of_an_index(index):
+    found = labels_of(pd.Series(1.0, index))
+    assert (found.tolist(), found.name) == (list(index), "term")
+    assert labels_of(pd.Series(1.0, index), [7, 8, 9]) == [7, 8, 9]
+
+
+def test_a_count_of_groups_is_no_label_unless_groups_have_these():
+    values = pd.Series(["open", "private"])
+    assert list(of_groups(values, "consent", np.array([1, 0]))) == ["private", "open"]
+    for ids in (np.array([7, 9]), np.array(["a", "b"])):
+        assert of_groups(values, "consent", ids) is values
+    with pytest.raises(ValueError, match="has other labels"):
+        of_groups(values.set_axis([2, 3]), "consent", np.array([7, 9]))
 
 
 # --- summaries and clients -----------------------------------------------------------------------

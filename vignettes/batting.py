@@ -132,14 +132,15 @@ assert error.drop("own average").max() < error["own average"] / 2
 # players the differences between the lower rows of the table may be chance.
 #
 # `compare` puts fits to the same rows side by side: the mean squared error that each expects
-# (`risk`), and with `held_out` the log predictive density of an at-bat in the rest of the season.
+# (`risk`), and with `held_out` the log predictive density of an at-bat in the rest of the season
+# (`density`).
 
 # %%
 rest = season.assign(at_bats=season["later_at_bats"])
 rest["hits"] = (rest["later"] * rest["at_bats"]).round().astype(int)
 table = eb.compare(beta=fit, npmle=free, held_out=rest).set_index("fit")
 table["squared error"] = error / len(season)
-print(table[["npar", "logLik", "AIC", "risk", "squared error", "score"]].round(4))
+print(table[["npar", "logLik", "AIC", "risk", "squared error", "density"]].round(4))
 
 # %% [markdown]
 # Both fits expect an error a little larger than the one that they made. Their risk includes what is

@@ -61,8 +61,8 @@ print(fit.posterior(groups=[-1]).to_frame().round(3))
 # ## Is a beta good enough?
 #
 # A nonparametric population has a larger likelihood on the data of the fit. It need not predict
-# better. `score` is the log predictive density of one election of one county. Here each election is
-# held out in turn.
+# better. `density` is the log predictive density of one election of one county. Here each election
+# is held out in turn.
 
 # %%
 model, kinds = "republican ~ 1 + (1 | county)", {"beta": "beta", "npmle": "npmle"}
@@ -76,7 +76,7 @@ for year in sorted(outcomes["year"].unique()):
         },
         held_out=outcomes[~used],
     )
-    scores[year] = table.set_index("fit")["score"]
+    scores[year] = table.set_index("fit")["density"]
 scores = pd.DataFrame(scores).T
 print(scores.assign(difference=scores["npmle"] - scores["beta"]).round(4))
 ahead = int((scores["npmle"] > scores["beta"]).sum())

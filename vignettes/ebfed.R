@@ -29,7 +29,9 @@ fixef.ebfed <- function(x, ...) as_r(x$py$fixef())
 ranef.ebfed <- function(x, ...) as_r(x$py$ranef())
 coef.ebfed <- function(object, ...) as_r(object$py$coef())
 confint.ebfed <- function(object, parm, level = 0.95, ...) as_r(object$py$confint(level))
-predict.ebfed <- function(object, newdata = NULL, ...) as_r(object$py$predict(newdata))
+predict.ebfed <- function(object, newdata = NULL, type = "response", ...) {
+  as_r(object$py$predict(newdata, type = type))
+}
 logLik.ebfed <- function(object, ...) {
   of <- glance.ebfed(object)
   structure(of$logLik, df = of$npar, nobs = of$nobs, class = "logLik")

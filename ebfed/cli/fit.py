@@ -27,6 +27,7 @@ Examples:
       means of schools, a normal population; prints the first schools and the fit
   ebfed fit votes.csv --group county --value won --family binomial --out rates.csv
       rates of counties from rows of 0 and 1, written to a table
+      of yes and no too: of two labels the second in sorted order is the event
   ebfed fit deaths.csv --group county --value deaths --family poisson --exposure expected
       rates of events per exposure; --family negative_binomial if rows scatter more than Poisson's
   ebfed fit answers.csv --group ward --value party --family categorical
@@ -251,7 +252,9 @@ def fit(
             estimator = _fit_durations(
                 files, group, value, observed, prior, weight, drop_missing, dialect
             )
-        elif family in BY_FORMULA or weight is not None:
+        elif (
+            family in BY_FORMULA or weight is not None or _has_labels(files, family, value, dialect)
+        ):
             offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
             formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
             estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
@@ -273,6 +276,16 @@ def fit(
             fit.save(save, groups=groups)
             typer.echo(f"Wrote the fit to {save}")
         typer.echo(f"\n{estimator.summary()}")
+
+
+def _has_labels(files: list[Path], family: FamilyName, value: str, dialect: Dialect) -> bool:
+    """Tell whether values are labels of two, such as yes and no."""
+    from ebfed.tables.files import holds_labels, naming
+
+    if family is not FamilyName.binomial:
+        return False
+    with naming(files[0]):
+        return holds_labels(files[0], value, dialect)
 
 
 def show(estimates: pd.DataFrame, labels: list[str], out: Path | None, level: float) -> None:

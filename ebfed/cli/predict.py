@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,13 @@ Examples:
   ebfed predict fit.json deaths.csv --exposure years --out rates.csv
       of counts with exposures, written to a table
 """
+
+
+class Predicted(StrEnum):
+    """What is predicted of rows."""
+
+    response = "response"
+    rate = "rate"
 
 
 def predict(
@@ -45,6 +53,13 @@ def predict(
     weight: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of weights of rows.")
     ] = None,
+    type: Annotated[
+        Predicted,
+        typer.Option(
+            help="Of rows by a formula: the expected response as given, counts at their exposures "
+            "and probabilities included; or the rate, at an exposure of 1.",
+        ),
+    ] = Predicted.response,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all to this .csv or .parquet.")
     ] = None,
@@ -57,7 +72,8 @@ def predict(
 
     Means and rates of groups are estimated from the rows of the table and the population of the
     fit, so groups may be new. By a regression, rows are predicted with the coefficients of their
-    groups in the fit, and of new groups with the mean of the population.
+    groups in the fit, and of new groups with the mean of the population: the expected response of
+    each row as given.
     """
     from ebfed.formula import FormulaFit
     from ebfed.formula.grammar import parse
@@ -83,8 +99,13 @@ def predict(
                     raise ValueError(f"--{name} goes with a fit without a formula")
             if label != view.style.group:
                 raise ValueError(f"the formula names the groups: {view.style.group!r}")
-            show(rows.assign(prediction=fit.predict(rows)), [], out, level)
+            found = rows.assign(prediction=fit.predict(rows, type=type.value))
+            show(found, [], out, level)
             return
+        if type is not Predicted.response:
+            raise ValueError(
+                "--type goes with a fit by --formula; other fits print rates of groups"
+            )
         # counts are fitted by a formula, in which names are quoted
         quoted = {name.strip("`"): name for name in view.columns}
         if value is not None:  # of labels the fit has categories, and no name of their column
@@ -111,11 +132,26 @@ def _estimated(
         for name in given:
             if name not in takes:
                 raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
+        if fit.family().name == "binomial":
+            rows = rows.assign(**{name: _events(rows[name]) for name in fit.feature_names_in_})
         return fit.posterior(rows, groups=label, **given).to_frame(level=level), [label]
     if given:
         option = _option(next(iter(given)))
         raise ValueError(f"{option} goes with a fit of counts, durations or means")
     return rows.assign(prediction=fit.predict(rows, groups=label)), []
+
+
+def _events(values: Any) -> Any:
+    """Return two labels as 0 and 1, the second in sorted order being the event, as in the fit."""
+    if values.dtype.kind in "biuf":
+        return values
+    labels = sorted(values.dropna().astype(str).unique())
+    if len(labels) != 2:
+        raise ValueError(
+            f"column {values.name!r} must hold 0 and 1, or two labels; it has {len(labels)}: "
+            f"{', '.join(map(repr, labels[:5]))}"
+        )
+    return (values.astype(str) == labels[1]).astype(int).where(values.notna())
 
 
 def _option(name: str) -> str:

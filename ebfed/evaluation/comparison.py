@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
+from sklearn.base import BaseEstimator, is_classifier
 
 from ebfed.report.tidy import glance
 from ebfed.report.view import FitView, GroupView, LocationView, view_of
@@ -52,9 +53,13 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
           population. Slopes are found by fitting to means that are moved a little, at random if
           there are more than a few (Ramani et al. 2008); the draws are always the same;
         - ``local``: the same for the groups' own means, the average of v_i;
-        - ``score``: the score on the held-out rows. For means and rates it is the log predictive
-          density of a row, for `LinearEB` R squared, for classifiers the share of labels that are
-          predicted right.
+        - ``score``: the score on the held-out rows. For formulas it is R squared of the predicted
+          responses, counts at their exposures and probabilities included, so that all formulas of
+          one response compare (of variances, it is the log predictive density of a row). For
+          estimators it is their own: the log predictive density of a row for means and rates, the
+          share of labels that are predicted right for classifiers, else R squared;
+        - ``density``: the log predictive density of a held-out row, which compares populations,
+          for means and rates.
 
         Columns that a method does not have are NaN. A smaller AIC is better. ``likelihood`` is
         the kind of ``logLik``, as in `glance`. Restricted likelihoods compare among fits by REML
@@ -70,8 +75,9 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
         If something is no fit.
     ValueError
         If there is nothing to compare, two fits have one name, or fits have different responses
-        or numbers of rows or groups; if some likelihoods are exact and some approximations; or if
-        a fit by REML would have to be refitted and a channel added noise to what it was fitted to.
+        or numbers of rows or groups; if some likelihoods are exact and some approximations; if
+        scores are of different kinds; or if a fit by REML would have to be refitted and a channel
+        added noise to what it was fitted to.
 
     References
     ----------
@@ -94,10 +100,13 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     views = view_by_name(fits, named)
     rows = criteria(views)
     _check_sizes("n_groups", rows)
-    for row, fit in zip(rows, {**_named(fits), **named}.values(), strict=True):
+    every = {**_named(fits), **named}
+    if held_out is not None:
+        _check_scores({name: _measure(fit, views[name]) for name, fit in every.items()})
+    for row, fit in zip(rows, every.values(), strict=True):
         row |= _scores(fit, views[row["fit"]], held_out)
     titles = ["fit", "npar", "logLik", "likelihood", "AIC", "BIC", "risk", "sure", "local"]
-    titles += [] if held_out is None else ["score"]
+    titles += [] if held_out is None else ["score", "density"]
     columns = {name: np.array([row[name] for row in rows]) for name in titles}
     return frame(columns, Style(next(iter(views.values())).style.backend))
 
@@ -184,6 +193,24 @@ def _response(view: FitView) -> str | None:
     return None if view.response is None else "".join(view.response.split())
 
 
+def _measure(fit: Any, view: FitView) -> str:
+    """What the score of a fit is."""
+    of_variances = isinstance(view, LocationView) and view.family.is_transformed
+    if isinstance(view, LocationView) and (of_variances or not hasattr(fit, "formula")):
+        return "the log predictive density of a row"
+    own = isinstance(fit, BaseEstimator) and is_classifier(fit)
+    return "the share of right labels" if own else "R squared"
+
+
+def _check_scores(measures: Mapping[str, str]) -> None:
+    if len(set(measures.values())) > 1:
+        listed = ", ".join(f"{value} for {name!r}" for name, value in measures.items())
+        raise ValueError(
+            f"held_out needs fits whose scores compare; the score is {listed}. Formulas of one "
+            "response have one kind of score."
+        )
+
+
 def _kind(view: FitView) -> str | None:
     """What the likelihood of a row is: a density does not compare with a probability."""
     if not isinstance(view, GroupView):
@@ -216,6 +243,11 @@ def _scores(fit: Any, view: FitView, held_out: Any) -> dict[str, float]:
     if held_out is not None:
         by_name = isinstance(held_out, Mapping)
         row["score"] = fit.score(**held_out) if by_name else fit.score(held_out)
+        row["density"] = np.nan
+        if isinstance(view, LocationView):
+            row["density"] = row["score"]
+            if hasattr(fit, "formula"):
+                row["density"] = fit.log_density(*held_out.values() if by_name else [held_out])
     return row
 
 

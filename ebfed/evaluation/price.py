@@ -208,7 +208,8 @@ def _whole(value: Any, least: int) -> bool:
 
 def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
     """Return the view of a fit whose price can be computed, and how it is refitted."""
-    settings = fit.get_params() if hasattr(fit, "get_params") else {}
+    estimator = getattr(fit, "estimator_", fit)
+    settings = estimator.get_params() if hasattr(estimator, "get_params") else {}
     view = view_of(fit) if "channel" in settings else None
     if not isinstance(view, LocationView) or view.refit is None:
         kind = type(getattr(fit, "estimator_", fit)).__name__

@@ -107,6 +107,8 @@ class Family(ABC):
     """Argument with which `needs_scatter` ends."""
     unidentified: ClassVar[str] = ""
     """Note on a fit in which `pooled` finds nothing, where that comes first."""
+    has_rates: ClassVar[bool] = False
+    """Whether theta is a rate: a row is expected to show theta times its exposure."""
     takes_exposure: ClassVar[bool] = False
     """Whether estimates are averages over exposures, rather than numbers of rows."""
     of_rows: ClassVar[tuple[str, ...]] = ("sample_weight",)

@@ -14,7 +14,7 @@ from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import numbered_rows
-from ebfed.tables.of_rows import NOTHING, check_whole
+from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, won_of_shares
 
 __all__ = ["Binomial"]
 
@@ -39,17 +39,25 @@ class Binomial(Family):
     weights: ClassVar[Literal["precision", "frequency"]] = "frequency"
 
     def check_rows(self, values: NDArray) -> NDArray:
-        """Refuse rows that are not 0 or 1."""
+        """Refuse rows that are neither 0 or 1 nor shares between."""
         for block in blocks(len(values)):
-            binary = (values[block] == 0) | (values[block] == 1)
-            if not binary.all():
-                row = block.start + int(np.argmin(binary.all(axis=1)))
-                raise ValueError(
-                    f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table "
-                    "of counts use Summary.from_counts; to cut numbers at a threshold give "
-                    "binarize=."
-                )
+            self._refuse(~((values[block] >= 0) & (values[block] <= 1)), values, block.start)
         return values
+
+    def check_whole_rows(self, values: NDArray) -> None:
+        """Refuse shares: without weights, rows have no number of trials."""
+        for block in blocks(len(values)):
+            self._refuse((values[block] > 0) & (values[block] < 1), values, block.start)
+
+    @staticmethod
+    def _refuse(wrong: NDArray, values: NDArray, start: int = 0) -> None:
+        if wrong.any():
+            row = start + int(np.argmax(wrong.any(axis=1)))
+            raise ValueError(
+                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. Shares of trials "
+                "need sample_weight=, the numbers of trials; for a table of counts use "
+                "Summary.from_counts; to cut numbers at a threshold give binarize=."
+            )
 
     def summarise(
         self,
@@ -57,7 +65,10 @@ class Binomial(Family):
         labels: NDArray | None,
         of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
-        """Count rows and ones of each group, as `Summary.from_counts` has them."""
+        """Count rows and ones of each group, as `Summary.from_counts` has them.
+
+        Shares are of as many trials as the weight of their row says.
+        """
         weight = of_rows.get("sample_weight")
         if labels is None and weight is None:
             return super().summarise(values, labels)
@@ -68,7 +79,9 @@ class Binomial(Family):
             n = np.bincount(codes, weight, minlength=len(ids)).astype(np.int64)
         ones = np.empty((len(ids), values.shape[1]))
         for j, column in enumerate(values.T):
-            column = column if weight is None else weight * column
+            if weight is not None:
+                shares = are_shares(column)
+                column = won_of_shares(column, weight, "X") if shares else weight * column
             ones[:, j] = np.bincount(codes, column, minlength=len(ids))
         if not rows.all():
             some = np.flatnonzero(rows)

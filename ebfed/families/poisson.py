@@ -91,6 +91,7 @@ class Poisson(Family):
     link: ClassVar[Link] = LOG
     has_density: ClassVar[bool] = False
     conjugate: ClassVar[str] = "Gamma"
+    has_rates: ClassVar[bool] = True
     takes_exposure: ClassVar[bool] = True
     of_rows: ClassVar[tuple[str, ...]] = ("exposure", "sample_weight")
     weights: ClassVar[Literal["precision", "frequency"]] = "frequency"

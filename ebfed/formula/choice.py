@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from sklearn.base import clone
+
 from ebfed.engines import Estimator
 from ebfed.formula.design import CONSTANT, Design
 from ebfed.formula.grammar import FormulaTerms
@@ -23,8 +25,8 @@ from ebfed.regression.columns import INTERCEPT
 __all__ = [
     "FAMILIES",
     "check_location",
-    "check_settings",
     "choose",
+    "chosen",
     "following",
     "other_population",
     "terms_of_factors",
@@ -78,6 +80,29 @@ def check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
                 f"{type(estimator).__name__} has no argument {name!r}"
                 f"{SAID_OTHERWISE.get(name, '')}."
             )
+
+
+def chosen(
+    model: FormulaTerms,
+    design: Design,
+    estimator: Estimator | None,
+    family: str | None,
+    prior: Any,
+    **settings: Any,
+) -> Estimator:
+    """Return the estimator of a formula, not fitted: a copy of one that was given, or by family."""
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
+    if estimator is None:
+        estimator = choose(model, design, family, prior)
+        if isinstance(estimator, LogisticEB | GeneralizedEB):
+            prior = None
+    elif family is not None:
+        raise ValueError("family chooses an estimator; give one of the two.")
+    own: Any = clone(estimator)
+    settings |= {} if prior is None else {"prior": prior}
+    check_settings(own, settings)
+    return own.set_params(**settings)
 
 
 def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:

@@ -13,6 +13,7 @@ from ebfed.engines import Estimator
 from ebfed.formula.choice import check_location, choose, following
 from ebfed.formula.design import CONSTANT, Design, terms_of
 from ebfed.formula.grammar import FormulaTerms, parse
+from ebfed.formula.names import plain_name
 from ebfed.location.base import LocationEstimator
 
 __all__ = ["model_of_columns"]
@@ -84,7 +85,7 @@ def _columns(text: str) -> tuple[list[str], bool]:
         if factors == [("literal", "1")]:
             constant = True
         elif len(factors) == 1 and factors[0][0] == "lookup":
-            names.append(factors[0][1])
+            names.append(plain_name(factors[0][1]))
         else:
             raise ValueError(f"term {term!r} is no column: {ADVICE}.")
     return names, constant
@@ -93,7 +94,7 @@ def _columns(text: str) -> tuple[list[str], bool]:
 def _column(text: str) -> str:
     """Column of a response or an exposure."""
     if quoted := re.fullmatch(r"`([^`]+)`", text):
-        return quoted[1]
+        return plain_name(quoted[1])
     if not text.isidentifier():
         raise ValueError(f"{text!r} is no column: {ADVICE}.")
     return text

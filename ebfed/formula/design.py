@@ -13,8 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.expressions import check_names, names_of
-from ebfed.tables.columns import levels_of, matrix_of, values_of
+from ebfed.formula.expressions import check_names, functions_of, names_of
+from ebfed.formula.names import plain_name
+from ebfed.tables.columns import days_of, levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
 __all__ = [
@@ -41,8 +42,16 @@ class Context(dict[str, Any]):
     def of(cls, texts: Sequence[str], data: Any, context: Mapping[str, Any] | None) -> Self:
         """Keep of a context what these terms use."""
         there, context = set(column_names(data)), context or {}
-        used = {name for text in texts for name in _names(text)} - there
+        columns = {name for text in texts for name in _columns(text)}
+        functions = {name for text in texts for name in _functions(text)}
+        used = {plain_name(name) for name in columns} - there | functions
         check_names(used, context)
+        return cls({name: context[name] for name in sorted(used) if name in context})
+
+    @classmethod
+    def named_in(cls, text: str, columns: Sequence[str], context: Mapping[str, Any]) -> Self:
+        """Keep of a context what has a name in a text, and is no column."""
+        used = set(re.findall(r"[^\W\d]\w*", text)) - set(columns)
         return cls({name: context[name] for name in sorted(used) if name in context})
 
     def as_data(self) -> dict[str, Any]:
@@ -122,8 +131,9 @@ class Design:
         learned = matrix.model_spec
         for term, places in learned.term_indices.items():
             if not places:
-                raise ValueError(f"term {str(term)!r} has the same value in all rows.")
-        names = list(learned.column_names)
+                term = plain_name(str(term))
+                raise ValueError(f"term {term!r} has the same value in all rows.")
+        names = [plain_name(name) for name in learned.column_names]
         design._spec = learned.update(structure=None)  # it follows from the rest
         design.constant = CONSTANT in names
         design.names = [name for name in names if name != CONSTANT]
@@ -140,7 +150,7 @@ class Design:
         """
         table = as_pandas(data, [self.text], levels=False)
         matrix = self._build(self._spec, table, column_names(data))
-        names = list(matrix.model_spec.column_names)
+        names = [plain_name(name) for name in matrix.model_spec.column_names]
         expected = [] if self.counts_constant else self.names
         if wrong := set(names) - {CONSTANT} ^ set(expected):
             raise ValueError(
@@ -205,7 +215,8 @@ class Design:
                 return spec.get_model_matrix(data, **options)
             except (FormulaicError, DataMismatchWarning, ValueError, TypeError) as error:
                 term = self._culprit(spec, data, options)
-                raise ValueError(f"term {term!r}: {_explained(error, there)}") from None
+                term, reason = plain_name(term), plain_name(_explained(error, there))
+                raise ValueError(f"term {term!r}: {reason}") from None
 
     def _culprit(self, spec: Any, data: Any, options: Mapping[str, Any]) -> str:
         """Find the term that cannot be evaluated by itself."""
@@ -292,53 +303,79 @@ def terms_of(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
         ]
 
 
-def _names(text: str) -> set[str]:
-    """Names in the expressions of terms, those of functions included."""
+def _columns(text: str) -> set[str]:
+    """Names in terms that may be columns, marked as they are there."""
     found: set[str] = set()
     for _, factors in terms_of(text):
         for method, expression in factors:
             if method == "lookup":
                 found.add(expression)
             elif method == "python":
-                found |= {expression, *names_of(expression)}
+                found |= names_of(expression) - functions_of(expression) | {expression}
     return found
+
+
+def _numeric(text: str) -> set[str]:
+    """Names in terms that stand for numbers: not only for levels, or sides of comparisons."""
+    found: set[str] = set()
+    for _, factors in terms_of(text):
+        for method, expression in factors:
+            if method == "lookup":
+                found.add(expression)
+            elif method == "python" and not re.match(r"C\(|.*[<>=]", expression):
+                found |= names_of(expression)
+    return found
+
+
+def _functions(text: str) -> set[str]:
+    """Names of functions in terms, and of what has them."""
+    pairs = [pair for _, factors in terms_of(text) for pair in factors]
+    return {name for method, each in pairs if method == "python" for name in functions_of(each)}
 
 
 def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
     """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
 
     With `levels`, categories have them in their order: that is learned, and then remembered. Small
-    whole numbers become large ones: their products may have no room in their own type.
+    whole numbers become large ones: their products may have no room in their own type. Dates are
+    days since 1970-01-01, as in R, except where they are only compared or are levels of ``C(…)``.
     """
     import pandas as pd
 
     columns = {}
-    for name in required(texts, column_names(data)):
+    there = set(column_names(data))
+    numeric = {name for text in texts for name in _numeric(text)}
+    for marked in sorted({name for text in texts for name in _columns(text)}):
+        name = plain_name(marked)
+        if name not in there:
+            continue
         values = values_of(data, name)
         order = levels_of(data, name) if levels else None
         if order is not None:
             values = pd.Categorical(values, order)
         elif values.dtype.kind in "iu":
             values = values.astype(np.int64)
-        columns[name] = values
+        elif marked in numeric:
+            values = days_of(values)
+        columns[marked] = values
     return pd.DataFrame(columns, index=range(len(values_of(data, column_names(data)[0]))))
 
 
 def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
     """Columns, of those that are there, that these terms use."""
-    used = {name for text in texts for name in _names(text)}
+    used = {plain_name(name) for text in texts for name in _columns(text)}
     return [name for name in there if name in used]
 
 
 def evaluated(text: str, there: Sequence[str] = ()) -> str:
     """Write a term whose signs are those of arithmetic: a response is no sum of terms."""
     name = text.strip("`")
-    return f"0 + `{name}`" if name in there else f"0 + {{{text}}}"
+    return f"0 + `{name}`" if plain_name(name) in there else f"0 + {{{text}}}"
 
 
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
     """Values of the response: a column, as it is, or an expression."""
-    if (name := text.strip("`")) in column_names(data):
+    if (name := plain_name(text.strip("`"))) in column_names(data):
         return values_of(data, name)
     design, values = Design.learn(evaluated(text), data, context)
     if values.shape[1] != 1:

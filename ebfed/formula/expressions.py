@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_names", "names_of"]
+__all__ = ["check_names", "functions_of", "names_of"]
 
 # What stands for a quoted name, which may not be one of Python.
 QUOTED = "quoted_column"
@@ -55,6 +55,26 @@ def names_of(text: str) -> set[str]:
             raise ValueError(f"{text!r}: {reason}.")
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return (found - {QUOTED}) | set(quoted)
+
+
+def functions_of(text: str) -> set[str]:
+    """Return names of functions that an expression calls, and of modules that have them.
+
+    Examples
+    --------
+    >>> sorted(functions_of("np.log(center(x)) + log"))
+    ['center', 'np']
+    """
+    try:
+        tree = ast.parse(re.sub("`[^`]*`", QUOTED, text), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    owners = [
+        node.func if isinstance(node, ast.Call) else node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call | ast.Attribute)
+    ]
+    return {node.id for node in owners if isinstance(node, ast.Name)}
 
 
 def check_names(names: set[str], context: Mapping[str, Any]) -> None:

@@ -10,16 +10,15 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
-    FAMILIES,
     check_location,
-    check_settings,
-    choose,
+    chosen,
     following,
     other_population,
     terms_of_factors,
@@ -28,8 +27,6 @@ from ebfed.formula.design import (
     SHARED,
     Context,
     Design,
-    required,
-    response_of,
 )
 from ebfed.formula.diagnosis import (
     diagnostics_of_formula,
@@ -40,6 +37,8 @@ from ebfed.formula.diagnosis import (
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.inferring import formula_tests
 from ebfed.formula.margins import margins
+from ebfed.formula.names import plain_name
+from ebfed.formula.response import Response
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -52,191 +51,22 @@ from ebfed.formula.rows import (
     with_weights,
 )
 from ebfed.formula.subset import chosen_rows
+from ebfed.location import DurationEB, VarianceEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import column_of, levels_of, take
+from ebfed.tables.columns import as_frame, as_rows, column_of, take
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names
 from ebfed.tables.levels import split_levels
-from ebfed.tables.of_rows import check_whole
+from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
-__all__ = ["FormulaFit", "from_formula"]
-
-
-def from_formula(
-    formula: str,
-    data: Any,
-    estimator: Any = None,
-    *,
-    family: Literal[
-        "gaussian",
-        "binomial",
-        "categorical",
-        "poisson",
-        "negative_binomial",
-        "variance",
-        "gamma",
-        "ordinal",
-    ]
-    | None = None,
-    prior: str | Prior | None = None,
-    weights: str | ArrayLike | None = None,
-    dispersion: str | None = None,
-    consent: str | None = None,
-    subset: str | ArrayLike | None = None,
-    na_action: Literal["raise", "drop", "exclude"] = "raise",
-    context: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> FormulaFit:
-    """Fit a model written as a formula.
-
-    - ``y ~ x + (1 + x | county)``: `LinearEB`, `LogisticEB` or `GeneralizedEB`; intercept and x
-      differ between counties, and may be correlated.
-    - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
-    - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
-      `covariance` of the estimator says whether they are correlated (not, by default).
-    - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
-    - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
-      same with coefficients, see `LinearEB`.
-    - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
-      factors; ``(1 | dept:service)`` is of pairs, and ``(1 + x | student)`` has
-      slopes, of Gaussian rows.
-    - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
-    - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
-      ``cbind(won, trials=games)`` of successes and trials. The summary says which.
-
-    Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
-    ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. If `estimator` is a `GaussianEB`, `BernoulliEB` or
-    `PoissonEB`, u in ``y ~ u + (1 | county)`` is a covariate of the groups: it must be constant
-    within counties.
-
-    Expressions may have arithmetic, comparisons and calls of formulaic's transformations, of
-    NumPy's functions of single numbers, and of functions in `context`. Everything else is an error,
-    before any code runs. So a formula of an untrusted user is safe if the functions in `context`
-    are.
-
-    Parameters
-    ----------
-    formula : str
-    data : data frame
-        Frame of pandas, polars or Arrow.
-    estimator : Estimator, optional
-        Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
-        formula where that has an ``( … | … )``.
-    family : str, optional
-        Family of the rows, ``"gaussian"``, ``"binomial"``, ``"categorical"``, ``"poisson"``,
-        ``"negative_binomial"``, ``"gamma"``, ``"variance"`` or ``"ordinal"`` (classes 1, 2, …, or
-        the categories of an ordered column); Gaussian if None, unless the response is
-        ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e; a model of
-        binomial rows with an offset is `GeneralizedEB`.
-    prior : str or Prior, optional
-        The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
-        `priors.Discrete`. If `estimator` is None and the rows are binomial or counts, `prior` also
-        chooses the estimator. ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB` or
-        `NegativeBinomialEB`: rates of groups are beta or gamma, and covariates must be constant
-        within groups.
-        ``"logit-normal"`` is `LogisticEB` and ``"log-normal"`` is `GeneralizedEB`: coefficients of
-        groups are normal on the scale of logits or of log rates, and covariates are of rows;
-        ``y ~ 1 + (1 | county)`` has an intercept alone. If None it is beta or gamma for
-        ``y ~ 1 + (1 | county)``, and logit-normal or log-normal where there are covariates; the
-        summary says which.
-    weights : str or array-like of shape (n_rows,), optional
-        Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
-        means and variances it is a precision, as in lme4; for rates, counts and categories a whole
-        number, of the rows that a row stands for.
-    dispersion : str, optional
-        Column whose levels have a noise each, as ``"~ sex"``: `dispformula` of glmmTMB. It is
-        ``dispersion=`` of `LinearEB`, and may be in the formula too.
-    consent : str, optional
-        Column that says what each group agreed to send, such as ``"private"`` or ``"open"``: a key
-        of the estimator's `channel`.
-    subset : str or array-like of bool of shape (n_rows,), optional
-        Rows to fit: an expression of the columns, such as ``"year > 1990 & kind in ['a', 'b']"``,
-        or whether each row is one. A row for which a comparison lacks a value is none.
-    na_action : {"raise", "drop", "exclude"}
-        Treatment of rows that lack a value: R's ``na.fail``, ``na.omit`` and ``na.exclude``. Those
-        left out are counted in the summary; of ``"exclude"``, `predict` and `augment` of the rows
-        of the fit have these too, with missing predictions.
-    context : mapping, optional
-        Names of functions and variables that are not columns; those of the caller if None.
-    **settings
-        Arguments of the estimator: ``method="ml"``, ``channel=…``
-
-    Returns
-    -------
-    FormulaFit
-
-    Raises
-    ------
-    TypeError, ValueError
-        With the part of the formula, or the column, that is wrong.
-
-    Examples
-    --------
-    >>> import statsmodels.api as sm
-    >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
-    >>> fit = from_formula("invest ~ value + capital + (1 + value || firm)", grunfeld)
-    >>> fit.fixef().round(3)
-            term  estimate
-    0  intercept   -21.598
-    1      value     0.013
-    2    capital     0.317
-    >>> fit.predict(grunfeld.tail(2)).round(1)
-    array([9.1, 9.9])
-    """
-    model = parse(formula)
-    if context is None:
-        context = _surroundings()
-    if weights is not None and not isinstance(weights, str):
-        data, weights = with_weights(data, weights), WEIGHTS
-    if subset is not None:
-        data = take(data, chosen_rows(data, subset, context), column_names(data))
-    by = column_of_dispersion(dispersion)
-    rows = CompleteRows.of(model, data, consent, na_action, weights, by)
-    design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-    if family is not None and family not in FAMILIES:
-        raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
-    if estimator is None:
-        estimator = choose(model, design, family, prior)
-        if isinstance(estimator, LogisticEB | GeneralizedEB):
-            prior = None
-    elif family is not None:
-        raise ValueError("family chooses an estimator; give one of the two.")
-    estimator = clone(estimator)
-    settings |= {} if prior is None else {"prior": prior}
-    check_settings(estimator, settings)
-    estimator.set_params(**settings)
-    kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
-    varying = None
-    if model.varying is not None:
-        bars = zip(model.terms_of_levels, model.levels, strict=True)
-        varying = [design.names_in(text, rows.data, f"({text} | {name})") for text, name in bars]
-    if model.slopes:
-        varying = terms_of_factors(model, design, rows.data)
-    of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
-    if of_rows and not design.names and design.constant:
-        design, columns = design.of_constant(), np.ones((len(columns), 1))
-    fit = FormulaFit(model, design, kept, rows)
-    if isinstance(estimator, LocationEstimator):
-        check_location(estimator, model, design, varying)
-    else:
-        estimator = following(estimator, model, design, varying)
-    return fit._fit(estimator, columns)
-
-
-def _surroundings() -> dict[str, Any]:
-    """Return what the caller of `from_formula` can see; nothing, if that is not Python."""
-    try:
-        caller = sys._getframe(2)
-    except ValueError:
-        return {}
-    return {**caller.f_globals, **caller.f_locals}
+__all__ = ["FormulaFit", "surroundings"]
 
 
 # Notes on the populations of rates.
@@ -249,6 +79,15 @@ RATES = {
     "scale of log rates. prior='gamma' makes rates gamma instead, and takes covariates of groups "
     "alone.",
 }
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what the caller of the caller can see; nothing, if that is not Python."""
+    try:
+        caller = sys._getframe(2)
+    except ValueError:
+        return {}
+    return {**caller.f_globals, **caller.f_locals}
 
 
 class FormulaFit:
@@ -268,14 +107,145 @@ class FormulaFit:
     """
 
     estimator_: Any
+    design_: Design
+    response: Response
+    _model: FormulaTerms
+    _rows: CompleteRows
 
-    def __init__(self, model: FormulaTerms, design: Design, context: Context, rows: CompleteRows):
-        self.formula, self._model, self.design_ = model.text, model, design
-        self._context, self._rows = context, rows
+    def __init__(
+        self,
+        formula: str,
+        estimator: Any = None,
+        *,
+        family: str | None = None,
+        prior: str | Prior | None = None,
+        weights: str | ArrayLike | None = None,
+        dispersion: str | None = None,
+        consent: str | None = None,
+        subset: str | ArrayLike | None = None,
+        na_action: Literal["raise", "drop", "exclude"] = "raise",
+        context: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ):
+        self.formula = formula
+        self._given: dict[str, Any] = {
+            "estimator": estimator,
+            "family": family,
+            "prior": prior,
+            "weights": weights,
+            "dispersion": dispersion,
+            "consent": consent,
+            "subset": subset,
+            "na_action": na_action,
+            "context": context,
+        } | settings
+
+    def fit(self, data: Any, y: Any = None) -> Self:
+        """Fit the formula to the rows of a frame.
+
+        Parameters
+        ----------
+        data : data frame
+            Frame of pandas, polars or Arrow.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `from_formula`.
+        """
+        model, data = parse(self.formula), as_frame(data)
+        given = dict(self._given)
+        weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
+        if context is None:
+            context = surroundings()
+        if weights is not None and not isinstance(weights, str):
+            data, weights = with_weights(data, weights), WEIGHTS
+        if subset is not None:
+            data = take(data, chosen_rows(data, subset, context), column_names(data))
+        by = column_of_dispersion(given.pop("dispersion"))
+        rows = CompleteRows.of(
+            model, data, given.pop("consent"), given.pop("na_action"), weights, by
+        )
+        design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
+        estimator = chosen(model, design, **given)
+        varying = None
+        if model.varying is not None:
+            bars = zip(model.terms_of_levels, model.levels, strict=True)
+            varying = [design.names_in(own, rows.data, f"({own} | {name})") for own, name in bars]
+        if model.slopes:
+            varying = terms_of_factors(model, design, rows.data)
+        of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
+        if of_rows and not design.names and design.constant:
+            design, columns = design.of_constant(), np.ones((len(columns), 1))
+        if isinstance(estimator, LocationEstimator):
+            check_location(estimator, model, design, varying)
+        else:
+            estimator = following(estimator, model, design, varying)
+        self.formula, self._model, self.design_, self._rows = model.text, model, design, rows
+        self.response = Response.learn(model, rows, context, estimator)
+        text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
+        self._given["context"] = Context.named_in(text, column_names(data), context)
+        return self._fit(estimator, columns)
+
+    # Arguments ----------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of `from_formula`, without the data.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether to return those of the estimator that was given too, as ``estimator__…``.
+        """
+        given = {"formula": self.formula} | self._given
+        own = given["estimator"]
+        if deep and own is not None:
+            given |= {f"estimator__{name}": value for name, value in own.get_params().items()}
+        return given
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments of `from_formula`, for the next `fit`.
+
+        Parameters
+        ----------
+        **params
+            Those of the estimator that was given have names like ``estimator__…``; others that
+            `from_formula` does not have are settings of the estimator, as there.
+        """
+        for name, value in params.items():
+            if name == "formula":
+                self.formula = value
+            elif name.startswith("estimator__"):
+                self._given["estimator"].set_params(**{name.removeprefix("estimator__"): value})
+            else:
+                self._given[name] = value
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        given = self.get_params(deep=False)
+        own = {
+            name: clone(value)
+            for name, value in given.items()
+            if hasattr(value, "get_params") and not isinstance(value, type)
+        }
+        return type(self)(**(given | own))
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import RegressorTags, Tags, TargetTags
+
+        target = TargetTags(required=False)
+        return Tags(estimator_type="regressor", target_tags=target, regressor_tags=RegressorTags())
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "estimator_" not in self.__dict__:
+        if name.startswith("__") or "formula" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if "estimator_" not in self.__dict__:
+            raise NotFittedError(f"{self!r}: call fit with the rows of a frame first.")
         return getattr(self.estimator_, name)
 
     def __dir__(self) -> list[str]:
@@ -284,6 +254,8 @@ class FormulaFit:
         return sorted({*super().__dir__(), *(n for n in of_estimator if not n.startswith("_"))})
 
     def __repr__(self) -> str:
+        if "estimator_" not in self.__dict__:
+            return f"<FormulaFit of {self.formula!r}, not fitted>"
         return f"<{type(self.estimator_).__name__} of {self.formula!r}>"
 
     # Copies -----------------------------------------------------------------------------------
@@ -311,6 +283,13 @@ class FormulaFit:
         twin = shallow_copied(self)
         twin.estimator_ = self.estimator_.published()
         twin._rows = CompleteRows.none(self._model, **self._rows.as_data())
+        # what was given for single rows is not for others
+        of_rows = {"weights": self._rows.weighed, "subset": None}
+        twin._given = self._given | {
+            name: value
+            for name, value in of_rows.items()
+            if not isinstance(self._given[name], str | None)
+        }
         return twin
 
     def _check_figures(self) -> None:
@@ -345,8 +324,9 @@ class FormulaFit:
         formula = {
             "text": self.formula,
             "rows": self._rows.as_data(),
-            "values": self._context.as_data() | self.design_.context.as_data(),
+            "values": self.response.context.as_data() | self.design_.context.as_data(),
             "design": self.design_.as_data(),
+            "response": self.response.as_data(),
         }
         portable.save(self.estimator_, path, groups, formula)
 
@@ -357,8 +337,10 @@ class FormulaFit:
         rows = CompleteRows.none(model, **data["rows"])
         texts = [model.fixed], responses(model, column_names(rows.data))
         both = [Context.of(each, rows.data, SHARED | data["values"]) for each in texts]
-        fit = cls(model, Design.of_data(model.fixed, both[0], data["design"]), both[1], rows)
-        fit.estimator_ = estimator
+        fit = cls(model.text, clone(estimator), weights=rows.weighed, dispersion=rows.by)
+        fit._model, fit._rows, fit.estimator_ = model, rows, estimator
+        fit.design_ = Design.of_data(model.fixed, both[0], data["design"])
+        fit.response = Response(model, both[1], **data["response"])
         return fit
 
     def __getstate__(self) -> dict[str, Any]:
@@ -379,25 +361,11 @@ class FormulaFit:
             )
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
-            options["consent"] = self._consent(estimator)
+            if not has_fit_parameter(estimator, "consent"):
+                raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
+            options["consent"] = self._rows.classes_of_consent()
         estimator.fit(*arguments, **options)
         return self
-
-    def _consent(self, estimator: Any) -> dict[Any, Any]:
-        """Each group's class of consent."""
-        if not has_fit_parameter(estimator, "consent"):
-            raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
-        ids, codes = number_groups(self._rows.labels)
-        labels = ids[codes].tolist()
-        chosen = read_labels(self._rows.consent, "consent").tolist()
-        classes = dict(zip(labels, chosen, strict=True))
-        for label, one in zip(labels, chosen, strict=True):
-            if classes[label] != one:
-                raise ValueError(
-                    f"consent must be one class for each group; {label!r} has {one!r} and "
-                    f"{classes[label]!r}."
-                )
-        return classes
 
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
@@ -408,30 +376,26 @@ class FormulaFit:
             labels = labels_of_factors(self._model, labels)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
-        generalized = isinstance(self.estimator_, GeneralizedEB | CrossedEB)
-        if generalized or not self._model.counts:
+        binomial = isinstance(self.estimator_, GeneralizedEB | CrossedEB)
+        counts = self.response.counts(rows.data, None if binomial else rows.weights)
+        if binomial or counts is None:
             options = {"groups": labels, "sample_weight": rows.weights}
-            if self._model.counts:
-                response, options["trials"] = self._counts(rows.data)
+            options |= {"offset": self.response.offset(rows.data), "dispersion": rows.dispersion}
+            if counts is None:
+                response = self.response.of(rows.data, self.estimator_)
             else:
-                response = self._response(rows.data)
-            options |= self._offset(rows.data) | {"dispersion": rows.dispersion}
+                response, options["trials"] = counts
             given = {name: value for name, value in options.items() if value is not None}
             return (self._table(columns, style), response), given
-        won, trials = self._counts(rows.data)
+        won, trials = counts
         times = np.column_stack([won, trials - won]).ravel()
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
         each = frame({style.group: read_labels(labels)[row]}, style)
         options = {"groups": column_of(each, style.group)}
-        if rows.weights is not None:
+        if rows.weights is not None and self._model.counts:  # of shares they are the trials
             options["sample_weight"] = rows.weights[row]
         return (self._table(columns[row], style), response), options
-
-    def _offset(self, data: Any) -> dict[str, NDArray]:
-        """Offset of rows, as the estimator takes it."""
-        offset = self._model.offset
-        return {"offset": response_of(offset, data, self._context)} if offset else {}
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style = self._model, style_of(rows.labels)
@@ -442,33 +406,19 @@ class FormulaFit:
         if model.counts:
             times = np.ones(len(codes)) if rows.weights is None else rows.weights
             check_whole(times, "binomial")
-            won, trials = (np.bincount(codes, times * each) for each in self._counts(rows.data))
+            counts = self.response.counts(rows.data, None)
+            assert counts is not None
+            won, trials = (np.bincount(codes, times * each) for each in counts)
             counted = Summary.from_counts(won, trials, ids)
-            return (Summarised(counted, style, [model.response]),), options
-        values = self._response(rows.data)
+            return (Summarised(counted, style, [plain_name(model.response)]),), options
+        values = self.response.of(rows.data, self.estimator_)
         options["groups"] = rows.labels
         if rows.weights is not None:
             options["sample_weight"] = rows.weights
-        if model.offset:
-            options["exposure"] = np.exp(response_of(model.offset, rows.data, self._context))
-        return (frame({model.response: values}, Style(style.backend)),), options
-
-    def _response(self, data: Any) -> NDArray:
-        """Values of the response, numbers where these are needed."""
-        response = response_of(self._model.response, data, self._context)
-        name = self._model.response.strip("`")
-        ordered = levels_of(data, name) if name in column_names(data) else None
-        if ordered is not None and getattr(self.estimator_, "family", None) == "ordinal":
-            values, place = np.unique(response, return_inverse=True)
-            return np.array([1.0 + ordered.index(value) for value in values])[place]
-        labels = not getattr(self.estimator_, "_numeric", True)
-        if response.dtype.kind in "OUSmM" and not labels:
-            raise ValueError(
-                f"response {self._model.response!r} must be numbers for "
-                f"{type(self.estimator_).__name__}; got {str(response[0])!r}. A label of two is "
-                "modelled by family='binomial', or made 0 and 1."
-            )
-        return response
+        offset = self.response.offset(rows.data)
+        if offset is not None:
+            options["exposure"] = np.exp(offset)
+        return (frame({plain_name(model.response): values}, Style(style.backend)),), options
 
     def _labels(self, data: Any) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
@@ -500,24 +450,6 @@ class FormulaFit:
             return np.empty((len(columns), 0))
         return frame(dict(zip(self.design_.names, columns.T, strict=True)), Style(style.backend))
 
-    def _counts(self, data: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Successes and trials of each row."""
-        model = self._model
-        second = model.failures or model.trials
-        won, total = (response_of(text, data, self._context) for text in (model.response, second))
-        for name, counts in ((model.response, won), (second, total)):
-            if counts.dtype.kind not in "iuf" or np.any((counts < 0) | (counts % 1 != 0)):
-                raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
-        won, total = won.astype(np.int64), total.astype(np.int64)
-        trials = total if model.trials else won + total
-        if np.any(won > trials):
-            row = int(np.argmax(won > trials))
-            raise ValueError(
-                f"{model.response!r} exceeds its trials {second!r}, first in row {row}. If "
-                f"{second!r} counts failures, write cbind({model.response}, {second})."
-            )
-        return won, trials
-
     # Reports ----------------------------------------------------------------------------------
 
     def view(self) -> FitView:
@@ -525,11 +457,10 @@ class FormulaFit:
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
         view = self.estimator_.view()
-        if self._model.counts:
-            view = replace(view, notes=[*view.notes, self._model.counted])
+        view = replace(view, notes=[*view.notes, *self.response.notes])
         if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
             view = replace(view, notes=[*view.notes, RATES[view.population]])
-        return replace(view, formula=self.formula + also, response=self._model.response)
+        return replace(view, formula=self.formula + also, response=plain_name(self._model.response))
 
     def summary(self) -> Any:
         """Return the fit as a printed table."""
@@ -548,7 +479,7 @@ class FormulaFit:
     def _frame(self, data: Any) -> Any:
         """Return a frame that was given, or else the rows of the fit."""
         if data is not None:
-            return data
+            return as_rows(data)
         if not len(split_levels(self._rows.labels)[-1]):
             raise ValueError("this copy of the fit has no rows; give a frame.")
         return self._rows.data
@@ -563,37 +494,68 @@ class FormulaFit:
             labels = labels_of_factors(self._model, labels)
         return self._table(self.design_.of(data), style), labels
 
-    def predict(self, data: Any = None) -> NDArray:
-        """Predict the response of rows with what is known of their groups; of counts, the rate.
+    def predict(self, data: Any = None, *, type: Predicted = "response") -> NDArray:
+        """Predict the expected response of rows as given, with what is known of their groups.
+
+        It is the mean of numbers, the expected count at the exposure that the offset says, and the
+        probability of a row of two classes or of one trial. Of two labels this is the probability
+        of the second: the summary says which.
 
         Parameters
         ----------
-        data : data frame, optional
-            The rows of the fit if None. Groups that were not in the fit are predicted by the
-            population; so is everything if the column of groups is missing.
+        data : data frame, mapping or series, optional
+            The rows of the fit if None. A mapping has columns or single values, and a series of
+            pandas is one row. Groups that were not in the fit are predicted by the population; so
+            is everything if the column of groups is missing.
+        type : {"response", "rate"}
+            Of counts, ``"rate"`` is the response at an exposure of 1, which needs no offset.
 
         Returns
         -------
-        ndarray of shape (n_rows,)
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Probabilities of all classes, if there are more than two without an order.
         """
-        if isinstance(self.estimator_, LocationEstimator):
-            mean, codes = self._locate(data)
-            return self._rows.padded(mean[codes, 0], data)
-        if self._model.counts and not isinstance(self.estimator_, GeneralizedEB):
-            return self.predict_proba(data)[:, 1]
+        estimator = self.estimator_
+        if isinstance(estimator, LocationEstimator):
+            family, frame_ = estimator.family(), self._frame(data)
+            rate = wants_rate(type, family.has_rates, family.name)
+            mean, codes = self._locate(frame_)
+            found = mean[codes]
+            if family.has_rates and not rate:
+                found = found * self._exposure(frame_)[:, None]
+            return self._rows.padded(found[:, 0] if found.shape[1] == 1 else found, data)
+        if is_classifier(estimator):
+            wants_rate(type, False, "labels")
+            found = self.predict_proba(data)
+            return found[:, 1] if found.shape[1] == 2 else found
+        if not isinstance(estimator, GeneralizedEB | CrossedEB):
+            wants_rate(type, False, "gaussian")
         table, labels = self._read(data)
-        offset = self._offset(self._frame(data))
-        return self._rows.padded(self.estimator_.predict(table, groups=labels, **offset), data)
+        options = self._options(data, type)
+        return self._rows.padded(estimator.predict(table, groups=labels, **options), data)
+
+    def _options(self, data: Any, type: Predicted) -> dict[str, Any]:
+        """Arguments of `predict` of a regression."""
+        if type != "response":
+            return {"type": type}
+        offset = self.response.offset(self._frame(data))
+        return {} if offset is None else {"offset": offset}
+
+    def _exposure(self, data: Any) -> NDArray:
+        """Exposures of rows, or times in which events are counted."""
+        if isinstance(self.estimator_, DurationEB):
+            return self.response.of(data, self.estimator_)
+        offset = self.response.offset(data)
+        return np.ones(1) if offset is None else np.exp(offset)
 
     def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
         """Means of the groups of rows, and which each row's is."""
-        data = self._frame(data)
         columns = self.design_.of(data)
         n = len(columns)
         if not set(self._model.levels) <= set(column_names(data)):
             prior = self.estimator_.prior_
             mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
-            return np.broadcast_to(mean, (n, 1)), np.arange(n)
+            return np.broadcast_to(mean, (n, mean.shape[-1])), np.arange(n)
         ids, codes = number_groups(self._labels(data))
         covariates = self._covariates(columns, ids[codes], ids) if self.design_.names else None
         warn_of_mistyped(ids, self.estimator_.groups_)
@@ -604,17 +566,25 @@ class FormulaFit:
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""
         table, labels = self._read(data)
-        return self._rows.padded(self.estimator_.predict_proba(table, groups=labels), data)
+        ordinal = isinstance(self.estimator_, GeneralizedEB)
+        options = self._options(data, "response") if ordinal else {}
+        found = self.estimator_.predict_proba(table, groups=labels, **options)
+        return self._rows.padded(found, data)
 
     def predict_interval(self, data: Any = None, **options: Any) -> tuple[NDArray, NDArray]:
-        """Intervals for the responses of rows: see `LinearEB.predict_interval`."""
+        """Intervals for the responses of rows: see `predict_interval` of the estimator.
+
+        ``kind="mean"`` is of the expected response, and ``kind="rate"`` of that at an exposure of
+        1.
+        """
         if not hasattr(self.estimator_, "predict_interval"):
             raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
         table, labels = self._read(data)
-        options |= self._offset(self._frame(data))
-        by = self._rows.by
-        if by is not None and by in column_names(self._frame(data)):
-            options.setdefault("dispersion", column_of(self._frame(data), by))
+        frame_, by = self._frame(data), self._rows.by
+        if options.get("kind") != "rate":
+            options |= self._options(data, "response")
+        if by is not None and by in column_names(frame_):
+            options.setdefault("dispersion", column_of(frame_, by))
         low, high = self.estimator_.predict_interval(table, groups=labels, **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
 
@@ -643,8 +613,50 @@ class FormulaFit:
         arguments, given = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **given, **options)
 
-    def score(self, data: Any) -> float:
-        """Score the estimator on rows of a frame, held out or not."""
+    def score(self, data: Any, y: Any = None) -> float:
+        """R squared of the predictions of rows, held out or not.
+
+        Of rows of two classes it is that of probabilities, whose squared errors are Brier's score;
+        of more classes, that of all their probabilities together. Rows count by their weights and
+        trials. So scores of all formulas of one response compare; of variances, which are no
+        prediction of a row, it is the log predictive density: see `log_density`.
+
+        Parameters
+        ----------
+        data : data frame
+            Rows with the response.
+        y : ignored
+        """
+        from sklearn.metrics import r2_score
+
+        if isinstance(self.estimator_, VarianceEB):
+            return self.log_density(data)
+        rows = self._rows.of_others(self._model, data, scored=True)
+        observed = self._observed(rows.data)
+        assert observed is not None
+        weight = rows.weights
+        if self._model.counts:
+            counts = self.response.counts(rows.data, None)
+            assert counts is not None
+            weight = counts[1] * (1.0 if weight is None else weight)
+        averaged = "variance_weighted" if observed.ndim == 2 else "uniform_average"
+        predicted = self.predict(rows.data)
+        return float(r2_score(observed, predicted, sample_weight=weight, multioutput=averaged))
+
+    def log_density(self, data: Any) -> float:
+        """Log predictive density of rows of a frame, per row, given the rows of the fit.
+
+        Of estimators of one parameter for each group; see `LocationEstimator.score`. It compares
+        populations, which may differ where their predictions hardly do.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has none.
+        """
+        if not isinstance(self.estimator_, LocationEstimator):
+            name = self.estimator_.__class__.__name__
+            raise TypeError(f"{name} has no log predictive density; score is R squared.")
         rows = self._rows.of_others(self._model, data, scored=True)
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.score(*arguments, **options)
@@ -656,15 +668,18 @@ class FormulaFit:
         ----------
         data : data frame, optional
             The rows of the fit if None, with the columns that were used. Without the response it
-            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``. The rows of
-            the fit of a linear model have leverages ``.hat`` and Cook's distances ``.cooksd`` too.
+            gets no ``.resid``. ``.fitted`` is what `predict` says; of more than two classes, the
+            likeliest. The rows of the fit of a linear model have leverages ``.hat`` and Cook's
+            distances ``.cooksd`` too.
         """
         given, data = data, self._frame(data)
         labels = [name for name in self._model.levels if name in column_names(data)]
         alone = drop_columns(data, labels) if labels else data
-        new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
-        response = self._observed(data)
-        if response is not None and new[".fitted"].dtype.kind == "f":
+        new = {".fitted": self.predict(data), ".fixed": self.predict(alone)}
+        if new[".fitted"].ndim == 2:
+            classes = np.asarray(self.estimator_.classes_)
+            new = {name: classes[np.argmax(each, axis=1)] for name, each in new.items()}
+        elif (response := self._observed(data)) is not None:
             new[".resid"] = response - new[".fitted"]
         if given is None:
             new |= more_columns(self)
@@ -672,23 +687,7 @@ class FormulaFit:
             data, new = self._rows.whole[0], {k: self._rows.padded(x) for k, x in new.items()}
         return beside(data, new)
 
-    def _expect(self, data: Any) -> NDArray:
-        return self.predict_proba(data)[:, 1] if self._rates() else self.predict(data)
-
-    def _rates(self) -> bool:
-        return len(getattr(self.estimator_, "classes_", ())) == 2
-
     def _observed(self, data: Any) -> NDArray | None:
-        """Numbers that predictions are to be compared with, if the frame has them."""
-        model = self._model
-        there = column_names(self._rows.data)
-        needed = required(responses(model, there), there)
-        if not set(needed) <= set(column_names(data)):
-            return None
-        if model.counts:
-            won, trials = self._counts(data)
-            return won / np.maximum(trials, 1)
-        observed = response_of(model.response, data, self._context)
-        if self._rates():
-            return (observed == self.estimator_.classes_[1]).astype(float)
-        return observed.astype(float) if observed.dtype.kind in "iufb" else None
+        """Numbers that predictions are compared with, if the frame has them."""
+        classes = getattr(self.estimator_, "classes_", None)
+        return self.response.observed(data, column_names(self._rows.data), classes)

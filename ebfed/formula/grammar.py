@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ebfed.formula.names import marked, plain_name
+
 __all__ = ["FormulaTerms", "parse"]
 
 COUNTS = "cbind(successes, failures), as in R, or cbind(successes, trials=total)"
@@ -131,12 +133,13 @@ def parse(formula: str) -> FormulaTerms:
             f"formula, the first argument, must be a string like {FORMS}; "
             f"got {type(formula).__name__}."
         )
-    text = " ".join(formula.split())
-    left, *right = _split(text, "~")
+    marked_text = marked(formula)
+    text = plain_name(marked_text)
+    left, *right = _split(marked_text, "~")
     if len(right) > 1:
         raise ValueError(f"formula has more than one '~': {text!r}.")
     if not right:
-        response, *groups = _split_bars(text)
+        response, *groups = _split_bars(marked_text)
         if len(groups) != 1:
             raise ValueError(f"formula must be like {FORMS}; got {text!r}.")
         return _model(text, response, "1", groups[0])
@@ -167,7 +170,7 @@ def parse(formula: str) -> FormulaTerms:
         correlated = False if "||" in right[0] else None
         return _model(text, left, fixed, groups[0], offset=offset, correlated=correlated)
     if factors:
-        path = "/".join(dict.fromkeys(column for factor in factors for column in factor))
+        path = "/".join(f"`{column}`" for column in dict.fromkeys(sum(factors, ())))
         rest: dict[str, Any] = {
             "offset": offset,
             "factors": tuple(factors),
@@ -288,7 +291,7 @@ def _column(text: str) -> str:
             f"{text!r} must be one column of labels, or columns of levels, as in state/county. Of "
             "crossed groups write (1 | a) + (1 | b)."
         )
-    return quoted[1] if quoted else text
+    return plain_name(quoted[1] if quoted else text)
 
 
 def _plain(text: str) -> Iterator[tuple[int, str, int]]:

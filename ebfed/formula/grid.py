@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ebfed.formula.design import Design, required, terms_of
 from ebfed.formula.expressions import names_of
-from ebfed.tables.columns import values_of
+from ebfed.formula.names import plain_name
+from ebfed.tables.columns import days_of, values_of
 from ebfed.tables.lazy import column_names
 
 __all__ = ["ReferenceGrid"]
@@ -57,7 +58,7 @@ class ReferenceGrid:
         return f"{name!r} is not a column of the terms of all groups, which are of {shown}."
 
     def _numbers(self, name: str) -> NDArray:
-        values = values_of(self._data, name)
+        values = days_of(values_of(self._data, name))
         if values.dtype.kind not in "iufb":
             raise ValueError(f"column {name!r} has no mean; give its value in at.")
         return values.astype(float)
@@ -141,8 +142,8 @@ def _levels_of_columns(design: Design, columns: Sequence[str]) -> dict[str, list
     found = {}
     for _, factors in terms_of(design.text):
         for _, expression in factors:
-            if expression in columns:
-                names = {expression}
+            if plain_name(expression) in columns:
+                names = {plain_name(expression)}
             else:
                 names = (
                     names_of(expression) & set(columns) if expression.startswith("C(") else set()

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from ebfed.formula.design import evaluated, required
 from ebfed.formula.grammar import FormulaTerms
 from ebfed.tables.alignment import aligned
-from ebfed.tables.columns import column_of, complete, take
+from ebfed.tables.columns import as_rows, column_of, complete, take
 from ebfed.tables.frames import (
     Style,
     beside,
     frame,
-    is_frame,
     numeric_columns,
     read,
     read_labels,
@@ -91,6 +90,26 @@ class CompleteRows:
         out[complete] = values
         return out
 
+    def classes_of_consent(self) -> dict[Any, Any]:
+        """Return each group's class of consent.
+
+        Raises
+        ------
+        ValueError
+            If a group has two.
+        """
+        ids, codes = number_groups(self.labels)
+        labels = ids[codes].tolist()
+        chosen = read_labels(self.consent, "consent").tolist()
+        classes = dict(zip(labels, chosen, strict=True))
+        for label, one in zip(labels, chosen, strict=True):
+            if classes[label] != one:
+                raise ValueError(
+                    f"consent must be one class for each group; {label!r} has {one!r} and "
+                    f"{classes[label]!r}."
+                )
+        return classes
+
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
         columns, backend = column_names(self.data), style_of(self.labels).backend
@@ -137,11 +156,6 @@ class CompleteRows:
         names = list(data.columns) if isinstance(data, pd.DataFrame) else []
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
-        if not is_frame(data):
-            raise TypeError(
-                "data must be a frame in memory, of pandas, polars or Arrow; "
-                f"got {type(data).__name__}."
-            )
         named: dict[str, str | None] = {
             f"the group of level {j}": name for j, name in enumerate(model.above, 1)
         }
@@ -187,10 +201,11 @@ class CompleteRows:
         TypeError, ValueError
             As of `of`; or if weights of the fit were numbers, and the frame has none of its rows.
         """
-        there = is_frame(data) and self.weighed in column_names(data)
+        data = as_rows(data)
+        there = self.weighed in column_names(data)
         if scored:
             return self.of(model, data, None, "raise", self.weighed if there else None)
-        if self.weighed == WEIGHTS and is_frame(data) and not there:
+        if self.weighed == WEIGHTS and not there:
             raise ValueError(
                 f"weights of the fit were numbers; those of these rows must be in a column "
                 f"{WEIGHTS!r} of data."
@@ -234,8 +249,6 @@ def column_of_dispersion(dispersion: str | None) -> str | None:
 
 def with_weights(data: Any, weights: Any) -> Any:
     """Return a frame with weights of its rows as one more column, named `WEIGHTS`."""
-    if not is_frame(data):  # which `CompleteRows` refuses
-        return data
     values = numbers(aligned({"data": data, "weights": weights})["weights"], "weights")
     if values.shape != (len(data),):
         raise ValueError(

@@ -22,7 +22,6 @@ from ebfed.formula.design import response_of
 from ebfed.formula.expressions import names_of
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import has_value, take
-from ebfed.tables.frames import is_frame
 from ebfed.tables.lazy import column_names
 
 __all__ = ["chosen_rows"]
@@ -70,8 +69,6 @@ def chosen_rows(
     >>> chosen_rows(rows, "!(x > 1) | kind in ['b']")
     array([ True,  True, False,  True])
     """
-    if not is_frame(data):  # which `CompleteRows` refuses
-        return np.ones(1, bool)
     if isinstance(subset, str):
         chosen = _Expression(subset, data, context or {}).rows()
     else:

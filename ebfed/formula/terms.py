@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.formula.design import Design, as_pandas
+from ebfed.formula.names import plain_name
 from ebfed.tables.columns import matrix_of
 
 __all__ = ["contrasts_of_terms"]
@@ -81,7 +82,8 @@ def _matrix(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, li
     matrix = Formula(text).get_model_matrix(table, context=design.context, na_action="raise")
     values = np.asarray(matrix_of(getattr(matrix, "__wrapped__", matrix)), float)
     found = matrix.model_spec.term_indices.items()
-    return values, {str(term): list(each) for term, each in found if str(term) != "1"}
+    named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]
+    return values, {plain_name(name): list(own) for name, own in named if name != "1"}
 
 
 def _sum_coded(design: Design) -> str:

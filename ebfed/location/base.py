@@ -45,7 +45,13 @@ from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import check_single, validated
-from ebfed.tables.of_rows import OfRows, given_of_rows
+from ebfed.tables.of_rows import (
+    OfRows,
+    Predicted,
+    given_of_rows,
+    wants_rate,
+    without_of_rows,
+)
 
 __all__ = ["LocationEstimator"]
 
@@ -374,7 +380,7 @@ class LocationEstimator(
         covariates: Any = None,
         **of_rows: Unpack[OfRows],
     ) -> NDArray:
-        """Fit, and estimate the group of each row; see `fit` and `predict`."""
+        """Fit, and predict each row; see `fit` and `predict`."""
         later = _given(groups=groups, covariates=covariates, **of_rows)
         self.fit(X, y, **later, **_given(consent=consent))
         return self.predict(X, **later)
@@ -498,21 +504,47 @@ class LocationEstimator(
         *,
         groups: Any = None,
         covariates: Any = None,
+        type: Predicted = "response",
         **of_rows: Unpack[OfRows],
     ) -> NDArray:
-        """Personalised estimate of each row's group.
+        """Expected response of each row, by the estimate of its group.
+
+        Of means, rates of 0 and 1, shares and variances that is the estimate itself. Of counts it
+        is the estimated rate times the exposure of the row: the expected count. Of durations it is
+        the rate times the duration: the expected number of events in that time.
 
         Parameters
         ----------
         X, groups, covariates, exposure, observed, sample_weight : as in `posterior`
+        type : {"response", "rate"}
+            Of counts and durations, ``"rate"`` is the estimated rate, at an exposure of 1.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, d)
-            Without `X`, one entry for each label in `groups`, or each group of the fit.
+            Without `X`, one entry for each label in `groups`, or each group of the fit: of counts
+            at its `exposure`, if that is given with `groups`, and else at 1. A summary has no
+            rows, and its groups have their estimates.
         """
-        mean = self.transform(X, groups=groups, covariates=covariates, **of_rows)
-        mean = np.asarray(mean)  # `set_output` makes it a frame
+        check_is_fitted(self, "prior_")
+        family = self.family()
+        rate = wants_rate(type, family.has_rates, family.name)
+        if X is None:
+            given = given_of_rows(of_rows, family.of_rows, family.name)
+            mean = np.asarray(self.transform(None, groups=groups, covariates=covariates))
+            times = without_of_rows(None, given)[1].get("exposure")
+            if times is not None and len(times) != len(mean):
+                raise ValueError(
+                    f"exposure has {len(times)} entries for {len(mean)} entries of groups."
+                )
+        else:
+            _check_in_memory(X)
+            rows = self._read(X, groups, covariates=covariates, **of_rows)
+            mean, times = self._learned.estimates_of(rows), None
+            if rows.values is not None:
+                times = family.responses(rows.values, rows.of_rows)[1]
+        if family.has_rates and times is not None and not rate:
+            mean = mean * times[:, None]
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def transform(

@@ -14,6 +14,7 @@ from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
 from ebfed.privacy.calibration import as_float
+from ebfed.tables.intake import GroupRows
 
 __all__ = ["BernoulliEB"]
 
@@ -151,6 +152,15 @@ class BernoulliEB(LocationEstimator):
                 "npmle": Discrete("npmle"),
             },
         )
+
+    def _read(
+        self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
+    ) -> GroupRows:
+        """Read rows of 0 and 1, or of shares with numbers of trials; see `Intake.read`."""
+        rows = super()._read(X, groups, y=y, learn=learn, **given)
+        if rows.values is not None and "sample_weight" not in rows.of_rows:
+            self.family().check_whole_rows(rows.values)
+        return rows
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values, and cut them at the threshold if there is one."""

@@ -49,11 +49,12 @@ from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, er
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import predictive_quantiles
-from ebfed.regression.reading import check_interval
+from ebfed.regression.reading import IntervalKind, check_interval
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.numbers import validated
+from ebfed.tables.of_rows import Predicted, wants_rate
 
 __all__ = ["CrossedEB"]
 
@@ -454,8 +455,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         design, offsets, codes = self._placed(X, groups, offset)
         return self._fit.predictor(design, codes) + offsets, self._fit.variance(design, codes)
 
-    def predict(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
-        """Predict each row's response with the effects of its levels.
+    def predict(
+        self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
+    ) -> NDArray:
+        """Expected response of each row as given, with the effects of its levels.
 
         Of binomial and Poisson rows it is the mean response over the posterior of the linear
         predictor, which is nearly normal: the probability of a success, or the expected count.
@@ -468,12 +471,18 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             its population. If None, the columns of `X` that held them in the fit; without these all
             levels are such.
         offset : as in `fit`, optional
+            Needed if the fit had offsets.
+        type : {"response", "rate"}
+            Of counts, ``"rate"`` is the expected count where the offset is zero: at an exposure of
+            1. It needs no offset.
 
         Returns
         -------
         ndarray of shape (n_rows,)
         """
         family = self._family
+        if wants_rate(type, family is not None and family.link == "log", self.family):
+            offset = np.zeros(1)
         if family is not None:
             return family.mean(*self._predictors(X, groups, offset), np.zeros(0))
         design, offsets, codes = self._placed(X, groups, offset)
@@ -504,16 +513,17 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         groups: Any = None,
         offset: Any = None,
         level: float = 0.95,
-        kind: Literal["mean", "row"] = "row",
+        kind: IntervalKind = "row",
     ) -> tuple[NDArray, NDArray]:
-        """Interval for each row's response, or for its mean; given the variances.
+        """Interval for each row's response, for its mean, or for its rate; given the variances.
 
         Parameters
         ----------
         X, groups, offset : as in `predict`
         level : float in (0, 1)
-        kind : {"row", "mean"}
-            Whether the interval is to hold a new response (of weight 1, or one trial) or its mean.
+        kind : {"row", "mean", "rate"}
+            Whether the interval is to hold a new response (of weight 1, or one trial) or its mean;
+            of counts, ``"rate"`` is the mean at an exposure of 1.
 
         Returns
         -------
@@ -521,9 +531,11 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         """
         from scipy.special import ndtri
 
-        check_interval(level, kind)
+        family = self._family
+        if check_interval(level, kind, family is not None and family.link == "log", self.family):
+            offset = np.zeros(1)
         mean, variance = self._predictors(X, groups, offset)
-        tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
+        tails = ((1 - level) / 2, (1 + level) / 2)
         if family is None:
             error = np.sqrt(variance + self.noise_variance_ * (kind == "row"))
             low, high = (mean + ndtri(q) * error for q in tails)

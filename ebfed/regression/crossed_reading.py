@@ -20,7 +20,7 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import split_levels
 from ebfed.tables.numbers import numbers
-from ebfed.tables.of_rows import without_of_rows
+from ebfed.tables.of_rows import are_shares, without_of_rows, won_of_shares
 from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = ["CrossedRows", "check_factors"]
@@ -129,6 +129,11 @@ class CrossedRows:
         check_size(values, "y")
         weight = self.of_rows.get("sample_weight", np.ones(n))
         trials = self.of_rows.get("trials")
+        weighed = "sample_weight" in self.of_rows and trials is None
+        weighed = weighed and family is not None and family.name == "binomial"
+        if weighed and are_shares(values):  # of as many trials as the weight says, as in R
+            trials, weight = weight, np.ones(n)
+            values = won_of_shares(values, trials).astype(float)
         if trials is not None:
             if family is None or family.name != "binomial":
                 raise ValueError("trials= is for family='binomial'.")

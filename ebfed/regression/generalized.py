@@ -38,9 +38,10 @@ from ebfed.regression.levelled import (
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
-from ebfed.regression.reading import check_interval, posterior_of_rows
+from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
+from ebfed.tables.of_rows import Predicted, wants_rate
 
 __all__ = ["GeneralizedEB"]
 
@@ -410,8 +411,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
         return mean + offset, posterior.variance_along(rows, codes)
 
-    def predict(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
-        """Mean response of each row, averaged over the posterior of its group.
+    def predict(
+        self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
+    ) -> NDArray:
+        """Expected response of each row as given, averaged over the posterior of its group.
 
         Not knowing the coefficients of a group adds to the mean of a log link: it is ``e^(m + v /
         2)`` where the linear predictor has mean m and variance v. The spread of the population is
@@ -426,7 +429,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             by its parent's coefficients if that was in the fit; by the population so are all rows
             if None (unless `X` has the column that held them in the fit).
         offset : as in `fit`, or one number for all rows, optional
-            Needed if the fit had offsets; 0 is the rate at an exposure of 1.
+            Needed if the fit had offsets.
+        type : {"response", "rate"}
+            Of a log link, ``"rate"`` is the mean response where the offset is zero: at an exposure
+            of 1. It needs no offset.
 
         Returns
         -------
@@ -434,6 +440,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             Expected counts; of binomial rows, the probability of a success; of ordinal rows, the
             mean of the number of the class.
         """
+        if wants_rate(type, self._family.link == "log", self.family):
+            offset = 0.0
         predictors = self._predictors(X, groups, offset)
         return self._family.mean(*predictors, self._result["shapes"])
 
@@ -462,19 +470,19 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         offset: Any = None,
         level: float = 0.95,
-        kind: Literal["mean", "row"] = "row",
+        kind: IntervalKind = "row",
     ) -> tuple[NDArray, NDArray]:
-        """Interval for each row's response, or for its mean.
+        """Interval for each row's response, for its mean, or for its rate.
 
         Parameters
         ----------
         X, groups, offset : as in `predict`
         level : float in (0, 1)
-        kind : {"row", "mean"}
+        kind : {"row", "mean", "rate"}
             Whether the interval is to hold a new response (quantiles of the predictive
             distribution, in which the linear predictor is normal), or the mean response of a row
-            whose coefficients are those of its group. Both have what not knowing the spread of the
-            population adds.
+            whose coefficients are those of its group; of a log link, ``"rate"`` is that mean at an
+            exposure of 1. All include uncertainty in the spread of the population.
 
         Returns
         -------
@@ -482,7 +490,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         """
         from scipy.special import ndtri
 
-        check_interval(level, kind)
+        if check_interval(level, kind, self._family.link == "log", self.family):
+            offset = 0.0
         mean, variance = self._predictors(X, groups, offset, given_spread=False)
         tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
         shapes = self._result["shapes"]

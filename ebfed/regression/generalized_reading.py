@@ -12,7 +12,7 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
 from ebfed.tables.lazy import column_names
-from ebfed.tables.of_rows import without_of_rows
+from ebfed.tables.of_rows import are_shares, without_of_rows, won_of_shares
 
 if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
@@ -104,6 +104,12 @@ def read_rows(
     response = np.empty(n)  # in the order of X
     response[order] = np.asarray(clients.y, float)
     trials = found.get("trials")
+    weight = found.pop("sample_weight", None)
+    alone = family.name == "binomial" and trials is None
+    if alone and weight is not None and are_shares(response):
+        # of as many trials as the weight says, as in R
+        response = won_of_shares(response, weight).astype(float)
+        trials, weight = weight, None
     if trials is not None:
         over = response > trials
         if over.any():
@@ -115,8 +121,8 @@ def read_rows(
     family.check(response, np.ones(1) if trials is None else trials)
     rows = np.empty((3, n)).T  # each column in one piece
     rows[:, 0], rows[:, 1], rows[:, 2] = response[order], 1.0, 0.0
-    if "sample_weight" in found:
-        rows[:, 1] = found["sample_weight"][order]
+    if weight is not None:
+        rows[:, 1] = weight[order]
     if trials is not None:
         rows[:, 1] *= trials[order]
     if "offset" in found:

@@ -602,7 +602,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         from scipy.special import ndtri
 
-        check_interval(level, kind)
+        check_interval(level, kind, False, "gaussian")
         rows, codes, posterior = posterior_of_rows(self, X, groups, covariates)
         assert isinstance(posterior, CoefficientPosterior)
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])

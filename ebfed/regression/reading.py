@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
-from ebfed.tables.of_rows import NEEDED, check_whole, without_of_rows
+from ebfed.tables.of_rows import NEEDED, are_shares, check_whole, wants_rate, without_of_rows
 
 __all__ = [
+    "IntervalKind",
     "as_read",
     "check_interval",
     "fit_with_block",
@@ -25,6 +26,9 @@ __all__ = [
     "repeated",
     "weighed_clients",
 ]
+
+# What an interval of a row is to hold: a new response, its mean, or that at an exposure of 1.
+IntervalKind = Literal["row", "mean", "rate"]
 
 
 def posterior_of_rows(
@@ -148,6 +152,11 @@ def weighed_clients(
     X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
     X, found = without_of_rows(X, {"sample_weight": sample_weight})
     weight = found["sample_weight"]
+    if not estimator._numeric and not isinstance(y, str) and are_shares(np.asarray(y)):
+        raise ValueError(
+            f"Unknown label type: y has shares, and {type(estimator).__name__} takes labels. "
+            "GeneralizedEB('binomial') takes shares, with sample_weight= the numbers of trials."
+        )
     clients, codes = estimator._read(X, y, groups, reset, covariates)
     if len(weight) != len(clients.X):
         raise ValueError(
@@ -156,9 +165,10 @@ def weighed_clients(
     return clients, codes, weight[order_of_rows(codes)]
 
 
-def check_interval(level: float, kind: str) -> None:
-    """Raise a ValueError if there is no such interval for rows."""
-    if kind not in ("mean", "row"):
-        raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
+def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:
+    """Tell whether an interval is of rates; raise a ValueError if there is no such interval."""
+    if kind not in ("mean", "row", "rate"):
+        raise ValueError(f"kind must be 'mean', 'row' or 'rate'; got {kind!r}.")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+    return kind == "rate" and wants_rate("rate", has_rates, rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from numpy.typing import NDArray
 from ebfed.tables.numbers import check_numeric
 
 __all__ = [
+    "as_frame",
+    "as_rows",
     "column_of",
     "columns_apart",
     "complete",
+    "days_of",
     "first_row",
     "levels_of",
     "matrix_of",
@@ -48,6 +52,83 @@ def values_of(X: Any, name: str) -> NDArray:
     import narwhals as nw
 
     return nw.from_native(X, eager_only=True)[name].to_numpy()
+
+
+def days_of(values: NDArray) -> NDArray:
+    """Return dates as days since 1970-01-01, time spans as days, and other values as they are.
+
+    Dates with a time zone are of UTC.
+
+    Examples
+    --------
+    >>> days_of(np.array(["1970-01-02T12", "2000-01-01"], "M8[h]"))
+    array([1.50000e+00, 1.09570e+04])
+    """
+    import pandas as pd
+
+    if values.dtype.kind == "O" and len(values):
+        if isinstance(values[0], datetime.date):  # as datetime.datetime is
+            values = pd.to_datetime(pd.Series(values), utc=True).dt.tz_localize(None).to_numpy()
+        elif isinstance(values[0], datetime.timedelta):
+            values = pd.to_timedelta(pd.Series(values)).to_numpy()
+    if values.dtype.kind == "M":
+        values = values - np.datetime64("1970-01-01")
+    return values / np.timedelta64(1, "D") if values.dtype.kind == "m" else values
+
+
+def as_frame(data: Any, also: str = "") -> Any:
+    """Return a frame; names of columns that are no text, such as 0 and 1, are made text.
+
+    Raises
+    ------
+    TypeError
+        If it is no frame in memory; `also` says what else may be given.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> as_frame(pd.DataFrame([[1.0, 2.0]])).columns.tolist()
+    ['0', '1']
+    """
+    import narwhals as nw
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        named = all(isinstance(name, str) for name in data.columns)
+        return data if named else data.rename(columns=str)
+    try:
+        nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise TypeError(
+            f"data must be a frame in memory, of pandas, polars or Arrow{also}; "
+            f"got {type(data).__name__}."
+        ) from None
+    return data
+
+
+def as_rows(data: Any) -> Any:
+    """Return rows as a frame: a frame, a mapping of columns or values, or one row as a series.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> as_rows({"x": [1.0, 2.0], "kind": "a"})
+         x kind
+    0  1.0    a
+    1  2.0    a
+    """
+    import pandas as pd
+
+    if isinstance(data, pd.Series) and data.index.inferred_type == "string":
+        return data.to_frame().T.infer_objects()
+    if isinstance(data, Mapping):
+        single = all(isinstance(x, str) or np.ndim(x) == 0 for x in data.values())
+        return pd.DataFrame(dict(data), index=[0] if single else None)
+    return as_frame(data, ", a mapping of columns, or one row as a series of pandas")
 
 
 def columns_apart(X: Any) -> list[Any]:

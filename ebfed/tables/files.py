@@ -222,6 +222,29 @@ def read_csv(
     return table
 
 
+def holds_labels(file: Path, value: str, dialect: Dialect = COMMAS) -> bool:
+    """Tell whether a column of a file has labels: text, of which none of the first is a number."""
+    import pandas as pd
+
+    if not file.is_file():
+        return False  # which reading says
+    if format_of(file) == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        schema = parquet.read_schema(file)
+        kind = schema.field(value).type if value in schema.names else pa.null()
+        words = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return pa.types.is_string(words) or pa.types.is_large_string(words)
+    options = dialect.options(file) | {"na_values": {value: MISSING}, "keep_default_na": False}
+    first = pd.read_csv(file, dtype=str, usecols=lambda name: name == value, nrows=1000, **options)
+    if value not in first:
+        return False
+    values = first[value].dropna()
+    numbers = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
+    return len(values) > 0 and bool(numbers.isna().all())
+
+
 @contextmanager
 def naming(*files: Path) -> Iterator[None]:
     """Put the name or the number of files in front of an error."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,18 @@ from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.frames import drop_columns, is_frame, numeric_columns
 from ebfed.tables.numbers import numbers
 
-__all__ = ["NEEDED", "NOTHING", "OfRows", "check_whole", "given_of_rows", "without_of_rows"]
+__all__ = [
+    "NEEDED",
+    "NOTHING",
+    "OfRows",
+    "Predicted",
+    "are_shares",
+    "check_whole",
+    "given_of_rows",
+    "wants_rate",
+    "without_of_rows",
+    "won_of_shares",
+]
 
 
 class OfRows(TypedDict, total=False):
@@ -41,6 +52,8 @@ class OfRows(TypedDict, total=False):
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+# What `predict` returns: the expected response of a row as given, or that at an exposure of 1.
+Predicted = Literal["response", "rate"]
 # If the rows of a fit had it, later rows must have it too.
 NEEDED = {
     "exposure": "exposure= must give the exposure of each row, as in the fit.",
@@ -82,6 +95,35 @@ def given_of_rows(given: Mapping[str, Any], known: tuple[str, ...], rows: str) -
         if value is not None and name not in known:
             raise ValueError(f"{name}= is {PURPOSE[name]}; rows are {rows} here.")
     return {name: value for name, value in given.items() if value is not None}
+
+
+def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
+    """Tell whether rates are to be predicted, rather than responses.
+
+    Parameters
+    ----------
+    type : {"response", "rate"}
+        The argument of `predict`.
+    has_rates : bool
+        Whether rows have exposures.
+    rows : str
+        Kind of the rows, for errors.
+
+    Raises
+    ------
+    ValueError
+        If there is no such prediction of rows of this kind.
+
+    Examples
+    --------
+    >>> wants_rate("rate", True, "poisson")
+    True
+    """
+    if type not in ("response", "rate"):
+        raise ValueError(f"type must be 'response' or 'rate'; got {type!r}.")
+    if type == "rate" and not has_rates:
+        raise ValueError(f"type='rate' is for rows that may have exposures; rows are {rows} here.")
+    return type == "rate"
 
 
 def without_of_rows(X: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, NDArray]]:
@@ -163,6 +205,48 @@ def check_whole(weights: NDArray, rows: str) -> None:
     """
     text = f"sample_weight of {rows} rows must be whole numbers, the rows that a row stands for"
     _refuse((weights != np.floor(weights)) | (weights > 2**53), weights, text)
+
+
+def are_shares(values: NDArray) -> bool:
+    """Tell whether numbers are shares of trials: between 0 and 1, and not all of them ends.
+
+    Examples
+    --------
+    >>> are_shares(np.array([0.0, 0.25, 1.0])), are_shares(np.array([0.0, 1.0]))
+    (True, False)
+    """
+    if values.dtype.kind != "f":
+        return False
+    return bool(((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all())
+
+
+def won_of_shares(shares: NDArray, trials: NDArray, name: str = "y") -> NDArray[np.int64]:
+    """Numbers of successes of shares of trials, as `glm` of R reads shares with weights.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n_rows,)
+    trials : ndarray of shape (n_rows,)
+        Weights of the rows.
+    name : str
+        Name of the shares, for errors.
+
+    Raises
+    ------
+    ValueError
+        If trials or successes are not whole numbers: shares that were rounded may be off by a
+        thousandth of a success.
+
+    Examples
+    --------
+    >>> won_of_shares(np.array([0.0, 0.333]), np.array([5.0, 3.0]))
+    array([0, 1])
+    """
+    check_whole(trials, "binomial")
+    won = shares * trials
+    text = f"{name} times its weight, the number of trials, must be a whole number of successes"
+    _refuse(~(np.abs(won - np.rint(won)) <= 1e-3), won, text)
+    return np.rint(won).astype(np.int64)
 
 
 def _check_offset(values: NDArray) -> None:

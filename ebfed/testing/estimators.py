@@ -74,9 +74,15 @@ def check_estimator_contract(
                 pieces.partial_fit(X[part], groups=groups[part])
         np.testing.assert_allclose(pieces.predict(), estimates, atol=scale, rtol=0)
 
-    rows = fitted.predict(X, groups=groups)
-    assert len(rows) == len(X), "predict(X) has one entry per row"
-    np.testing.assert_allclose(rows, estimates[np.unique(groups, return_inverse=True)[1]])
+    rows = np.asarray(fitted.transform(X, groups=groups))
+    assert len(rows) == len(X), "transform(X) has one entry per row"
+    np.testing.assert_allclose(
+        rows, estimates.reshape(len(estimates), -1)[np.unique(groups, return_inverse=True)[1]]
+    )
+    shown = fitted.augment(X, groups=groups).filter(like=".fitted").to_numpy()
+    np.testing.assert_allclose(
+        fitted.predict(X, groups=groups).reshape(shown.shape), shown, err_msg="of one meaning"
+    )
     unknown = groups.max() + 7
     empty = _posterior_of_unseen(fitted, unknown)
     fixed = fitted.augment(X[:1], groups=[unknown]).filter(like=".fixed").to_numpy()

@@ -127,3 +127,65 @@ def test_mistakes_end_with_one_line(saved, file, tmp_path):
     assert "is not a whole file of a fit" in refusal("predict", file, file)
     assert "No such file" in refusal("predict", tmp_path / "none.json", file)
     assert "--level must lie between" in refusal("predict", saved, file, "--level", 2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_two_labels_are_an_event_and_the_other(rows, tmp_path, kind):
+    """yes is the event, being the second in sorted order: the fit of 1 and 0."""
+    word = np.where(rows["won"] == 1, "yes", "no")
+    tables = {"plain": rows, "labels": rows.assign(won=word)}
+    found, later = {}, {}
+    for name, table in tables.items():
+        path, fit, out = (tmp_path / f"{name}.{end}" for end in (kind, "json", "out.csv"))
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+        options = ("--group", "fips", "--value", "won", "--family", "binomial", "--out", out)
+        result = invoke("fit", path, *options, "--save", fit)
+        assert result.exit_code == 0, result.output
+        assert ("The event is won = 'yes'." in result.stdout) == (name == "labels")
+        found[name] = pd.read_csv(out, dtype={"fips": str})
+        assert invoke("predict", fit, path, "--out", out).exit_code == 0
+        later[name] = pd.read_csv(out, dtype={"fips": str})
+        formula = ("--formula", "won ~ score + (1 | fips)", "--family", "binomial")
+        result = invoke("fit", path, *formula, "--save", fit, "--out", tmp_path / "groups.csv")
+        assert result.exit_code == 0, result.output
+        assert invoke("predict", fit, path, "--out", out).exit_code == 0
+        found[name + " rows"] = pd.read_csv(out)["prediction"]
+    np.testing.assert_allclose(found["labels"]["estimate"], found["plain"]["estimate"], rtol=1e-6)
+    np.testing.assert_allclose(later["labels"]["estimate"], later["plain"]["estimate"], rtol=1e-6)
+    chance = found["labels rows"]
+    assert ((chance > 0) & (chance < 1)).all()
+    np.testing.assert_allclose(chance, found["plain rows"], rtol=1e-6)
+
+
+def test_rows_of_counts_are_predicted_with_their_exposure(rows, tmp_path):
+    rng = np.random.default_rng(0)
+    table = rows.assign(years=rng.uniform(1, 20, len(rows)))
+    table["events"] = rng.poisson(table["years"])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    for formula in ("events ~ 1", "events ~ score"):
+        text = f"{formula} + offset(log(years)) + (1 | fips)"
+        fit, options = tmp_path / "fit.json", ("--family", "poisson", "--formula", text)
+        assert invoke("fit", tmp_path / "rows.csv", *options, "--save", fit).exit_code == 0
+        found = {}
+        for kind in ("response", "rate"):
+            ends = ("--type", kind, "--out", tmp_path / "out.csv")
+            result = invoke("predict", fit, tmp_path / "rows.csv", *ends)
+            assert result.exit_code == 0, result.output
+            found[kind] = pd.read_csv(tmp_path / "out.csv")["prediction"]
+        np.testing.assert_allclose(found["response"], found["rate"] * table["years"], rtol=1e-6)
+        assert found["response"].sum() == pytest.approx(table["events"].sum(), rel=0.02)
+
+
+def test_shares_with_weights_are_of_so_many_trials(rows, tmp_path):
+    rng = np.random.default_rng(1)
+    n = rng.integers(2, 9, len(rows))
+    table = rows.assign(n=n, p=rng.binomial(n, 0.4) / n)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    options = ("--family", "binomial", "--weight", "n", "--out", tmp_path / "out.csv")
+    result = invoke("fit", tmp_path / "rows.csv", "--group", "fips", "--value", "p", *options)
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "out.csv")["estimate"]
+    text = ("--formula", "p ~ score + (1 | fips)")
+    assert invoke("fit", tmp_path / "rows.csv", *text, *options).exit_code == 0
+    fit = eb.from_formula("cbind(k, trials=n) | fips", table.assign(k=(table["p"] * n).round()))
+    np.testing.assert_allclose(found, fit.estimator_.predict(), rtol=1e-6)

@@ -156,7 +156,7 @@ def test_logistic_regressions(data):
     fit = eb.from_formula("hit ~ x + z | county", data, family="binomial")
     assert isinstance(fit.estimator_, eb.LogisticEB)
     same(fit.posterior().mean, expected.posterior().mean)
-    same(fit.predict(), expected.predict(XZ, groups=LABELS))
+    same(fit.predict(), expected.predict_proba(XZ, groups=LABELS)[:, 1])
     same(fit.predict_proba(data), expected.predict_proba(XZ, groups=LABELS))
     shown = fit.augment()
     same(shown[".fitted"], fit.predict_proba()[:, 1])

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import betaln, expit, log_expit, roots_hermite
+from sklearn.metrics import r2_score
 
 import ebfed as eb
 
@@ -69,7 +70,8 @@ def test_an_intercept_alone_predicts_other_rows():
     expected = again.predict_proba(np.ones((2, 1)), groups=new["g"])
     np.testing.assert_array_equal(found.predict_proba(new), expected)
     np.testing.assert_array_equal(found.predict_proba(new[["x"]])[:, 1], expected[[1, 1], 1])
-    assert found.score(ROWS) == again.score(np.ones((M * N, 1)), ROWS["hit"], groups=CODES)
+    np.testing.assert_array_equal(found.predict(), found.predict_proba()[:, 1])
+    assert found.score(ROWS) == r2_score(ROWS["hit"], found.predict())
     np.testing.assert_array_equal(found.augment()[".fitted"], found.predict_proba()[:, 1])
     np.testing.assert_array_equal(found.posterior(ROWS).mean, found.posterior().mean)
 

@@ -371,3 +371,21 @@ def test_pictures_and_tables():
         whole(), eb.GaussianEB(prior="npmle").fit(VALUES, groups=GROUPS, sample_weight=WEIGHTS)
     )
     assert len(compared) == 2
+
+
+def test_shares_with_weights_are_of_so_many_trials():
+    rng = np.random.default_rng(7)
+    groups, n = np.repeat(np.arange(40), 3), rng.integers(1, 9, 120)
+    won = rng.binomial(n, rng.beta(4, 4, 40)[groups])
+    counts = eb.Summary.from_counts(np.bincount(groups, won), np.bincount(groups, n))
+    expected = eb.BernoulliEB().fit(counts)
+    found = eb.BernoulliEB().fit(won / n, groups=groups, sample_weight=n)
+    np.testing.assert_allclose(found.predict(), expected.predict(), rtol=1e-10)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-10)
+    again = found.predict(won / n, groups=groups, sample_weight=n)
+    np.testing.assert_allclose(again, expected.predict()[groups], rtol=1e-10)
+    for wrong in ({}, {"sample_weight": n + 1}):
+        with pytest.raises(ValueError, match=r"only 0 and 1|whole number of successes"):
+            eb.BernoulliEB().fit(won / n, groups=groups, **wrong)
+    with pytest.raises(ValueError, match="X must hold only 0 and 1; row 0 has"):
+        eb.BernoulliEB().fit([1.5, 0.0], sample_weight=[2, 2])

@@ -70,13 +70,14 @@ def test_rates_are_those_of_events_in_time():
 def test_tables(table):
     fit = eb.DurationEB().fit(table, groups="machine", observed="failed")
     np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
-    rates = fit.predict(table)
+    rates = fit.predict(table, type="rate")
     assert len(rates) == 480
     expected = FIT.score(TIMES, groups=GROUPS, observed=SEEN)
     assert fit.score(table) == pytest.approx(expected, rel=1e-12)
     found = fit.augment(table)
     np.testing.assert_array_equal(np.asarray(found["hours"]), np.asarray(table["hours"]))
     np.testing.assert_allclose(np.asarray(found[".fitted"]), rates * np.asarray(table["hours"]))
+    np.testing.assert_array_equal(fit.predict(table), np.asarray(found[".fitted"]))
     residuals = np.asarray(table["failed"]) - np.asarray(found[".fitted"])
     np.testing.assert_allclose(np.asarray(found[".resid"]), residuals, atol=1e-12)
     assert isinstance(fit.posterior().to_frame(), pl.DataFrame) == isinstance(table, pl.DataFrame)
@@ -102,7 +103,8 @@ def test_without_censoring():
         eb.DurationEB().fit_predict(HOURS, groups=GROUPS), fit.predict(HOURS, groups=GROUPS)
     )
     np.testing.assert_array_equal(
-        eb.DurationEB().fit_transform(HOURS, groups=GROUPS)[:, 0], fit.predict(HOURS, groups=GROUPS)
+        eb.DurationEB().fit_transform(HOURS, groups=GROUPS)[:, 0],
+        fit.predict(HOURS, groups=GROUPS, type="rate"),
     )
 
 

@@ -124,7 +124,7 @@ def test_exposures_and_frames():
     np.testing.assert_allclose(given.predict(), fit.predict(), rtol=1e-8)
     assert given.log_likelihood_ == pytest.approx(fit.log_likelihood_, abs=0.01)
     assert fit.n_parameters_ == given.n_parameters_ + 1
-    np.testing.assert_allclose(fit.predict(frame), fit.predict()[GROUPS], rtol=1e-8)
+    np.testing.assert_allclose(fit.predict(frame, type="rate"), fit.predict()[GROUPS], rtol=1e-8)
 
 
 def test_formula():

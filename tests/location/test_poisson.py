@@ -38,7 +38,8 @@ def test_exposure_as_an_array_and_as_a_column():
     for table in (frame, pl.from_pandas(frame)):
         est = eb.PoissonEB().fit(table, groups="county", exposure="expected")
         check_first(est)
-        np.testing.assert_allclose(est.predict(table), est.predict())
+        np.testing.assert_allclose(est.predict(table, type="rate"), est.predict())
+        np.testing.assert_allclose(est.predict(table), est.predict() * MMMEC["expected"])
         assert est.feature_names_in_.tolist() == ["deaths"]
 
 
@@ -181,6 +182,29 @@ def test_the_price_of_privacy():
 def test_bad_input(fit, message):
     with pytest.raises(ValueError, match=message):
         eb.PoissonEB().fit(**({"X": [1, 2], "groups": [0, 1]} | fit))
+
+
+@pytest.mark.parametrize("estimator", [eb.PoissonEB(), eb.NegativeBinomialEB(dispersion=0.2)])
+def test_predictions_are_expected_counts(estimator):
+    """What `augment` calls fitted; rates are per unit of exposure, and of groups without rows."""
+    rows = MMMEC.drop_duplicates("county")[["county", "deaths", "expected"]]
+    est = clone(estimator).fit(rows, groups="county", exposure="expected")
+    np.testing.assert_allclose(est.predict(rows), est.augment(rows)[".fitted"], rtol=1e-12)
+    twice = rows.assign(expected=2 * rows["expected"])
+    given = {"groups": rows["county"], "exposure": 2 * rows["expected"]}
+    np.testing.assert_allclose(est.predict(**given), 2 * est.predict() * rows["expected"])
+    again = clone(estimator).fit_predict(rows, groups="county", exposure="expected")
+    np.testing.assert_allclose(again, est.predict(rows), rtol=1e-12)
+    rate = est.predict(twice, type="rate")
+    np.testing.assert_allclose(rate, est.transform(twice)[:, 0])
+    np.testing.assert_allclose(rate, est.posterior(twice).mean[:, 0])
+    np.testing.assert_allclose(est.predict(type="rate"), est.predict())
+    with pytest.raises(ValueError, match="type must be 'response' or 'rate'; got 'link'"):
+        est.predict(rows, type="link")
+    with pytest.raises(ValueError, match="exposure has 1 entries for 2 entries of groups"):
+        est.predict(groups=rows["county"][:2].to_numpy(), exposure=[1.0])
+    with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
+        eb.GaussianEB().fit(rows[["deaths"]], groups=rows["expected"] > 1).predict(type="rate")
 
 
 def test_exposure_is_asked_for_again_and_of_counts_only():

@@ -348,3 +348,25 @@ def test_a_first_step_of_single_precision_leads_to_the_same_maximum(scale, monke
     sizes = [est.tidy("ran_pars")["estimate"] for est in (rough, exact)]
     np.testing.assert_allclose(*sizes, rtol=1e-3)
     np.testing.assert_allclose(rough.criterion_, exact.criterion_, atol=1e-5)
+
+
+def test_rates_and_shares_of_trials():
+    rng = np.random.default_rng(3)
+    groups = {"a": np.repeat(np.arange(12), 8), "b": np.tile(np.arange(8), 12)}
+    rows = pd.DataFrame({"x": rng.normal(size=96)} | groups)
+    years, n = rng.uniform(1, 9, 96), rng.integers(1, 9, 96)
+    counts = rng.poisson(years * np.exp(0.3 * rows["x"]))
+    fit = eb.CrossedEB(family="poisson").fit(rows, counts, groups=["a", "b"], offset=np.log(years))
+    found = fit.predict(rows, offset=np.log(years))
+    np.testing.assert_allclose(fit.predict(rows, type="rate") * years, found, rtol=1e-10)
+    mean = fit.predict_interval(rows, offset=np.log(years), kind="mean")
+    of_rate = fit.predict_interval(rows, kind="rate")
+    np.testing.assert_allclose(np.array(of_rate) * years, mean, rtol=1e-10)
+    won = rng.binomial(n, 1 / (1 + np.exp(-rows["x"])))
+    pair = eb.CrossedEB(family="binomial"), eb.CrossedEB(family="binomial")
+    expected = pair[0].fit(rows, won, groups=["a", "b"], trials=n)
+    shares = pair[1].fit(rows, won / n, groups=["a", "b"], sample_weight=n)
+    assert shares.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    linear = eb.CrossedEB().fit(rows, counts, groups=["a", "b"])
+    with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
+        linear.predict(rows, type="rate")

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from scipy.special import expit
+from sklearn.base import clone
 
 import ebfed as eb
 
@@ -457,3 +458,44 @@ def test_estimates_do_not_depend_on_the_size_of_large_counts(family, most, terms
     np.testing.assert_allclose(found[1][0] - found[0][0], np.log(most / 1e7), atol=2e-3)
     # both have noise of 1e-4 and less, and searches end near their maxima
     np.testing.assert_allclose(found[1][1:], found[0][1:], rtol=5e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gamma"])
+def test_rates_are_responses_at_an_exposure_of_one(family):
+    rng = np.random.default_rng(1)
+    groups, x, years = np.repeat(np.arange(20), 6), rng.normal(size=120), rng.uniform(1, 9, 120)
+    y = 1.0 + rng.poisson(years * np.exp(0.3 * x))
+    fit = eb.GeneralizedEB(family, varying=["intercept"])
+    fit.fit(x[:, None], y, groups=groups, offset=np.log(years))
+    found = fit.predict(x[:, None], groups=groups, offset=np.log(years))
+    rate = fit.predict(x[:, None], groups=groups, type="rate")
+    np.testing.assert_allclose(rate * years, found, rtol=1e-10)
+    mean = fit.predict_interval(x[:, None], groups=groups, offset=np.log(years), kind="mean")
+    of_rate = fit.predict_interval(x[:, None], groups=groups, kind="rate")
+    np.testing.assert_allclose(np.array(of_rate) * years, mean, rtol=1e-10)
+    with pytest.raises(ValueError, match="type must be 'response' or 'rate'; got 'link'"):
+        fit.predict(x[:, None], groups=groups, type="link")
+    shares = eb.GeneralizedEB("binomial", varying=["intercept"])
+    shares.fit(x[:, None], rng.integers(0, 2, 120), groups=groups)
+    with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
+        shares.predict(x[:, None], type="rate")
+    with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
+        shares.predict_interval(x[:, None], kind="rate")
+
+
+def test_shares_with_weights_are_of_so_many_trials():
+    """As `glm` of R: a share and its weight are successes and trials."""
+    rng = np.random.default_rng(2)
+    groups, x, n = np.repeat(np.arange(20), 6), rng.normal(size=(120, 1)), rng.integers(1, 9, 120)
+    won = rng.binomial(n, 1 / (1 + np.exp(-x[:, 0])))
+    fit = eb.GeneralizedEB("binomial", varying=["intercept"])
+    expected = clone(fit).fit(x, won, groups=groups, trials=n)
+    found = clone(fit).fit(x, won / n, groups=groups, sample_weight=n)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    np.testing.assert_allclose(found.mean_, expected.mean_, rtol=1e-9)
+    score = expected.score(x, won, groups=groups, trials=n)
+    assert found.score(x, won / n, n, groups=groups) == pytest.approx(score, rel=1e-9)
+    with pytest.raises(ValueError, match="must be a whole number of successes"):
+        clone(fit).fit(x, won / n, groups=groups, sample_weight=n + 1)
+    with pytest.raises(ValueError, match=r"GeneralizedEB\('binomial'\) takes shares"):
+        eb.LogisticEB().fit(x, won / n, groups=groups, sample_weight=n)

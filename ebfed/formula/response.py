@@ -1,0 +1,211 @@
+"""What a formula says of the response of rows: numbers, labels, counts, and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+
+from ebfed.formula.design import Context, required, response_of
+from ebfed.formula.grammar import FormulaTerms
+from ebfed.formula.names import plain_name
+from ebfed.formula.rows import CompleteRows, responses
+from ebfed.location.base import LocationEstimator
+from ebfed.tables.columns import levels_of
+from ebfed.tables.lazy import column_names
+from ebfed.tables.of_rows import are_shares, won_of_shares
+
+__all__ = ["Response"]
+
+
+@dataclass
+class Response:
+    """Response of the rows of a formula, as its estimator takes it.
+
+    Of two labels the second is the event, whose probability is modelled: the second level of a
+    category, and the second in sorted order of other labels, as in R.
+
+    Attributes
+    ----------
+    model : FormulaTerms
+    context : Context
+        What its expressions use besides columns.
+    kind : {"numbers", "labels", "events", "classes"}
+        Numbers, or labels, as they are; two labels, as 0 and 1; or the numbers of ordered
+        categories, from 1.
+    levels : tuple
+        Labels, in their order.
+    """
+
+    model: FormulaTerms
+    context: Context
+    kind: str = "numbers"
+    levels: tuple[Any, ...] = ()
+
+    @classmethod
+    def learn(
+        cls, model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any], estimator: Any
+    ) -> Self:
+        """Learn which labels there are, and how an estimator takes them."""
+        kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
+        family = _family(estimator)
+        if model.counts or family not in ("binomial", "ordinal", "labels"):
+            return cls(model, kept)
+        if getattr(estimator, "binarize", None) is not None:
+            return cls(model, kept)
+        order, present = _labels(model.response, rows.data, kept)
+        if family == "ordinal":
+            return cls(model, kept) if order is None else cls(model, kept, "classes", tuple(order))
+        if rows.weights is not None and are_shares(np.array(present)):
+            return cls(model, kept)
+        labels = present if order is None else [each for each in order if each in present]
+        if len(labels) == 2 and (labels != present or not (family == "labels" or _plain(labels))):
+            return cls(model, kept, "events", tuple(labels))
+        if family == "labels":
+            return cls(model, kept, "labels", tuple(labels) if len(labels) == 2 else ())
+        return cls(model, kept)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what was learned as plain data."""
+        plain = [each.item() if isinstance(each, np.generic) else each for each in self.levels]
+        return {"kind": self.kind, "levels": plain}
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how the response was read."""
+        if self.model.counts:
+            return [self.model.counted]
+        if self.kind in ("events", "labels") and self.levels and not _plain(list(self.levels)):
+            name = plain_name(self.model.response.strip("`"))
+            return [f"The event is {name} = {_shown(self.levels[1])}."]
+        return []
+
+    def of(self, data: Any, estimator: Any) -> NDArray:
+        """Values of the response of rows, as the estimator takes them.
+
+        Raises
+        ------
+        ValueError
+            If labels are not those of the fit, or are given where numbers are needed.
+        """
+        response = response_of(self.model.response, data, self.context)
+        if self.kind in ("events", "classes"):
+            places = {label: j for j, label in enumerate(self.levels, self.kind == "classes")}
+            found = [places.get(label, -1) for label in response.tolist()]
+            if -1 in found:
+                raise ValueError(
+                    f"response {self.model.response!r} has {response[found.index(-1)]!r}; the fit "
+                    f"had {', '.join(map(repr, self.levels))}."
+                )
+            return np.array(found, float)
+        if response.dtype.kind in "OUSmM" and self.kind == "numbers":
+            raise ValueError(self._no_numbers(response, estimator))
+        return response
+
+    def _no_numbers(self, response: NDArray, estimator: Any) -> str:
+        """Say what to do where labels were given for numbers."""
+        name, what = type(estimator).__name__, f"response {self.model.response!r} must be"
+        if _family(estimator) == "binomial":
+            found = np.unique(response.astype(str)).tolist()
+            shown = ", ".join(map(repr, found[:3])) + ", …" * (len(found) > 3)
+            return f"{what} 0 or 1, or have two labels, for {name}; it has {len(found)}: {shown}."
+        return (
+            f"{what} numbers for {name}; got {str(response[0])!r}. A label of two is "
+            "modelled by family='binomial', or made 0 and 1."
+        )
+
+    def counts(
+        self, data: Any, weights: NDArray | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Successes and trials of each row; None if the response is neither counts nor shares.
+
+        Shares are of as many trials as the weight of their row says, as in R.
+        """
+        model = self.model
+        if not model.counts:
+            if weights is None or self.kind != "numbers":
+                return None
+            values = response_of(model.response, data, self.context)
+            if values.dtype.kind not in "iuf" or not are_shares(values):
+                return None
+            return won_of_shares(values, weights, model.response), weights.astype(np.int64)
+        second = model.failures or model.trials
+        won, total = (response_of(text, data, self.context) for text in (model.response, second))
+        for name, each in ((model.response, won), (second, total)):
+            if each.dtype.kind not in "iuf" or np.any((each < 0) | (each % 1 != 0)):
+                raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
+        won, total = won.astype(np.int64), total.astype(np.int64)
+        trials = total if model.trials else won + total
+        if np.any(won > trials):
+            row = int(np.argmax(won > trials))
+            raise ValueError(
+                f"{model.response!r} exceeds its trials {second!r}, first in row {row}. If "
+                f"{second!r} counts failures, write cbind({model.response}, {second})."
+            )
+        return won, trials
+
+    def offset(self, data: Any) -> NDArray | None:
+        """Offset of each row, if the formula has one."""
+        return response_of(self.model.offset, data, self.context) if self.model.offset else None
+
+    def observed(self, data: Any, there: list[str], classes: Any) -> NDArray | None:
+        """Numbers that predictions are compared with, if the frame has them.
+
+        Parameters
+        ----------
+        data : data frame
+        there : list of str
+            Columns of the rows of the fit.
+        classes : ndarray or None
+            Labels of the estimator. Of two it predicts the probability of the second; of more,
+            those of all.
+        """
+        needed = required(responses(replace(self.model, offset=""), there), there)
+        if not set(needed) <= set(column_names(data)):
+            return None
+        if self.model.counts:
+            found = self.counts(data, None)
+            assert found is not None
+            return found[0] / np.maximum(found[1], 1)
+        if self.kind in ("events", "classes"):
+            return self.of(data, None)
+        response = response_of(self.model.response, data, self.context)
+        if self.kind == "labels" and classes is not None:
+            found_in = response[:, None] == np.asarray(classes)[None]
+            return found_in[:, 1].astype(float) if len(classes) == 2 else found_in.astype(float)
+        return response.astype(float) if response.dtype.kind in "iufb" else None
+
+
+def _family(estimator: Any) -> str:
+    """Name of the family of an estimator; "labels" if it takes labels."""
+    if isinstance(estimator, LocationEstimator):
+        name = estimator.family().name
+        return "labels" if name == "categorical" else name
+    return "labels" if is_classifier(estimator) else str(getattr(estimator, "family", "gaussian"))
+
+
+def _labels(text: str, data: Any, context: Context) -> tuple[list[Any] | None, list[Any]]:
+    """Levels of a category in their order, else None; and the labels that rows have, sorted."""
+    name = plain_name(text.strip("`"))
+    order = levels_of(data, name) if name in column_names(data) else None
+    values = response_of(text, data, context)
+    try:
+        present = np.unique(values).tolist()
+    except TypeError:  # of several types
+        present = sorted(set(values.tolist()), key=str)
+    return order, present
+
+
+def _plain(labels: list[Any]) -> bool:
+    """Whether two labels are 0 and 1, or False and True."""
+    return all(isinstance(each, bool | int | float | np.number) for each in labels) and (
+        list(labels) == [0, 1]
+    )
+
+
+def _shown(label: Any) -> str:
+    return repr(label.item() if isinstance(label, np.generic) else label)

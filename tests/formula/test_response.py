@@ -1,0 +1,192 @@
+"""The response of a formula: what `predict` says of it, labels, shares of trials, exposures."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import r2_score
+
+import ebfed as eb
+
+RNG = np.random.default_rng(4)
+M, N = 30, 240
+G = np.repeat(np.arange(M), 8)
+X = RNG.normal(size=N)
+YEARS = RNG.uniform(1, 40, N)
+U = RNG.normal(0, 0.5, M)
+CHANCE = 1 / (1 + np.exp(-U[G] - X))
+ROWS = pd.DataFrame({"g": G, "h": np.arange(N) % 7, "x": X, "years": YEARS})
+ROWS["events"] = RNG.poisson(YEARS * np.exp(-1 + U[G] + 0.4 * X))
+ROWS["hit"] = (RNG.random(N) < CHANCE).astype(int)
+ROWS["word"] = np.where(ROWS["hit"] == 1, "yes", "no")
+ROWS["n"] = RNG.integers(2, 9, N)
+ROWS["k"] = RNG.binomial(ROWS["n"], CHANCE)
+ROWS["p"] = ROWS["k"] / ROWS["n"]
+# One formula for each estimator of counts: PoissonEB, GeneralizedEB and CrossedEB.
+COUNTED = {
+    "PoissonEB": "events ~ offset(log(years)) + (1 | g)",
+    "GeneralizedEB": "events ~ x + offset(log(years)) + (1 | g)",
+    "CrossedEB": "events ~ x + offset(log(years)) + (1 | g) + (1 | h)",
+}
+BINARY = ["{} | g", "{} ~ 1 + (1 | g)", "{} ~ x + (1 | g)", "{} ~ x + (1 | g) + (1 | h)"]
+
+
+@pytest.mark.parametrize("formula", COUNTED.values(), ids=COUNTED)
+def test_predictions_of_counts_have_their_exposure(formula, tmp_path):
+    fit = eb.from_formula(formula, ROWS, family="poisson")
+    found = fit.predict()
+    assert abs((ROWS["events"] - found).sum()) < 0.02 * ROWS["events"].sum()
+    np.testing.assert_allclose(fit.predict(type="rate") * YEARS, found, rtol=1e-9)
+    shown = fit.augment()
+    np.testing.assert_array_equal(shown[".fitted"], found)
+    np.testing.assert_allclose(shown[".resid"], ROWS["events"] - found)
+    twice = ROWS.assign(years=2 * YEARS)
+    np.testing.assert_allclose(fit.predict(twice), 2 * found, rtol=1e-9)
+    without = ROWS.drop(columns=["years", "events"])
+    np.testing.assert_allclose(fit.predict(without, type="rate"), fit.predict(type="rate"))
+    with pytest.raises(ValueError, match="'years' is neither a column of data"):
+        fit.predict(without)
+    strangers = without.assign(years=5.0).drop(columns="g")
+    assert (fit.predict(strangers) > 2 * fit.predict(strangers, type="rate")).all()
+    with pytest.raises(ValueError, match="type must be 'response' or 'rate'"):
+        fit.predict(type="count")
+    fit.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict(ROWS), found)
+    np.testing.assert_array_equal(again.predict(ROWS, type="rate"), fit.predict(type="rate"))
+    assert fit.score(ROWS) == pytest.approx(r2_score(ROWS["events"], found), rel=1e-9)
+    if hasattr(fit.estimator_, "predict_interval"):
+        low, high = fit.predict_interval(kind="mean")
+        rate = fit.predict_interval(without, kind="rate")
+        np.testing.assert_allclose(np.array(rate) * YEARS, [low, high], rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["negative_binomial", "poisson"])
+def test_formulas_of_counts_have_one_kind_of_score(family):
+    """The model that has the covariate wins, whichever estimator it is."""
+    seen = np.arange(N) % 4 > 0
+    data = ROWS.assign(years=YEARS[G])  # the negative binomial has one exposure for a group
+    fits = [
+        eb.from_formula(text, data[seen], family=family)
+        for text in (COUNTED["PoissonEB"], COUNTED["GeneralizedEB"])
+    ]
+    table = eb.compare(*fits, held_out=data[~seen])
+    error = [np.mean((fit.predict(data[~seen]) - data["events"][~seen]) ** 2) for fit in fits]
+    expected = 1 - np.array(error) / np.var(data["events"][~seen])
+    np.testing.assert_allclose(table["score"], expected, rtol=1e-9)
+    assert table["score"].is_monotonic_increasing == (error[0] > error[1])
+    assert table["density"].notna().tolist() == [True, False]
+    assert table["density"].iloc[0] == fits[0].log_density(data[~seen])
+    with pytest.raises(TypeError, match="has no log predictive density"):
+        fits[1].log_density(data)
+
+
+@pytest.mark.parametrize("formula", BINARY)
+def test_two_labels_are_an_event_and_the_other(formula, tmp_path):
+    """The same fit as of 0 and 1, and probabilities of the second label, by every formula."""
+    expected = eb.from_formula(formula.format("hit"), ROWS, family="binomial")
+    chance = expected.predict()
+    assert chance.dtype == float
+    assert 0 < chance.min() < chance.max() < 1
+    np.testing.assert_array_equal(expected.augment()[".fitted"], chance)
+    np.testing.assert_allclose(expected.augment()[".resid"], ROWS["hit"] - chance)
+    assert expected.score(ROWS) == pytest.approx(r2_score(ROWS["hit"], chance), rel=1e-9)
+    upside_down = pd.Categorical(np.where(ROWS["hit"] == 1, "a", "b"), ["b", "a"])
+    for label in (
+        ROWS["word"],
+        ROWS["hit"] == 1,
+        ROWS["hit"] + 1,
+        ROWS["word"].astype("category"),
+        upside_down,
+    ):
+        fit = eb.from_formula(formula.format("y"), ROWS.assign(y=label), family="binomial")
+        np.testing.assert_allclose(fit.predict(), chance, rtol=1e-10)
+        np.testing.assert_allclose(fit.augment()[".resid"], expected.augment()[".resid"])
+        assert fit.score(ROWS.assign(y=label)) == pytest.approx(expected.score(ROWS))
+    assert "The event is y = 'a'." in " ".join(str(fit.summary()).split())
+    fit.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    assert again.score(ROWS.assign(y=upside_down)) == fit.score(ROWS.assign(y=upside_down))
+    with pytest.raises(ValueError, match=r"has 'c'; the fit had 'b', 'a'"):
+        fit.score(ROWS.assign(y="c"))
+    new = fit.estimator_.view().is_server or fit.predict(ROWS.head(3).drop(columns="hit"))
+    np.testing.assert_allclose(new, chance[:3], rtol=1e-10)
+
+
+def test_labels_of_polars_and_others():
+    table = pl.from_pandas(ROWS)
+    expected = eb.from_formula("hit ~ 1 + (1 | g)", ROWS, family="binomial").predict()
+    order = pl.Enum(["yes", "no"])  # the event is the second level: no
+    for column, chance in ((table["word"], expected), (table["word"].cast(order), 1 - expected)):
+        data = table.with_columns(y=column)
+        found = eb.from_formula("y ~ 1 + (1 | g)", data, family="binomial").predict()
+        np.testing.assert_allclose(found, chance, rtol=1e-6)
+    message = (
+        r"response 'y' must be 0 or 1, or have two labels, for BernoulliEB; it has 3: 'a', 'b'"
+    )
+    with pytest.raises(ValueError, match=message):
+        eb.from_formula("y | g", ROWS.assign(y=list("abc") * 80), family="binomial")
+    with pytest.raises(ValueError, match="must be numbers for LinearEB"):
+        eb.from_formula("word ~ x + (1 | g)", ROWS)
+    cut = eb.from_formula("x | g", ROWS, eb.BernoulliEB(binarize=0.0))
+    np.testing.assert_allclose(
+        cut.predict(),
+        eb.from_formula("y | g", ROWS.assign(y=X > 0), family="binomial").predict(),
+    )
+
+
+def test_probabilities_of_more_classes():
+    kinds = np.array(["a", "b", "c"])[RNG.integers(0, 3, N)]
+    data = ROWS.assign(kind=kinds)
+    fit = eb.from_formula("kind | g", data, family="categorical")
+    share = fit.predict()
+    assert share.shape == (N, 3)
+    np.testing.assert_allclose(share.sum(axis=1), 1)
+    np.testing.assert_array_equal(share[0], fit.estimator_.predict()[0])
+    assert fit.augment()[".fitted"].tolist() == np.array(["a", "b", "c"])[share.argmax(1)].tolist()
+    one_hot = kinds[:, None] == np.array(["a", "b", "c"])
+    off = ((one_hot - share) ** 2).sum() / ((one_hot - one_hot.mean(0)) ** 2).sum()
+    assert fit.score(data) == pytest.approx(1 - off)
+
+
+def test_categories_in_order_are_those_of_the_fit():
+    grade = pd.Categorical(np.array(["low", "mid", "top"])[RNG.integers(0, 3, N)])
+    grade = grade.reorder_categories(["low", "mid", "top"], ordered=True)
+    data = ROWS.assign(grade=grade)
+    fit = eb.from_formula("grade ~ x + (1 | g)", data, family="ordinal")
+    few = data[data["grade"] != "low"].assign(grade=lambda d: d["grade"].astype(str))
+    expected = fit.augment()[".resid"][few.index]
+    np.testing.assert_allclose(fit.augment(few)[".resid"], expected)
+
+
+@pytest.mark.parametrize(
+    "formula", ["{} ~ 1 + (1 | g)", "{} ~ x + (1 | g)", "{} ~ x + (1|g) + (1|h)"]
+)
+def test_shares_with_weights_are_those_of_trials(formula):
+    """As ``glm(p ~ x, weights = n)`` of R: the fit of ``cbind(k, trials=n)``."""
+    counts = eb.from_formula(formula.format("cbind(k, trials=n)"), ROWS)
+    named = eb.from_formula(formula.format("p"), ROWS, family="binomial", weights="n")
+    given = eb.from_formula(formula.format("p"), ROWS, family="binomial", weights=ROWS["n"])
+    rounded = ROWS.assign(p=ROWS["p"].round(4))
+    rough = eb.from_formula(formula.format("p"), rounded, family="binomial", weights="n")
+    for fit in (named, given, rough):
+        assert fit.log_likelihood_ == pytest.approx(counts.log_likelihood_, rel=1e-12)
+        np.testing.assert_allclose(fit.predict(), counts.predict(), rtol=1e-9)
+        np.testing.assert_allclose(fit.augment()[".resid"], counts.augment()[".resid"], atol=1e-4)
+    assert named.score(ROWS) == pytest.approx(counts.score(ROWS), rel=1e-9)
+    with pytest.raises(ValueError, match="must be a whole number of successes; row 0 has"):
+        eb.from_formula(formula.format("p"), ROWS.assign(p=0.3), family="binomial", weights="n")
+
+
+def test_score_compares_among_formulas_of_one_response():
+    """BernoulliEB and LogisticEB; of estimators it stays their own, and does not mix."""
+    rates = eb.from_formula("hit ~ 1 + (1 | g)", ROWS, family="binomial")
+    logits = eb.from_formula("hit ~ 1 + (1 | g)", ROWS, family="binomial", prior="logit-normal")
+    table = eb.compare(beta=rates, logit=logits, held_out=ROWS)
+    assert table["score"].iloc[0] == pytest.approx(table["score"].iloc[1], abs=0.01)
+    own = eb.BernoulliEB().fit(ROWS[["g", "hit"]], groups="g")
+    assert rates.log_density(ROWS) == pytest.approx(own.score(ROWS[["g", "hit"]]))
+    with pytest.raises(ValueError, match="held_out needs fits whose scores compare"):
+        eb.compare(rates, own, held_out=ROWS[["g", "hit"]])
+    spread = eb.from_formula("x ~ 1 + (1 | g)", ROWS, family="variance")
+    assert spread.score(ROWS) == spread.log_density(ROWS)

@@ -24,6 +24,7 @@ from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
     "FAMILIES",
+    "RATES",
     "check_location",
     "choose",
     "chosen",
@@ -60,6 +61,16 @@ ON_LINK = {
     "negative_binomial": "log-normal",
     "gamma": "log-normal",
     "ordinal": "logit-normal",
+}
+# Notes on the populations of rates.
+RATES = {
+    "Beta": "The population of rates is beta. prior='logit-normal' makes their logits normal "
+    "instead, as in formulas with covariates of rows.",
+    "logit-normal": "The population is logit-normal: the coefficients of groups are normal. "
+    "prior='beta' makes rates beta instead, and takes covariates of groups alone.",
+    "log-normal": "The population is log-normal: the coefficients of groups are normal, on the "
+    "scale of log rates. prior='gamma' makes rates gamma instead, and takes covariates of groups "
+    "alone.",
 }
 # Names of families, of either.
 FAMILIES = (*LOCATION, *(name for name in REGRESSION if name not in LOCATION))

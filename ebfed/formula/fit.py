@@ -17,6 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
+    RATES,
     check_location,
     chosen,
     following,
@@ -38,7 +39,7 @@ from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.inferring import formula_tests
 from ebfed.formula.margins import margins
 from ebfed.formula.names import plain_name
-from ebfed.formula.response import Response
+from ebfed.formula.response import Response, family_of
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -67,18 +68,6 @@ from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 __all__ = ["FormulaFit", "surroundings"]
-
-
-# Notes on the populations of rates.
-RATES = {
-    "Beta": "The population of rates is beta. prior='logit-normal' makes their logits normal "
-    "instead, as in formulas with covariates of rows.",
-    "logit-normal": "The population is logit-normal: the coefficients of groups are normal. "
-    "prior='beta' makes rates beta instead, and takes covariates of groups alone.",
-    "log-normal": "The population is log-normal: the coefficients of groups are normal, on the "
-    "scale of log rates. prior='gamma' makes rates gamma instead, and takes covariates of groups "
-    "alone.",
-}
 
 
 def surroundings() -> dict[str, Any]:
@@ -564,12 +553,28 @@ class FormulaFit:
             return self.estimator_.posterior(groups=ids, covariates=covariates).mean, codes
 
     def predict_proba(self, data: Any = None) -> NDArray:
-        """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""
+        """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes).
+
+        They are in the order of `classes_`: of two, that of the event is last.
+        """
+        estimator = self.estimator_
+        family = family_of(estimator)
+        if family == "binomial":
+            found = self.predict(data)
+            return np.column_stack([1 - found, found])
+        if family == "labels" and isinstance(estimator, LocationEstimator):
+            return self.predict(data)
         table, labels = self._read(data)
-        ordinal = isinstance(self.estimator_, GeneralizedEB)
-        options = self._options(data, "response") if ordinal else {}
-        found = self.estimator_.predict_proba(table, groups=labels, **options)
+        options = {} if is_classifier(estimator) else self._options(data, "response")
+        found = estimator.predict_proba(table, groups=labels, **options)
         return self._rows.padded(found, data)
+
+    @property
+    def classes_(self) -> NDArray:
+        """Labels of the response, of which there are probabilities."""
+        if self.response.kind == "events":
+            return np.array(self.response.levels)
+        return self.estimator_.classes_
 
     def predict_interval(self, data: Any = None, **options: Any) -> tuple[NDArray, NDArray]:
         """Intervals for the responses of rows: see `predict_interval` of the estimator.

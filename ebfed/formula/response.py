@@ -19,7 +19,7 @@ from ebfed.tables.columns import levels_of
 from ebfed.tables.lazy import column_names
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
-__all__ = ["Response"]
+__all__ = ["Response", "family_of"]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Response:
     ) -> Self:
         """Learn which labels there are, and how an estimator takes them."""
         kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
-        family = _family(estimator)
+        family = family_of(estimator)
         if model.counts or family not in ("binomial", "ordinal", "labels"):
             return cls(model, kept)
         if getattr(estimator, "binarize", None) is not None:
@@ -109,7 +109,7 @@ class Response:
     def _no_numbers(self, response: NDArray, estimator: Any) -> str:
         """Say what to do where labels were given for numbers."""
         name, what = type(estimator).__name__, f"response {self.model.response!r} must be"
-        if _family(estimator) == "binomial":
+        if family_of(estimator) == "binomial":
             found = np.unique(response.astype(str)).tolist()
             shown = ", ".join(map(repr, found[:3])) + ", …" * (len(found) > 3)
             return f"{what} 0 or 1, or have two labels, for {name}; it has {len(found)}: {shown}."
@@ -180,7 +180,7 @@ class Response:
         return response.astype(float) if response.dtype.kind in "iufb" else None
 
 
-def _family(estimator: Any) -> str:
+def family_of(estimator: Any) -> str:
     """Name of the family of an estimator; "labels" if it takes labels."""
     if isinstance(estimator, LocationEstimator):
         name = estimator.family().name

@@ -89,6 +89,7 @@ def test_two_labels_are_an_event_and_the_other(formula, tmp_path):
     assert chance.dtype == float
     assert 0 < chance.min() < chance.max() < 1
     np.testing.assert_array_equal(expected.augment()[".fitted"], chance)
+    np.testing.assert_allclose(expected.predict_proba(), np.column_stack([1 - chance, chance]))
     np.testing.assert_allclose(expected.augment()[".resid"], ROWS["hit"] - chance)
     assert expected.score(ROWS) == pytest.approx(r2_score(ROWS["hit"], chance), rel=1e-9)
     upside_down = pd.Categorical(np.where(ROWS["hit"] == 1, "a", "b"), ["b", "a"])
@@ -103,6 +104,7 @@ def test_two_labels_are_an_event_and_the_other(formula, tmp_path):
         np.testing.assert_allclose(fit.predict(), chance, rtol=1e-10)
         np.testing.assert_allclose(fit.augment()[".resid"], expected.augment()[".resid"])
         assert fit.score(ROWS.assign(y=label)) == pytest.approx(expected.score(ROWS))
+    assert fit.classes_.tolist() == ["b", "a"]
     assert "The event is y = 'a'." in " ".join(str(fit.summary()).split())
     fit.save(tmp_path / "fit.json")
     again = eb.load_fit(tmp_path / "fit.json")

@@ -499,3 +499,19 @@ def test_shares_with_weights_are_of_so_many_trials():
         clone(fit).fit(x, won / n, groups=groups, sample_weight=n + 1)
     with pytest.raises(ValueError, match=r"GeneralizedEB\('binomial'\) takes shares"):
         eb.LogisticEB().fit(x, won / n, groups=groups, sample_weight=n)
+
+
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial"])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # that the likelihood has no maximum
+def test_a_cell_without_events_is_predicted_to_have_none(family):
+    """The coefficient goes to minus infinity, with any error: no mean of ``e^z`` under that."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(8), 6), "cell": np.tile([0, 0, 0, 0, 1, 2], 8)})
+    rows["y"] = rng.poisson(4.0, 48) * (rows["cell"] != 2)
+    fit = eb.from_formula("y ~ C(cell) + (1 | g)", rows, family=family)
+    found, empty = fit.predict(), rows["cell"] == 2
+    assert (found[empty] < 0.01).all()
+    assert found[~empty].min() > 1
+    assert np.isfinite(fit.augment()[".resid"]).all()
+    assert fit.score(rows) < 1
+    assert (fit.predict(rows.drop(columns="g"))[empty] < 0.01).all()

@@ -19,6 +19,10 @@ __all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows"]
 Base = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
+# Variances of linear predictors of which e^z has no mean: its logarithm would be uncertain by 7.
+SEPARATED = 50.0
+
+
 @dataclass(frozen=True)
 class Responses:
     """What is observed in rows.
@@ -175,12 +179,17 @@ class LogLink(ResponseFamily):
     link: ClassVar[Literal["logit", "log"]] = "log"
 
     def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
-        """Mean of a log-normal number."""
-        return np.exp(centre + variance / 2)
+        """Mean of a log-normal number.
+
+        Where rows separate a coefficient, as a cell without events does, the variance has no limit,
+        and a normal approximation is no distribution: the mean is then that at the centre.
+        """
+        return np.exp(centre + np.where(variance < SEPARATED, variance, 0.0) / 2)
 
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``e^z``."""
-        return np.exp(z)
+        with np.errstate(over="ignore"):  # of ends of intervals where z has no limit
+            return np.exp(z)
 
 
 def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:

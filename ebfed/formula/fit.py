@@ -675,7 +675,7 @@ class FormulaFit:
             The rows of the fit if None, with the columns that were used. Without the response it
             gets no ``.resid``. ``.fitted`` is what `predict` says; of more than two classes, the
             likeliest. The rows of the fit of a linear model have leverages ``.hat`` and Cook's
-            distances ``.cooksd`` too.
+            distances ``.cooksd`` too, NaN of a row that alone determines a coefficient.
         """
         given, data = data, self._frame(data)
         labels = [name for name in self._model.levels if name in column_names(data)]

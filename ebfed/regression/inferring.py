@@ -201,6 +201,7 @@ def confint_of_crossed(
     *,
     method: Literal["wald"] = "wald",
     ddf: Method | None = None,
+    **options: Any,
 ) -> Any:
     """Return Wald's intervals of the coefficients, ``estimate ± t std.error``.
 
@@ -212,6 +213,8 @@ def confint_of_crossed(
     ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
         Degrees of freedom, as in `inference`, which has other standard errors with some of them;
         ``"asymptotic"`` are infinite, as of lme4's ``confint(method = "Wald")``.
+    **options
+        None: `n_boot` and others are of methods that are not here.
 
     Returns
     -------
@@ -220,11 +223,13 @@ def confint_of_crossed(
 
     Raises
     ------
-    ValueError
-        If the level or the method is none.
+    TypeError, ValueError
+        If the level or the method is none, or there are options.
     """
     if method != "wald":
         raise ValueError(f"method must be 'wald' where factors are crossed; got {method!r}.")
+    if options:
+        raise TypeError(f"confint of crossed factors has no argument {next(iter(options))!r}.")
     return walds_intervals(self, level, ddf)
 
 

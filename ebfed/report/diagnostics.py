@@ -177,6 +177,8 @@ class Diagnostics:
         Returns
         -------
         ndarray of shape (n,)
+            Where a row has no variance, a Pearson residual is 0 of a response that is its mean, and
+            NaN of others.
 
         Raises
         ------
@@ -201,7 +203,10 @@ class Diagnostics:
         if kind == "deviance":
             return np.sign(away) * root * np.sqrt(self.law.deviance(self.response, mean))
         if kind == "pearson":
-            return away * root / np.sqrt(self._variance(mean, conditional))
+            variance = self._variance(mean, conditional)
+            # a response that is certain is its mean, but for rounding
+            unknown = np.where(np.abs(away) <= 1e-9 * np.abs(mean), 0.0, np.nan)
+            return np.divide(away * root, np.sqrt(variance), out=unknown, where=variance > 0)
         if not conditional or self.leverage is None:
             raise ValueError(
                 "standardized residuals are conditional ones, of all rows of the fit of a linear "

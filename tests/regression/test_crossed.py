@@ -315,7 +315,9 @@ def test_intervals_that_crossed_factors_do_not_have_are_named():
     fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
     pd.testing.assert_frame_equal(fit.confint(), fit.confint(method="wald"))
     with pytest.raises(ValueError, match="method must be 'wald' where factors are crossed; got"):
-        fit.confint(method="profile")
+        fit.confint(method="bootstrap", n_boot=10)
+    with pytest.raises(TypeError, match="has no argument 'n_boot'"):
+        fit.confint(n_boot=10)
 
 
 def test_two_maxima():

@@ -12,6 +12,8 @@ from scipy.special import expit
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.regression.families import family_named
+from ebfed.regression.posteriors.predictive import predictive_quantiles
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 EPIL = pd.read_csv(REFERENCE / "epil.csv").assign(
@@ -353,6 +355,34 @@ def test_intervals_hold_their_share_of_new_rows():
     for wrong in ({"kind": "none"}, {"level": 1.0}):
         with pytest.raises(ValueError, match=min(wrong)):
             fit.predict_interval(x, **wrong)
+
+
+def test_intervals_end_where_counts_are_beyond_all_floats_that_differ_by_one():
+    none, known = np.zeros(0), np.zeros(3)
+    mean = np.log([1e10, 1e17, 1e30])
+    found = predictive_quantiles(family_named("poisson"), none, mean, known, 0.975)
+    np.testing.assert_allclose(found, np.exp(mean) + 1.96 * np.exp(mean / 2), rtol=1e-6)
+    # nearly all is uncertainty of the mean: 41 nodes have its quantile to a node's distance
+    wide = predictive_quantiles(
+        family_named("poisson"), none, np.array([30.0, 700.0, -800.0]), known + 100.0, 0.975
+    )
+    assert 30 + 17 < np.log(wide[0]) < 30 + 22
+    assert wide[1] > 1e305
+    assert wide[2] == 0
+
+
+def test_negative_binomial_probabilities_of_large_counts():
+    # counts of a large mean are nearly gamma
+    family, log_dispersion = family_named("negative_binomial"), np.array([0.1])
+    size = np.exp(-0.1)
+    for mean in (1e10, 1e17, 1e25):
+        y = np.array([0.3, 1.0, 2.0]) * mean
+        found = family.below(y, np.full(3, np.log(mean)), log_dispersion)
+        expected = stats.gamma.cdf(y, size, scale=mean / size)
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+    found = family.below(np.arange(5.0), np.full(5, 0.4), log_dispersion)
+    expected = stats.nbinom.cdf(np.arange(5), size, size / (size + np.exp(0.4)))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_file_has_the_names_of_columns(tmp_path):

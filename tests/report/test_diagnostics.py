@@ -67,6 +67,13 @@ def test_conditional_residuals_do_not_differ_between_groups():
     assert stats.f_oneway(*groups).pvalue > 0.001
 
 
+def test_pearson_residuals_of_rows_that_are_certain():
+    # all responses are equal: the fit leaves no noise
+    frame = pd.DataFrame({"y": 2.5, "x": np.arange(12.0), "g": np.repeat(list("abc"), 4)})
+    fit = eb.from_formula("y ~ x + (1 | g)", frame)
+    np.testing.assert_array_equal(fit.residuals(kind="pearson"), np.zeros(12))
+
+
 def test_pearson_and_deviance_residuals_are_their_formulas():
     frame = drawn("poisson", 1)
     fit = fitted(frame, "poisson")

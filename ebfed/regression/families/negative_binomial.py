@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincc, gammaln, xlogy
+from scipy.special import betainc, gammaln, xlogy
 
 from ebfed.kernels import rising_sums
 from ebfed.kernels.responses import LARGE, NEGATIVE_BINOMIAL
@@ -63,8 +63,8 @@ class NegativeBinomial(Poisson):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
         size = float(np.exp(-shapes[0]))
-        mean = np.exp(z)
-        whole = betaincc(np.maximum(y, 0) + 1, size, mean / (size + mean))
+        # not the complement at mean / (size + mean), which is 1 for large means
+        whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
         return np.where(y < 0, 0.0, whole)
 
     def draw(

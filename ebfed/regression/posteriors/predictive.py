@@ -46,9 +46,11 @@ def predictive_quantiles(
         z = mean[some, None] + np.sqrt(variance[some, None]) * nodes
 
         def below(y: NDArray, z: NDArray = z) -> NDArray:
-            return family.below(y[:, None], z, shapes) @ weights
+            # a mean beyond the largest number is beyond any response
+            return np.nan_to_num(family.below(y[:, None], z, shapes), nan=0.0) @ weights
 
-        out[some] = _smallest(below, len(some), q, family.whole)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[some] = _smallest(below, len(some), q, family.whole)
     return out
 
 
@@ -56,11 +58,14 @@ def _smallest(below: object, n: int, q: float, whole: bool) -> NDArray[np.float6
     """Bisect distribution functions of n responses from 0."""
     assert callable(below)
     low, high = np.full(n, -1.0 if whole else 0.0), np.ones(n)
-    while (short := below(high) < q).any():
+    while (short := (below(high) < q) & np.isfinite(high)).any():
         low[short], high[short] = high[short], 2 * high[short]
     while True:
         middle = np.floor((low + high) / 2) if whole else (low + high) / 2
-        open_ = (high - low > 1) if whole else (high - low > 1e-12 * high)
+        # beyond 2**53 there is no float between some that differ by more than 1
+        open_ = (low < middle) & (middle < high)
+        if not whole:
+            open_ &= high - low > 1e-12 * high
         if not open_.any():
             return high
         short = below(middle) < q

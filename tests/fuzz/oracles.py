@@ -258,9 +258,9 @@ def densities(table: Any) -> tuple[Callable[..., NDArray], int]:
     if table.family == "gamma":
 
         def positive(z: NDArray, log_shape: float) -> NDArray:
-            shape = w * np.exp(log_shape)
-            return (
-                shape * np.log(shape)
+            shape = np.exp(log_shape)
+            return w * (
+                shape * log_shape
                 - gammaln(shape)
                 + (shape - 1) * np.log(y)
                 - shape * (z + y * np.exp(-z))

@@ -277,7 +277,7 @@ def test_predictions_of_an_estimator(model):
     expected = reference.augment()[".fitted"]
     if model.response is None:
         rate = fit.posterior().to_frame().set_index("g")["estimate"]
-        found = rate.loc[ROWS["g"]].to_numpy()
+        found = rate.loc[ROWS["g"]].to_numpy() * (ROWS["e"] if "exposure" in options else 1)
     elif isinstance(fit, eb.LogisticEB):
         found = fit.predict_proba(given[0], groups=ROWS["g"])[:, 1]
     else:

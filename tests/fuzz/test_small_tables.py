@@ -24,7 +24,6 @@ OPEN: tuple[str, ...] = (
     r"RuntimeWarning: divide by zero encountered in divide diagnostics.py",
     r"score: obscure ValueError: .Input contains infinity",
     r"LinAlgError: at spread_degrees.py",
-    r"has no attribute 'predict_proba'",
     r"profile: contradiction: estimate is outside",
     r"profile: obscure ValueError: .f\(a\) and f\(b\) must have different signs",
     r"silent nan in .cooksd",

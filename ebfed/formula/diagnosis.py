@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression import CrossedEB, LinearEB
+from ebfed.regression import CrossedEB, LinearEB, LogisticEB
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
 if TYPE_CHECKING:
@@ -60,7 +60,43 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     self._frame(data)  # a copy without rows says so
     arguments, options = self._arguments(rows, self.design_.of(rows.data))
     found = self.estimator_.diagnostics(*arguments, **options)
+    if isinstance(self.estimator_, LogisticEB):
+        counts = self.response.counts(rows.data, rows.weights)
+        if counts is not None:
+            times = rows.weights if self._model.counts else None
+            found = _of_trials(found, *counts, times, self.predict(rows.data))
     return found if data is None else replace(found, leverage=None)
+
+
+def _of_trials(
+    found: Diagnostics, won: NDArray, trials: NDArray, times: NDArray | None, fitted: NDArray
+) -> Diagnostics:
+    """Return rows of several trials each, of what a fit says of the single trials.
+
+    Rows without trials have no response.
+    """
+    first = np.minimum(np.cumsum(trials) - trials, len(found.response) - 1)
+    weight = trials * (1.0 if times is None else times)
+
+    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
+        ones = np.rint(values * trials).astype(np.int64)
+        outcomes = np.tile([1.0, 0.0], len(trials))
+        assert found.smoothed is not None
+        again = found.smoothed(np.repeat(outcomes, np.column_stack([ones, trials - ones]).ravel()))
+        return again[0][first], again[1][first]
+
+    return replace(
+        found,
+        response=np.where(trials > 0, won / np.maximum(trials, 1), np.nan),
+        fitted=fitted,
+        expected=found.expected[first],
+        predictor=found.predictor[first],
+        unknown=(found.unknown[0][first], found.unknown[1][first]),
+        law=replace(found.law, weight=weight, plain=times is None or bool((times == 1).all())),
+        drawn=lambda rng: found.drawn(rng)[first],
+        renewed=lambda rng: found.renewed(rng)[first],
+        smoothed=smoothed,
+    )
 
 
 def influence_of_formula(self: FormulaFit, level: str | None = None, **options: Any) -> Any:

@@ -60,7 +60,12 @@ class Response:
         order, present = _labels(model.response, rows.data, kept)
         if family == "ordinal":
             return cls(model, kept) if order is None else cls(model, kept, "classes", tuple(order))
-        if rows.weights is not None and are_shares(np.array(present)):
+        if are_shares(np.array(present)) and (rows.weights is not None or len(present) > 2):
+            if rows.weights is None:
+                raise ValueError(
+                    f"response {model.response!r} has shares: weights= must be the numbers of "
+                    "trials; or write cbind(successes, trials=…)."
+                )
             return cls(model, kept)
         labels = present if order is None else [each for each in order if each in present]
         if len(labels) == 2 and (labels != present or not (family == "labels" or _plain(labels))):

@@ -180,6 +180,28 @@ def test_shares_with_weights_are_those_of_trials(formula):
         eb.from_formula(formula.format("p"), ROWS.assign(p=0.3), family="binomial", weights="n")
 
 
+def test_residuals_of_shares_are_of_rows():
+    """Those of the same model by GeneralizedEB, whose rows have trials."""
+    formula = "cbind(k, trials=n) ~ x + (1 | g)"
+    fit = eb.from_formula(formula, ROWS)
+    shares = eb.from_formula("p ~ x + (1 | g)", ROWS, family="binomial", weights="n")
+    other = eb.from_formula(formula, ROWS, eb.GeneralizedEB("binomial"))
+    assert isinstance(fit.estimator_, eb.LogisticEB)
+    for kind in ("response", "pearson", "deviance"):
+        found = fit.residuals(kind=kind)
+        np.testing.assert_allclose(found, other.residuals(kind=kind), atol=1e-3)
+        np.testing.assert_allclose(found, shares.residuals(kind=kind), atol=1e-9)
+        marginal = fit.residuals(kind=kind, conditional=False)
+        np.testing.assert_allclose(
+            marginal, other.residuals(kind=kind, conditional=False), atol=1e-3
+        )
+    np.testing.assert_array_equal(fit.residuals(), fit.augment()[".resid"])
+    assert fit.residuals(ROWS[:7], kind="quantile").shape == (7,)
+    assert np.std(fit.residuals(kind="quantile")) == pytest.approx(1, abs=0.15)  # three errors
+    with pytest.raises(ValueError, match="has shares: weights= must be the numbers of trials"):
+        eb.from_formula("p ~ x + (1 | g)", ROWS, family="binomial")
+
+
 def test_score_compares_among_formulas_of_one_response():
     """BernoulliEB and LogisticEB; of estimators it stays their own, and does not mix."""
     rates = eb.from_formula("hit ~ 1 + (1 | g)", ROWS, family="binomial")

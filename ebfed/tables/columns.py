@@ -57,7 +57,7 @@ def values_of(X: Any, name: str) -> NDArray:
 def days_of(values: NDArray) -> NDArray:
     """Return dates as days since 1970-01-01, time spans as days, and other values as they are.
 
-    Dates with a time zone are of UTC.
+    Dates with a time zone are of UTC, and periods are their first moment.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def days_of(values: NDArray) -> NDArray:
     if values.dtype.kind == "O" and len(values):
         if isinstance(values[0], datetime.date):  # as datetime.datetime is
             values = pd.to_datetime(pd.Series(values), utc=True).dt.tz_localize(None).to_numpy()
+        elif isinstance(values[0], pd.Period):
+            values = pd.PeriodIndex(values).to_timestamp().to_numpy()
         elif isinstance(values[0], datetime.timedelta):
             values = pd.to_timedelta(pd.Series(values)).to_numpy()
     if values.dtype.kind == "M":

@@ -38,6 +38,7 @@ __all__ = ["Incomplete", "format_of", "naming", "read_csv", "read_rows", "summar
 ROWS = 1 << 19
 COMMAS = Dialect()
 # Missing numbers in .csv files.
+DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
@@ -162,7 +163,8 @@ def read_rows(
     files : sequence of Path
         Files: .csv (or .csv.gz), or .parquet.
     labels : sequence of str
-        Columns of labels, read as in `summarise`.
+        Columns of labels, read as in `summarise`. Others are dates if all of their cells in .csv
+        files are, as ISO 8601 writes them, such as 2026-01-31.
     dialect : Dialect
         How .csv files are written.
 
@@ -190,7 +192,24 @@ def read_rows(
     if format_of(files[0]) == "csv":
         for name in set(labels) & set(rows):
             rows[name] = _numbered(rows[name])
+        for name in set(rows) - set(labels):
+            rows[name] = _dated(rows[name])
     return rows
+
+
+def _dated(column: pd.Series) -> pd.Series:
+    """Read text that is dates throughout; a column of anything else as it is."""
+    import pandas as pd
+
+    text = column.dropna() if column.dtype.kind not in "biufcmM" else column[:0]
+    if not len(text) or not re.fullmatch(DATE, str(text.iloc[0])):
+        return column
+    if not text.astype(str).str.fullmatch(DATE).all():
+        return column
+    try:
+        return pd.to_datetime(column, format="ISO8601")
+    except ValueError:  # no day of the calendar
+        return column
 
 
 def read_csv(

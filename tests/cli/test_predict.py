@@ -189,3 +189,24 @@ def test_shares_with_weights_are_of_so_many_trials(rows, tmp_path):
     assert invoke("fit", tmp_path / "rows.csv", *text, *options).exit_code == 0
     fit = eb.from_formula("cbind(k, trials=n) | fips", table.assign(k=(table["p"] * n).round()))
     np.testing.assert_allclose(found, fit.estimator_.predict(), rtol=1e-6)
+
+
+def test_dates_are_days_since_1970(rows, tmp_path):
+    """Dates of a .csv file, as ISO 8601 writes them; labels stay text."""
+    rng = np.random.default_rng(2)
+    days = rng.integers(18000, 19000, len(rows))
+    stamps = pd.Timestamp("1970-01-01") + pd.to_timedelta(days, unit="D")
+    table = rows.assign(days=days, day=stamps.strftime("%Y-%m-%d"))
+    table["fips"] = [f"2020-01-{k % 20 + 1:02d}" for k in rows["number"]]
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    found = {}
+    for name in ("day", "days"):
+        fit, out = tmp_path / f"{name}.json", tmp_path / "out.csv"
+        formula = ("--formula", f"score ~ {name} + (1 | fips)")
+        result = invoke("fit", tmp_path / "rows.csv", *formula, "--save", fit)
+        assert result.exit_code == 0, result.output
+        assert invoke("predict", fit, tmp_path / "rows.csv", "--out", out).exit_code == 0
+        found[name] = pd.read_csv(out)
+    np.testing.assert_allclose(found["day"]["prediction"], found["days"]["prediction"], rtol=1e-6)
+    assert found["day"]["day"].tolist() == table["day"].tolist()
+    assert found["day"]["fips"].tolist() == table["fips"].tolist()

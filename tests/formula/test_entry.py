@@ -123,7 +123,7 @@ def test_rows_as_mappings_and_series(formula):
             fit.predict(wrong)
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "dates", "zone"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "dates", "zone", "period"])
 def test_dates_are_days_since_1970(library):
     day = RNG.integers(0, 700, 120)
     date = pd.Series(pd.Timestamp("2019-03-01") + pd.to_timedelta(day, unit="D"))
@@ -134,6 +134,7 @@ def test_dates_are_days_since_1970(library):
         "pandas": rows,
         "polars": pl.from_pandas(rows),
         "dates": rows.assign(day=rows["day"].dt.date),
+        "period": rows.assign(day=rows["day"].dt.to_period("D")),
         "zone": rows.assign(day=rows["day"].dt.tz_localize("UTC")),
     }[library]
     fit = eb.from_formula("y ~ day * kind + (1 | g)", data)

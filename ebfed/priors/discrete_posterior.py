@@ -13,6 +13,8 @@ from ebfed.priors.posterior import Posterior
 
 __all__ = ["DiscretePosterior", "SeveralDiscrete"]
 
+LOST = 1e-6  # share of a squared mean below which the difference of squares is no variance
+
 
 class DiscretePosterior(Posterior):
     """Posterior of a prior with k atoms, or of any prior on a fine grid of nodes.
@@ -40,11 +42,20 @@ class DiscretePosterior(Posterior):
         away = self.atoms - centre
         # by einsum, a client's figures do not depend on who else is asked for, to the last digit
         powers = np.hstack([away, away**2])
-        shift, square = np.split(
-            self._rows(lambda weights: np.einsum("ij,jd->id", weights, powers)), 2, axis=1
-        )
+
+        def moments(weights: NDArray) -> NDArray:
+            found = np.einsum("ij,jd->id", weights, powers)
+            shift, square = np.split(found, 2, axis=1)
+            square -= shift**2
+            for j, atoms in enumerate(away.T):  # far from the centre, squares lose their digits
+                lost = np.flatnonzero(square[:, j] < LOST * shift[:, j] ** 2)
+                around = (atoms - shift[lost, j, None]) ** 2
+                square[lost, j] = np.einsum("ij,ij->i", weights[lost], around)
+            return found
+
+        shift, square = np.split(self._rows(moments), 2, axis=1)
         self.mean = self._unless_exact(centre + shift, lambda known: known)
-        self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
+        self.sd = self._unless_exact(np.sqrt(np.maximum(square, 0)), np.zeros_like)
 
     def weights(self) -> Iterator[NDArray]:
         """Posterior weights of the atoms, a block of clients at a time, shape (block, k)."""

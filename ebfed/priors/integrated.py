@@ -50,7 +50,9 @@ def integrated(
     is_open = prior.spread_is_unknown_ or prior.noise_is_unknown_
     if isinstance(likelihood, Gaussian | StudentT) and is_open:
         of_any: Any = _with_any_noise if prior.noise_is_unknown_ else _with_any_spread
-        return IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
+        found = IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
+        found._has_points = False  # these posteriors have densities
+        return found
     if prior.plausible_ is None:
         return fitted
 

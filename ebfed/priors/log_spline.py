@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Joined, Likelihood, Reported
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, Reported, StudentT
 from ebfed.likelihoods.base import without_gaps
 from ebfed.priors.base import Prior
 from ebfed.priors.beta import Beta
@@ -41,6 +41,12 @@ Moments = Callable[[], tuple[float, float]]
 
 FINE = 1000  # cells of the range, for moments, draws and the constant of the density
 COARSE = 20.0  # distance of knots, in that of the quartiles of groups, that is noted
+WIDE = 50.0  # length of the interval, in deviations of most groups, from which its scale is bent
+# Expected numbers of groups as far from a normal population as one is, by which the interval begins
+# to reach for it, and does; errors that it reaches beyond.
+SELDOM, NEVER, BEYOND = 0.5, 0.005, 4.0
+LEAST = 1e-6  # of the mass of a node, of which more is left than nothing
+MOST_SHARP = 300  # estimates that have nodes of their own
 
 
 class LogSpline(Prior):
@@ -86,7 +92,9 @@ class LogSpline(Prior):
         Size of the penalty.
     range : tuple of float, optional
         Ends of the interval. If None they are those of the clients' estimates, shrunk so that all
-        together spread as the population does, and an error of these beyond.
+        together spread as the population does, and an error of these beyond. Estimates that are too
+        far from all others for a normal population are not shrunk: the interval ends four errors
+        beyond.
 
     Attributes
     ----------
@@ -94,7 +102,9 @@ class LogSpline(Prior):
         Degrees of freedom.
     knots_ : ndarray of shape (df_ + 1,)
         Knots of the splines: in even steps; of rates, from 0 on, in those of their roots; on the
-        whole line, quantiles of a law that is half uniform and half normal.
+        whole line, quantiles of a law that is half uniform and half normal. Where the interval is
+        more than 50 times as long as most groups spread, splines are of the inverse hyperbolic sine
+        of the distance from their median, and knots in even steps of that.
     coefficients_ : ndarray of shape (df_,)
     covariance_ : ndarray of shape (df_, df_)
         Covariance of the coefficients. Near 0, where the penalty has a kink, P is that at ``|a| =
@@ -133,6 +143,8 @@ class LogSpline(Prior):
         self.range = range
 
     knots_: NDArray
+    # Median of the groups and a deviation, where the scale of the splines is bent; else NaN.
+    bend_: NDArray
     coefficients_: NDArray
     covariance_: NDArray
     range_: NDArray
@@ -161,7 +173,11 @@ class LogSpline(Prior):
         moments = cache(partial(_moments, settled))
         self.range_ = np.array(self._ends(likelihood, settled, moments), float)
         df = TRIED[0] if self.df == "auto" else int(self.df)
-        place = partial(_knots, *self._range(), *_centre(settled, moments), likelihood.support)
+        self.bend_ = _bend(settled, *self.range_)
+        if np.isfinite(self.bend_).all():
+            place = partial(_even, self._place)
+        else:
+            place = partial(_knots, *self._range(), *_centre(settled, moments), likelihood.support)
         self.knots_ = place(df)
         self.covariance_ = np.zeros((df, df))
         self._set(np.zeros(df))
@@ -338,7 +354,7 @@ class LogSpline(Prior):
 
     def _table(self) -> tuple[NDArray, NDArray, float]:
         """Even points, masses of the trapezoidal rule there, and log of the integral of exp Q'a."""
-        at = np.linspace(*self._range(), FINE + 1)
+        at = self._place(np.linspace(0, 1, FINE + 1))
         logs = self._basis(at) @ self.coefficients_
         if at[0] == at[-1]:
             return at[:1], np.ones(1), 0.0
@@ -351,8 +367,22 @@ class LogSpline(Prior):
         low, high = self.range_
         if not high > low:
             return natural_basis(np.linspace(0, 1, len(self.knots_)), np.zeros(len(theta)))
-        knots, unit = ((each - low) / (high - low) for each in (self.knots_, theta))
-        return natural_basis(knots, np.clip(unit, 0, 1))
+        knots, unit = ((self._on_scale(x) - self._on_scale(low)) for x in (self.knots_, theta))
+        return natural_basis(knots / knots[-1], np.clip(unit / knots[-1], 0, 1))
+
+    def _on_scale(self, theta: Any) -> Any:
+        """Scale of the splines, on which places of a wide interval are nearly logarithms."""
+        centre, spread = self.bend_
+        return np.arcsinh((theta - centre) / spread) if np.isfinite(centre) else theta
+
+    def _place(self, unit: NDArray) -> NDArray:
+        """Places in the interval, from shares of its length on the scale of the splines."""
+        low, high = self.range_
+        centre, spread = self.bend_
+        if not np.isfinite(centre):
+            return low + (high - low) * unit
+        first, last = self._on_scale(low), self._on_scale(high)
+        return np.clip(centre + spread * np.sinh(first + (last - first) * unit), low, high)
 
     # Standard errors --------------------------------------------------------------------------
 
@@ -433,18 +463,25 @@ class LogSpline(Prior):
         """Draw from the population, shape (size, 1)."""
         rng = np.random.default_rng(random_state)
         at, masses, _ = self._table()
-        low, high = self.range_
+        if len(at) == 1:
+            return np.full((size, 1), at[0])
         # the density as a mixture of triangles around the points, cut at the ends
-        noise = rng.triangular(-1.0, 0.0, 1.0, size) * (high - low) / FINE if high > low else 0.0
-        draws = at[rng.choice(len(at), size, p=masses)] + noise
-        draws = low + np.abs(draws - low)
-        return (high - np.abs(high - draws))[:, None]
+        noise = rng.triangular(-1.0, 0.0, 1.0, size)
+        unit = np.abs(rng.choice(len(at), size, p=masses) + noise) / FINE
+        return self._place(1 - np.abs(1 - unit))[:, None]
 
     def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
         nodes = likelihood.nodes(self.n_nodes)
         nodes = np.union1d(nodes[(nodes > low) & (nodes < high)], [low, high])
+        if np.isfinite(self.bend_).all():
+            nodes = _graded(np.union1d(nodes, self._place(np.linspace(0, 1, self.n_nodes))))
         # messages may be vague, on the scale of the interval, or all in a part of it
-        return without_gaps(nodes, self.n_nodes)[:, None]
+        nodes = without_gaps(nodes, self.n_nodes)
+        own = _around_sharp(likelihood, nodes)
+        if len(own):
+            nodes = np.union1d(nodes, own[(own > low) & (own < high)])
+            nodes = _graded(nodes)
+        return nodes[:, None]
 
     def _range(self) -> tuple[float, float]:
         return float(self.range_[0]), float(self.range_[1])
@@ -462,7 +499,8 @@ class LogSpline(Prior):
             masses = np.exp(self.logpdf(atoms)) * _widths(at)
             powers = ((atoms - self.mean_) / np.sqrt(self.variance_)) ** np.arange(3)
             tilt = np.linalg.solve((powers.T * masses) @ powers, np.array([1.0, 0.0, 1.0]))
-            masses = np.maximum(masses * (powers @ tilt), 0.0)
+            # of nodes that are too few for it, none is left out
+            masses = masses * np.maximum(powers @ tilt, LEAST)
         with np.errstate(divide="ignore"):
             return np.log(masses)
 
@@ -471,6 +509,37 @@ class LogSpline(Prior):
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
         raise TypeError("LogSpline is fitted by its own methods.")
+
+
+def _around_sharp(likelihood: Likelihood, nodes: NDArray) -> NDArray:
+    """Nodes at the scale of each estimate that is known more sharply than nodes lie apart.
+
+    Of a few hundred estimates; of more, nodes at quantiles of all stand for them.
+    """
+    x = likelihood.local[_informed(likelihood), 0]
+    if likelihood.is_noisy or isinstance(likelihood, Joined) or not 0 < len(x) <= MOST_SHARP:
+        return np.empty(0)
+    rows = likelihood.take(_informed(likelihood))
+    if isinstance(rows, Gaussian | StudentT):
+        errors = np.sqrt(np.broadcast_to(rows.variances, rows.values.shape)[:, 0])
+    else:
+        each = (rows.take(np.array([i])).sampling_variance(float(x[i]), 0.0) for i in range(len(x)))
+        errors = np.sqrt(np.concatenate(list(each)))
+    place = np.clip(np.searchsorted(nodes, x), 1, len(nodes) - 1)
+    sharp = (errors > 0) & (2 * errors < nodes[place] - nodes[place - 1])
+    return (x[sharp, None] + errors[sharp, None] * np.linspace(-5, 5, 41)).ravel()
+
+
+def _graded(nodes: NDArray) -> NDArray:
+    """Put points into gaps, at distances from both ends that double: a node stands for its cell."""
+    gaps = np.diff(nodes)
+    before, after = np.append(gaps[0], gaps[:-1]), np.append(gaps[1:], gaps[-1])
+    parts = [nodes]
+    for j in np.flatnonzero(gaps > 3 * np.minimum(before, after)):
+        for end, step in ((nodes[j], before[j]), (nodes[j + 1], -after[j])):
+            n = int(np.log2(max(gaps[j] / (2 * abs(step)), 1.0)))
+            parts.append(end + step * (2.0 ** np.arange(1, n + 1) - 1))
+    return np.unique(np.concatenate(parts))
 
 
 def _widths(at: NDArray) -> NDArray:
@@ -485,6 +554,22 @@ def _quadratic(rows: NDArray, covariance: NDArray) -> NDArray:
 
 
 # The knots and the interval --------------------------------------------------------------------
+
+
+def _bend(likelihood: Likelihood, low: float, high: float) -> NDArray:
+    """Median of estimates on the line, and their deviation by quartiles, in a wide interval."""
+    local = likelihood.local[_informed(likelihood), 0]
+    if len(local) and not np.isfinite(likelihood.support).any():
+        first, centre, last = np.quantile(local, [0.25, 0.5, 0.75])
+        spread = (last - first) / 1.349  # of a normal distribution
+        if 0 < WIDE * spread < high - low and low < centre < high:
+            return np.array([centre, spread])
+    return np.full(2, np.nan)
+
+
+def _even(place: Callable[[NDArray], NDArray], df: int) -> NDArray:
+    """Knots in even steps of a scale."""
+    return place(np.linspace(0, 1, df + 1))
 
 
 def _knots(
@@ -549,7 +634,8 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
     Estimates ``x_i`` with errors ``s_i`` spread more than parameters; ``mean + sqrt(v / (v +
     s_i**2)) (x_i - mean)`` spread as these do (Louis 1984), v the variance of the population. The
     ends are an error ``sqrt(v s_i**2 / (v + s_i**2))`` beyond, and up to four where clients are
-    few, which may all have come from one side of the population.
+    few, which may all have come from one side of the population, or where estimates are sharp, so
+    that these hardly are shrunk.
     """
     if isinstance(likelihood, Joined):
         ends = [_ends(part, mean, variance) for part in likelihood.parts if _informed(part).any()]
@@ -570,8 +656,42 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
     effective = weights.sum() ** 2 / (weights @ weights)  # number of clients
     share = variance * weights
     shrunk = mean + np.sqrt(share) * (x - mean)
-    error = (1 + 3 / effective) * np.sqrt(share * s2)
-    return float(max(low, (shrunk - error).min())), float(min(high, (shrunk + error).max()))
+    error = (1 + 3 * np.maximum(1 / effective, share**4)) * np.sqrt(share * s2)
+    ends = np.array([shrunk - error, shrunk + error])
+    rows, z = likelihood.take(informed), (x - mean) * np.sqrt(weights)
+    for i in _farthest(x, _farness(rows, z, len(x))):
+        one = rows.take(np.array([i]))
+        # of rates, by their size: most populations of these are skewed
+        own = max(float(one.sampling_variance(float(x[i]), 0.0)[0]), float(s2[i]))
+        away = (x[[i]] - mean) / np.sqrt(variance + own)
+        side = int(x[i] > mean)
+        reach = x[i] + (BEYOND if side else -BEYOND) * np.sqrt(own)
+        ends[side, i] += _farness(one, away, len(x))[0] * (reach - ends[side, i])
+    return float(max(low, ends[0].min())), float(min(high, ends[1].max()))
+
+
+def _farness(rows: Likelihood, z: NDArray, n: int) -> NDArray:
+    """Share of the way from shrunk estimates to the estimates that the interval reaches.
+
+    By how many of n would be so many deviations z away if the population were normal.
+    """
+    from scipy.special import log_ndtr, stdtr
+
+    logs = log_ndtr(-np.abs(z))
+    if isinstance(rows, StudentT):
+        finite = np.isfinite(rows.degrees)
+        with np.errstate(divide="ignore"):
+            of_t = np.log(stdtr(np.where(finite, rows.degrees, 1.0), -np.abs(z)))
+        logs = np.where(finite, of_t, logs)
+    expected = np.log(2 * n) + logs
+    return np.clip((np.log(SELDOM) - expected) / np.log(SELDOM / NEVER), 0.0, 1.0)
+
+
+def _farthest(x: NDArray, far: NDArray) -> NDArray:
+    """Places of estimates that are far, a few at either side."""
+    some = np.flatnonzero(far > 0)
+    some = some[np.argsort(x[some])]
+    return np.unique(np.append(some[:20], some[-20:])).astype(np.int64)
 
 
 def _widest(likelihood: Likelihood, mean: float, variance: float) -> float:

@@ -29,6 +29,9 @@ DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
 # nodes in cells of this width, sums are those over all exposures to the last digits.
 MOST, WIDTH, N_NODES = 2000, 0.25, 10
 
+# Counts from which sums over the numbers that they exceed lose digits of what they differ by.
+LARGE = 10**8
+
 Tallies = tuple[NDArray, NDArray, NDArray]
 
 
@@ -56,6 +59,8 @@ def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[
     """
     if not rows.counts.any():
         return 0.0, 0.0
+    if rows.counts.max() >= LARGE:
+        return _maximise_large(rows, times)
     log_rate, best = maximise_table(*_table(rows, times), near=near)
     return float(np.exp(log_rate)), best
 
@@ -81,6 +86,10 @@ def log_likelihood_of(rows: Poisson, times: NDArray) -> Callable[[NDArray, NDArr
     >>> float(np.diff(values)[0].round(2))
     0.3
     """
+    if rows.counts.max(initial=0) >= LARGE:
+        return lambda mean, dispersion: np.array(
+            [times @ _log_masses(rows, *each) for each in zip(mean, dispersion, strict=True)]
+        )
     exceeded, exposure, groups, events = _table(rows, times)
     table = (exposure, groups, events)
     if len(exposure) > MOST:
@@ -88,6 +97,65 @@ def log_likelihood_of(rows: Poisson, times: NDArray) -> Callable[[NDArray, NDArr
     return lambda mean, dispersion: negative_binomial_values(
         np.log(mean), dispersion, exceeded, *table
     )
+
+
+def _maximise_large(rows: Poisson, times: NDArray) -> tuple[float, float]:
+    """Return what `maximise` does, from the distances of large counts from their means.
+
+    With a the shape, M the mean of a count y and ``d = (y - M) / (a + M)``, the slope in a is
+    ``g(a) - g(a + y) + log(1 + d) - d``, where ``g(x) = log x - psi(x)``: no part is as large as
+    the counts are.
+    """
+    y, exposure = rows.counts[:, 0].astype(float), rows.exposure
+    mean = float(times @ y / (times @ exposure))
+
+    def criterion(dispersion: float) -> tuple[float, float]:
+        nonlocal mean
+        for _ in range(200):  # Newton's method, as for smaller counts
+            expected = exposure * mean
+            share = 1 / (1 + dispersion * expected)
+            gain = times @ ((y - expected) * share)
+            bend = times @ (expected * (1 + dispersion * y) * share**2)
+            step = float(np.clip(gain / bend, -1.0, 1.0))
+            mean *= np.exp(step)
+            if abs(step) < 1e-15:
+                break
+        value = float(times @ _log_masses(rows, mean, dispersion))
+        expected = exposure * mean
+        if dispersion == 0:
+            return -value, -float(times @ ((y - expected) ** 2 - y)) / 2
+        a = 1 / dispersion
+        by_shape = _below_log(np.full(len(y), a)) - _below_log(a + y)
+        by_shape += _log_less((y - expected) / (a + expected))
+        return -value, float(times @ by_shape) * a**2
+
+    if times.sum() <= 1:
+        return mean, 0.0
+    lowest = 1e-3 / max(mean * float(exposure.max()), 1.0)
+    best = minimise(criterion, np.append(0.0, np.geomspace(lowest, 1e4, 60)))
+    criterion(best)
+    return mean, best
+
+
+def _log_masses(rows: Poisson, mean: float, dispersion: float) -> NDArray:
+    """Log-probability of each count."""
+    return rows.marginal(np.array([mean]), np.array([dispersion * mean**2]))
+
+
+def _below_log(x: NDArray) -> NDArray:
+    """``log x - psi(x)``, by its series from 16 on."""
+    from scipy.special import psi
+
+    low, s = np.minimum(x, 16.0), 1 / np.maximum(x, 16.0)
+    series = s * (0.5 + s * (1 / 12 - s**2 * (1 / 120 - s**2 / 252)))
+    return np.where(x < 16, np.log(low) - psi(low), series)
+
+
+def _log_less(x: NDArray) -> NDArray:
+    """``log(1 + x) - x``, by its series near 0."""
+    small = np.where(np.abs(x) < 1e-3, x, 0.0)
+    series = -(small**2) * (1 / 2 - small * (1 / 3 - small * (1 / 4 - small / 5)))
+    return np.where(np.abs(x) < 1e-3, series, np.log1p(x) - x)
 
 
 def maximise_table(

@@ -42,7 +42,9 @@ class FlatStudentPosterior(Posterior):
         from scipy.special import ndtri, stdtrit
 
         finite = np.where(np.isinf(self._degrees), 1.0, self._degrees)
-        unit = np.where(np.isinf(self._degrees), ndtri(q), stdtrit(finite, q))
+        # SciPy's quantile of 0 is the upper end
+        of_t = stdtrit(finite, q) if q > 0 else -np.inf
+        unit = np.where(np.isinf(self._degrees), ndtri(q), of_t)
         with np.errstate(invalid="ignore"):  # infinity times zero
             reach = unit * self._scale
         return self.mean + np.where(np.isnan(reach), 0.0, reach)

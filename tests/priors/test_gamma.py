@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.optimize import brentq
+from scipy.special import psi
 
+import ebfed as eb
 from ebfed.likelihoods import Poisson
-from ebfed.priors import Gamma, IdentificationWarning
+from ebfed.priors import Gamma, IdentificationWarning, negative_binomial
 from ebfed.priors.discrete_posterior import DiscretePosterior
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -137,3 +140,34 @@ def test_draws_have_the_moments_of_the_posterior():
 def test_bad_arguments(arguments):
     with pytest.raises(ValueError, match="mean and shape"):
         Gamma(**arguments).fit(SOME)
+
+
+@pytest.mark.parametrize("size", [1e7, 1e9, 1e12, 1e15])
+def test_large_counts_have_the_shape_of_their_rates(size):
+    # a sum over the numbers that counts exceed leaves no digits of the shape
+    rates = np.random.default_rng(3).gamma(10, 0.1, 200)
+    fit = eb.PoissonEB().fit(np.rint(size * rates))
+    expected = gamma_shape_of(rates)
+    # noise of counts is 1 / size of the variance of rates
+    np.testing.assert_allclose(fit.prior_.shape_, expected, rtol=1e-9 + 20 / size)
+    np.testing.assert_allclose(fit.prior_.mean_, size * rates.mean(), rtol=1e-12 + 1 / size)
+    counts = np.rint(size * rates)
+    lower, upper = fit.posterior().interval()
+    np.testing.assert_allclose((upper - lower)[:, 0], 3.92 * np.sqrt(counts), rtol=0.01)
+
+
+def gamma_shape_of(rates):
+    """Shape of greatest likelihood of rates that are seen themselves."""
+    gap = np.log(rates.mean()) - np.log(rates).mean()
+    return brentq(lambda a: np.log(a) - psi(a) - gap, 0.1, 1e3, xtol=1e-13)
+
+
+def test_large_and_small_counts_have_one_likelihood():
+    # both ways to compute it, where both have their digits
+    rng = np.random.default_rng(4)
+    exposure = rng.uniform(0.5, 2, 100)
+    rows = Poisson(rng.poisson(1e5 * exposure * rng.gamma(5, 0.2, 100))[:, None], exposure)
+    once = np.ones(100)
+    small = negative_binomial.maximise(rows, once)
+    large = negative_binomial._maximise_large(rows, once)
+    np.testing.assert_allclose(large, small, rtol=1e-7)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
+import ebfed as eb
 from ebfed.likelihoods import Binomial, Gaussian, Poisson
 from ebfed.priors import Beta, Gamma, Normal
 from ebfed.priors.integrated import RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
@@ -78,3 +80,20 @@ def test_clients_without_data_or_without_noise_have_no_part_in_shares():
     clients = Gaussian(np.zeros((2, 1)), np.array([[np.inf], [0.0]]))
     share = _caution(populations, np.full((2, 1), 0.5), clients)
     np.testing.assert_array_equal(share, 0.0)
+
+
+@pytest.mark.parametrize("df", [0.5, 1.0, 2.0, 2 + 1e-12, 3.0])
+@pytest.mark.parametrize(
+    "prior",
+    ["normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "log_spline", "npmle"],
+)
+def test_two_estimates_with_heavy_errors_have_intervals_of_two_ends(prior, df):
+    # of any spread of the population: a t distribution around each estimate, whose spread is
+    # infinite, and so is no sign of a point
+    posterior = eb.posterior_from([1.0, 3.0], [1.0, 2.0], prior=prior, df=df)
+    reach = stdtrit(df, 0.975) * np.array([1.0, 2.0])
+    lower, upper = posterior.interval()
+    np.testing.assert_allclose(lower[:, 0], np.array([1.0, 3.0]) - reach, rtol=1e-9)
+    np.testing.assert_allclose(upper[:, 0], np.array([1.0, 3.0]) + reach, rtol=1e-9)
+    assert np.isneginf(posterior.quantile(0.0)).all()
+    assert np.isposinf(posterior.quantile(1.0)).all()

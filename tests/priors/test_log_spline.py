@@ -387,13 +387,56 @@ def test_a_population_narrower_than_the_grid_is_nearly_a_point(factor):
 
 
 @pytest.mark.parametrize("df", [None, 5.0], ids=str)
-def test_a_group_so_far_away_that_the_others_are_one_point_is_noted(df):
-    x = np.append(np.random.default_rng(0).normal(size=100), 1e6)
+def test_a_group_far_away_leaves_the_shape_of_the_others(df):
+    x = np.append(np.random.default_rng(0).normal(size=100), 30.0)
     errors = {} if df is None else {"df": df}
+    near = eb.posterior_from(x, np.ones(101), "log_spline", **errors)
+    x[-1] = 1e6
+    far = eb.posterior_from(x, np.ones(101), "log_spline", **errors)
+    assert not near.notes
+    assert not far.notes
+    assert np.abs(far.mean - near.mean)[:-1].max() < 1.0  # of errors; 3.3 on knots in even steps
+
+
+def test_a_count_so_large_that_the_others_are_one_point_is_noted():
+    counts = np.append(np.random.default_rng(0).poisson(3, 100), 10**8)
     with pytest.warns(
         IdentificationWarning, match="the spline cannot show how most of them differ"
     ):
-        far = eb.posterior_from(x, np.ones(101), "log_spline", **errors)
-    assert any("far away" in note for note in far.notes)
-    x[-1] = 30.0
-    assert not eb.posterior_from(x, np.ones(101), "log_spline", **errors).notes
+        far = eb.PoissonEB(prior="log_spline").fit(counts)
+    assert any("far away" in note for note in far.notes_)
+
+
+@pytest.mark.parametrize("far", [5.0, 10.0, -10.0, 30.0, 1e3, 1e6, 1e9])
+def test_a_far_estimate_is_within_its_interval(far):
+    # a smooth population says little so far out: about the estimate and its error
+    x = np.append(np.random.default_rng(0).standard_normal(60), far)
+    posterior = eb.posterior_from(x, 1.0, prior=LogSpline())
+    lower, upper = (end[-1, 0] for end in posterior.interval())
+    assert lower < far < upper
+    assert abs(posterior.mean[-1, 0] - far) < 0.5
+    assert 2 < upper - lower < 6
+    # and the others are shrunk to one another, whatever it is
+    assert np.abs(posterior.mean[:-1]).max() < 1.5
+    assert posterior.sd[:-1].max() < 0.9
+
+
+def test_estimates_of_any_precision_have_intervals_of_their_size():
+    rng = np.random.default_rng(1)
+    errors = np.exp(rng.uniform(-14, 0, 40))
+    x = rng.normal(0, 1, 40)
+    lower, upper = eb.posterior_from(x, errors, prior=LogSpline()).interval()
+    width = (upper - lower)[:, 0] / (2 * 1.96 * errors)
+    # the population narrows intervals of the largest errors; nodes are a quarter of an error apart
+    assert width.min() > 0.4
+    assert width.max() < 1.1
+
+
+@pytest.mark.parametrize("size", [1e3, 1e9, 1e15])
+def test_large_counts_have_intervals_of_their_size(size):
+    counts = np.rint(size * np.random.default_rng(2).gamma(10, 0.1, 40))
+    posterior = eb.PoissonEB(prior="log_spline").fit(counts).posterior()
+    lower, upper = posterior.interval()
+    root = np.sqrt(counts)
+    np.testing.assert_allclose(posterior.mean[:, 0], counts, rtol=0, atol=0.3 * root.max())
+    np.testing.assert_allclose((upper - lower)[:, 0], 3.92 * root, rtol=0.15)

@@ -20,7 +20,8 @@ def atom_draws(
 
     Weights have a uniform prior on the simplex, and places a uniform prior on the range of the
     messages. A step gives each client an atom, then all atoms weights, and then each atom a place
-    by the likelihood of its clients (Diebolt and Robert, 1994).
+    by the likelihood of its clients (Diebolt and Robert, 1994). Random numbers belong to clients by
+    their order, so that draws are nearly the same where messages are: see `lasting_order`.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def atom_draws(
     (array([-5.,  5.]), array([0.2, 0.2]))
     """
     rng = np.random.default_rng(0)
-    times = np.rint(counts).astype(np.int64)
+    client = np.repeat(np.arange(len(rows)), np.rint(counts).astype(np.int64))
+    client = client[lasting_order(rows)[client].argsort(kind="stable")]
     table: _Normal | _Tabulated
     if isinstance(rows, Gaussian) and (rows.variances > 0).all():
         table = _Normal(rows)
@@ -64,14 +66,41 @@ def atom_draws(
     for step in range(BURN_IN + THINNING * size):
         with np.errstate(divide="ignore"):
             joint = table.log_likelihoods(atoms) + np.log(weights)
-        shares = np.exp(joint - joint.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        members = rng.multinomial(times, shares).astype(float)
-        weights = rng.dirichlet(1 + members.sum(axis=0))
+        below = np.cumsum(np.exp(joint - joint.max(axis=1, keepdims=True)), axis=1)
+        uniform = rng.random(len(client))
+        picked = (uniform[:, None] * below[client, -1:] > below[client]).sum(axis=1)
+        code = client * len(atoms) + picked
+        members = np.bincount(code, minlength=len(rows) * len(atoms)).reshape(len(rows), -1)
+        members = members.astype(float)
+        weights = drawn_weights(1 + members.sum(axis=0), rng)
         atoms = table.places(members, rng)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
             kept.append((atoms, weights))
     return np.array([one for one, _ in kept]), np.array([one for _, one in kept])
+
+
+def lasting_order(rows: Likelihood) -> NDArray[np.float64]:
+    """Number by which clients are ordered whatever the rounding of their messages, shape (n,).
+
+    Two clients have about the same number only if they have about the same message.
+    """
+    columns = [rows.local]
+    if isinstance(rows, Gaussian):
+        columns.append(np.log(np.maximum(rows.variances, 1e-300)))
+    total = np.zeros(len(rows))
+    for place, column in enumerate(np.hstack(columns).T):
+        finite = np.where(np.isfinite(column), column, 0.0)
+        spread = np.ptp(finite)
+        total += (finite - finite.min(initial=0.0)) / (spread or 1.0) / np.sqrt(place + 1.7)
+    return total
+
+
+def drawn_weights(shapes: NDArray, rng: np.random.Generator) -> NDArray:
+    """Draw from a Dirichlet distribution, continuously in its shapes: one number for each."""
+    from scipy.special import gammaincinv
+
+    draws = np.maximum(gammaincinv(shapes, rng.random(len(shapes))), 1e-300)
+    return draws / draws.sum()
 
 
 class _Normal:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.likelihoods import Gaussian
+from ebfed.priors.atom_draws import drawn_weights, lasting_order
 from ebfed.priors.exploration import TILT
 
 __all__ = ["mixture_draws"]
@@ -71,6 +73,8 @@ def mixture_draws(
     (array([0.4, 0.6]), array([-5.,  5.]))
     """
     rng = np.random.default_rng(0)
+    order = np.argsort(lasting_order(Gaussian(values, noise)), kind="stable")
+    values, noise = values[order], noise[order]  # whose random numbers are theirs
     has_data = np.isfinite(noise)
     values = np.where(has_data, values, 0.0)
     centre = np.average(values, axis=0, weights=has_data + 1e-300)
@@ -121,7 +125,7 @@ class _Sampler:
         """Draw components of clients, then weights, variances and centres."""
         k, (n, d) = len(mixture[0]), self._values.shape
         members = np.zeros(n, np.int64) if k == 1 else self._members(mixture, rng)
-        weights = rng.dirichlet(1 + np.bincount(members, minlength=k))
+        weights = drawn_weights(1.0 + np.bincount(members, minlength=k), rng)
         firm = 1.0 if k > 1 else 0.0  # a single component has the prior of `Normal`
         sums = self._sums(members, k)
         log = self._log_density(sums, firm)

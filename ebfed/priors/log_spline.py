@@ -46,6 +46,7 @@ WIDE = 50.0  # length of the interval, in deviations of most groups, from which 
 # to reach for it, and does; errors that it reaches beyond.
 SELDOM, NEVER, BEYOND = 0.5, 0.005, 4.0
 LEAST = 1e-6  # of the mass of a node, of which more is left than nothing
+SHARP = 100  # power of the share of its own at which an estimate counts as sharp
 MOST_SHARP = 300  # estimates that have nodes of their own
 
 
@@ -656,7 +657,7 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
     effective = weights.sum() ** 2 / (weights @ weights)  # number of clients
     share = variance * weights
     shrunk = mean + np.sqrt(share) * (x - mean)
-    error = (1 + 3 * np.maximum(1 / effective, share**4)) * np.sqrt(share * s2)
+    error = (1 + 3 * np.maximum(1 / effective, share**SHARP)) * np.sqrt(share * s2)
     ends = np.array([shrunk - error, shrunk + error])
     rows, z = likelihood.take(informed), (x - mean) * np.sqrt(weights)
     for i in _farthest(x, _farness(rows, z, len(x))):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import ebfed as eb
 from ebfed.likelihoods import Binomial, Gaussian, Poisson
-from ebfed.priors import Discrete
+from ebfed.priors import Discrete, GaussianMixture
 from ebfed.priors.atom_draws import atom_draws
 
 SIZE = 2000
@@ -99,3 +100,27 @@ def test_vectors_have_one_population_for_all_coordinates():
     near = np.abs(sample - np.array([0.0, 0.0])).max(axis=2) < 1.5
     far = np.abs(sample - np.array([5.0, -5.0])).max(axis=2) < 1.5
     assert (near | far).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    "prior", [Discrete(2, random_state=0), GaussianMixture(2, random_state=0)], ids=str
+)
+def test_draws_are_continuous_in_the_data(prior):
+    # means that tie are one row, unless rounding tells them apart
+    rng = np.random.default_rng(0)
+    x = rng.normal(np.where(rng.random(60) < 0.5, -1, 1), 0.5).round(1)
+    moved = x.astype(np.float32) + 1e-9 * rng.standard_normal(60)
+    assert len(np.unique(x)) < len(np.unique(moved))
+    one, other = (eb.posterior_from(each, 0.5, prior=prior) for each in (x, moved))
+    # the data differ by 1e-7; draws of other random numbers moved an sd by .02
+    np.testing.assert_allclose(one.sd, other.sd, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(one.interval(), other.interval(), rtol=0, atol=1e-5)
+
+
+def test_rows_in_single_precision_have_the_same_deviations():
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(60), 5)
+    X = rng.normal(np.where(rng.random(60) < 0.5, -1, 1)[groups], 1.0).round(1)
+    fit = [eb.MixtureEB(2, random_state=0).fit(each, groups=groups) for each in (X, np.float32(X))]
+    one, other = (each.posterior() for each in fit)
+    np.testing.assert_allclose(one.sd, other.sd, rtol=0, atol=1e-5)

@@ -432,7 +432,7 @@ def test_estimates_of_any_precision_have_intervals_of_their_size():
     assert width.max() < 1.1
 
 
-@pytest.mark.parametrize("size", [1e3, 1e9, 1e15])
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e15])
 def test_large_counts_have_intervals_of_their_size(size):
     counts = np.rint(size * np.random.default_rng(2).gamma(10, 0.1, 40))
     posterior = eb.PoissonEB(prior="log_spline").fit(counts).posterior()

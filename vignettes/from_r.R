@@ -59,6 +59,26 @@ effects <- c(28, 8, -3, 7, -1, 1, 18, 12)
 errors <- c(15, 10, 16, 11, 9, 11, 10, 18)
 print(as_r(eb$posterior_from(effects, errors, prior = "normal")$to_frame()))
 
+# Missing values are missing, and factors have their levels in their order: "lo" is the reference.
+rows <- data.frame(
+  ward = rep(c("a", "b", NA, "NA"), each = 6),
+  visits = c(NA, 2:24),
+  open = rep(c(TRUE, FALSE, NA, TRUE, FALSE, TRUE), 4),
+  dose = factor(rep(c("lo", "hi"), 12), levels = c("lo", "hi")),
+  score = sin(1:24)
+)
+whole <- subset(rows, !is.na(ward) & !is.na(visits) & !is.na(open))
+model <- score ~ visits + open + dose + (1 | ward)
+fit <- ebfed(model, rows, na_action = "drop")
+print(fixef(fit))
+stopifnot(
+  identical(fixef(fit)$term, c("intercept", "visits", "open", "dose[T.hi]")),
+  all.equal(fixef(fit), fixef(ebfed(model, whole))),
+  identical(as.character(ranef(fit)$ward), c("NA", "a", "b")),
+  inherits(try(ebfed(model, rows), silent = TRUE), "try-error"),
+  all.equal(predict(fit, whole[1:3, ]), augment(fit)$.fitted[1:3])
+)
+
 if (requireNamespace("lme4", quietly = TRUE)) {
   peer <- lme4::lmer(Reaction ~ Days + (Days | Subject), sleep)
   spreads <- as.data.frame(lme4::VarCorr(peer))$sdcor[c(1, 2, 4)]

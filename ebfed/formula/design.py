@@ -336,9 +336,10 @@ def _functions(text: str) -> set[str]:
 def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
     """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
 
-    With `levels`, categories have them in their order: that is learned, and then remembered. Small
-    whole numbers become large ones: their products may have no room in their own type. Dates are
-    days since 1970-01-01, as in R, except where they are only compared or are levels of ``C(…)``.
+    With `levels`, categories have them in their order: that is learned, and then remembered.
+    Numbers of any type are int64 or float64, as of `values_of`: products of small ones have room.
+    Dates are days since 1970-01-01, as in R, except where they are only compared or are levels of
+    ``C(…)``.
     """
     import pandas as pd
 
@@ -353,8 +354,6 @@ def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
         order = levels_of(data, name) if levels else None
         if order is not None:
             values = pd.Categorical(values, order)
-        elif values.dtype.kind in "iu":
-            values = values.astype(np.int64)
         elif marked in numeric:
             values = days_of(values)
         columns[marked] = values

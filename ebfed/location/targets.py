@@ -12,7 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.numbers import numbers, unmasked
+from ebfed.tables.numbers import numbers, plain, unmasked
 
 __all__ = ["Target"]
 
@@ -44,7 +44,7 @@ class Target:
     @classmethod
     def of(cls, y: Any, kind: str) -> Self:
         """Read a target."""
-        y = column_or_1d(unmasked(y, "y"), warn=True)
+        y = plain(column_or_1d(unmasked(y, "y"), warn=True))
         if kind not in TARGETS:
             raise ValueError(
                 f"target must be one of {', '.join(map(repr, TARGETS))}; got {kind!r}."

@@ -51,7 +51,7 @@ class Categories:
         if isinstance(dtype, pd.CategoricalDtype):
             codes, known = np.asarray(pd.Categorical(values).codes), dtype.categories
         else:
-            codes, known = pd.factorize(values)
+            codes, known = pd.factorize(_native(values))
             known = pd.Index(known)
         codes = codes.astype(np.int64, copy=False)
         absent = codes < 0
@@ -68,6 +68,7 @@ class Categories:
             codes = numbers[column.codes]
         else:
             # its own type: older pandas guess another for objects
+            values = _native(values)
             dtype = values.dtype if isinstance(values, pd.Series) else None
             codes = self.known.get_indexer(pd.Index(values, dtype=dtype))
         if self.has_missing:
@@ -84,6 +85,16 @@ class Categories:
         if not self.has_missing:
             return known
         return np.append(known.astype(object), np.nan)
+
+
+def _native(values: Any) -> Any:
+    """Return numbers of another byte order or size as pandas has them, and others as they are."""
+    dtype = getattr(values, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "iufM":
+        return values
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        return values.astype(np.float64)
+    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
 
 
 @dataclass(frozen=True)

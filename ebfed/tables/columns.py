@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.numbers import check_numeric
+from ebfed.tables.numbers import check_numeric, lacks_integer, plain
 
 __all__ = [
     "as_frame",
@@ -41,7 +41,7 @@ def column_of(X: Any, name: str) -> Any:
 
 
 def values_of(X: Any, name: str) -> NDArray:
-    """Return the values of a column as an array.
+    """Return the values of a column as an array of a plain type.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def values_of(X: Any, name: str) -> NDArray:
     """
     import narwhals as nw
 
-    return nw.from_native(X, eager_only=True)[name].to_numpy()
+    return plain(nw.from_native(X, eager_only=True)[name].to_numpy())
 
 
 def days_of(values: NDArray) -> NDArray:
@@ -257,6 +257,8 @@ def has_value(X: Any, name: str) -> NDArray[np.bool_]:
     missing = np.asarray(column.is_null().to_numpy(), bool)
     if column.dtype.is_float():
         missing = missing | np.isnan(column.to_numpy().astype(float))
+    elif column.dtype == nw.Int32:
+        missing = missing | lacks_integer(column.to_numpy())
     return ~missing
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels
-from ebfed.tables.numbers import check_numeric, unmasked
+from ebfed.tables.numbers import check_numeric, plain, unmasked
 
 __all__ = [
     "Style",
@@ -201,7 +201,7 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
 
     X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
     X, y = unmasked(X, "X"), unmasked(y, "y")
-    values = wrapped(X, eager_only=True, allow_series=True)
+    values = _typed(wrapped(X, eager_only=True, allow_series=True))
     style = Style()
     if isinstance(values, nw.Series):
         if values.dtype.is_temporal() or values.dtype in (nw.Categorical, nw.Enum):
@@ -228,7 +228,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     if consent is not None and not isinstance(consent, Mapping):
         consent = read_labels(consent, "consent")
     response = wrapped(y, series_only=True)
-    y = response.to_numpy() if isinstance(response, nw.Series) else y
+    y = plain(response.to_numpy()) if isinstance(response, nw.Series) else y
+    y = plain(y) if type(y) is np.ndarray and y.dtype == object else y
     if groups is None:
         return Table(X, None, style, consent, y)
     labels = wrapped(groups, series_only=True)
@@ -409,19 +410,19 @@ def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.f
     """
     import narwhals as nw
 
-    table = nw.from_native(X, eager_only=True)
+    table: Any = nw.from_native(X, eager_only=True)
     columns = []
     for name in names:
         if name not in table.columns:
             shown = ", ".join(map(repr, table.columns))
             raise ValueError(f"{argument} names {name!r}, which is not among the columns {shown}.")
-        if not (table.schema[name].is_numeric() or table.schema[name] == nw.Boolean):
+        column = _typed(table[name])
+        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
             raise TypeError(
                 f"column {name!r} of {argument} is {table.schema[name]}, not numeric; code it in "
                 "columns of numbers."
             )
-        column = table[name].cast(nw.Float64)
-        columns.append(column.fill_null(np.nan).to_numpy())
+        columns.append(column.cast(nw.Float64).fill_null(np.nan).to_numpy())
     return np.column_stack(columns)
 
 
@@ -447,6 +448,35 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)
     return check_labels(cast(ArrayLike, labels), name)
+
+
+def _typed(table: Any) -> Any:
+    """Return a series or frame of narwhals, with a numeric type for what holds numbers.
+
+    Of other types are Decimal and other objects, numbers of another byte order, and of 16 bits.
+    """
+    import narwhals as nw
+
+    if isinstance(table, nw.Series):
+        if not _is_odd(table.dtype):
+            return table
+        values = plain(table.to_numpy())
+        if values.dtype.kind not in "biuf":
+            return table
+        return nw.from_native(with_values(table.to_native(), values), series_only=True)
+    if isinstance(table, nw.DataFrame):
+        for name, dtype in table.schema.items():
+            if _is_odd(dtype) and (values := plain(table[name].to_numpy())).dtype.kind in "biuf":
+                table = nw.from_native(
+                    with_values(table.to_native(), values, name), eager_only=True
+                )
+    return table
+
+
+def _is_odd(dtype: Any) -> bool:
+    import narwhals as nw
+
+    return dtype in (nw.Object, nw.Unknown, nw.Decimal, nw.Float16, nw.Int32)
 
 
 def _pandas(values: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.numbers import unmasked
+from ebfed.tables.numbers import lacks_integer, unmasked
 
 __all__ = [
     "check_labels",
@@ -227,10 +227,13 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     text = False
     if labels.dtype.kind == "O":
         labels, text = _plain(labels)
+    if not labels.dtype.isnative:
+        labels = labels.astype(labels.dtype.newbyteorder("="))
     if labels.dtype.kind in "iu":
         whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
-        return labels.astype(np.int64, copy=False) if whole else labels
-    if labels.dtype.kind == "f":
+        missing = lacks_integer(labels)
+        labels = labels.astype(np.int64, copy=False) if whole else labels
+    elif labels.dtype.kind == "f":
         if labels.dtype.itemsize not in (4, 8):  # which pandas has no index of
             labels = labels.astype(np.float64)
         missing = ~np.isfinite(labels)

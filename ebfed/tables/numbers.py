@@ -7,6 +7,7 @@ import datetime
 import inspect
 import re
 import warnings
+from decimal import Decimal
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -16,7 +17,16 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import index_of
 
-__all__ = ["check_numeric", "check_single", "filled", "numbers", "unmasked", "validated"]
+__all__ = [
+    "check_numeric",
+    "check_single",
+    "filled",
+    "lacks_integer",
+    "numbers",
+    "plain",
+    "unmasked",
+    "validated",
+]
 
 # Objects that NumPy turns into numbers, in a unit that nobody chose.
 TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
@@ -73,6 +83,72 @@ def filled(values: Any, name: str) -> Any:
     if values.dtype.kind in "iuf":
         return values.astype(float).filled(np.nan)
     return unmasked(values, name)
+
+
+def plain(values: Any) -> NDArray:
+    """Return values as an array of one of few types: their own type and what they hold say which.
+
+    Whole numbers are int64, other numbers float64, and truth values bool, of whatever size and byte
+    order; also where objects are all numbers (such as ``Decimal``) or missing, which is NaN. The
+    rest stays as it is: text, dates, objects of several kinds, truth values of which some are
+    missing.
+
+    Parameters
+    ----------
+    values : array-like, or series of pandas
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> plain(np.array([Decimal("0.5"), None], object)), plain(np.array([1, 2], ">i2"))
+    (array([0.5, nan]), array([1, 2]))
+    """
+    array = np.asarray(values)
+    kind = array.dtype.kind
+    if kind == "O":
+        return _of_objects(array)
+    if kind == "f":
+        return array.astype(np.float64, copy=False)
+    if (absent := lacks_integer(array)).any():
+        return np.where(absent, np.nan, array)
+    if kind in "iu" and (kind == "i" or array.max(initial=0) <= np.iinfo(np.int64).max):
+        return array.astype(np.int64, copy=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def lacks_integer(array: NDArray) -> NDArray[np.bool_]:
+    """Return a mask of R's missing integers, which reach Python as the smallest of 32 bits.
+
+    Examples
+    --------
+    >>> lacks_integer(np.array([3, -(2**31)], np.int32)), lacks_integer(np.array([-(2**31)]))
+    (array([False,  True]), array([False]))
+    """
+    if array.dtype.kind != "i" or array.dtype.itemsize != 4:
+        return np.zeros(array.shape, bool)
+    return array == np.iinfo(np.int32).min
+
+
+def _of_objects(array: NDArray) -> NDArray:
+    """Return objects that are all numbers as these, and others as they are."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
+    missing = pd.isna(array)
+    if kind == "boolean":
+        return array if missing.any() else array.astype(bool)
+    if kind in ("mixed", "mixed-integer"):  # as of Decimal beside int
+        known = array[~missing].tolist()
+        if not all(isinstance(x, Real | Decimal) and not isinstance(x, bool) for x in known):
+            return array
+    elif kind not in ("integer", "floating", "mixed-integer-float", "decimal", "empty"):
+        return array
+    if kind == "integer" and not missing.any():
+        with contextlib.suppress(OverflowError):
+            return array.astype(np.int64)
+    found = np.full(array.shape, np.nan)
+    found[~missing] = array[~missing].astype(float)
+    return found
 
 
 def check_single(estimator: Any) -> None:
@@ -249,8 +325,13 @@ def numbers(values: Any, name: str, *, booleans: bool = False) -> NDArray[np.flo
     if not booleans and _has_booleans(values):
         raise TypeError(f"{name} must be numbers; got booleans.")
     try:
-        if index_of(values) is not None:  # nullable types of pandas
-            return np.asarray(values.to_numpy(float, na_value=np.nan))
+        if type(values) is np.ndarray or index_of(values) is not None:
+            found = plain(values)
+            if (
+                found.dtype.kind == "O" and index_of(values) is not None
+            ):  # truth values, some missing
+                found = values.to_numpy(float, na_value=np.nan)
+            values = found
         return np.asarray(values, float)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} must be numbers; got {values!r}.") from None

@@ -1,6 +1,8 @@
 """Masked entries are never used; times, complex numbers and booleans are no numbers."""
 
 import datetime
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import read, read_labels
-from ebfed.tables.numbers import check_numeric, filled, numbers, unmasked, validated
+from ebfed.tables.numbers import check_numeric, filled, numbers, plain, unmasked, validated
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
 TIMES = {
@@ -163,3 +165,34 @@ def test_missing_responses_are_located():
     y = pd.Series([1.0, 2.0, np.nan, 4.0])
     with pytest.raises(ValueError, match=r"y contains NaN: 1 missing value, the first in row 2;"):
         validated(LinearRegression(), np.zeros((4, 1)), y, reset=True, y_numeric=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([1, 2], ">i4"), np.array([1, 2])),
+        (np.array([1, 2], "u1"), np.array([1, 2])),
+        (np.array([0.5, 2], "f2"), np.array([0.5, 2.0])),
+        (np.array([Decimal("0.5"), 2, Fraction(1, 4)], object), np.array([0.5, 2.0, 0.25])),
+        (np.array([1, 2], object), np.array([1, 2])),
+        (np.array([1, None], object), np.array([1.0, np.nan])),
+        (np.array([None, None], object), np.array([np.nan, np.nan])),
+        (np.array([True, False], object), np.array([True, False])),
+        (np.array([3, -(2**31)], "i4"), np.array([3.0, np.nan])),
+        (pd.Series([1, None], dtype="Int64"), np.array([1.0, np.nan])),
+        (np.array([2**70, 1], object), np.array([2.0**70, 1.0])),
+    ],
+)
+def test_numbers_have_a_plain_type(values, expected):
+    found = plain(values)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    "values", [["a", 1], ["1", "2"], [True, None], [True, 2], [1 + 2j, 1], [(1,), (2,)]]
+)
+def test_other_objects_stay(values):
+    given = np.empty(2, object)
+    given[:] = values
+    assert plain(given) is given

@@ -48,7 +48,7 @@ from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import residual_parameter, spread_parameters
-from ebfed.regression.posteriors.predictive import predictive_quantiles
+from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
 from ebfed.regression.reading import IntervalKind, check_interval
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
@@ -450,10 +450,19 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             return () if self.n_features_in_ else tuple(columns)
         return tuple(name for name in columns if name not in known)
 
-    def _predictors(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray]:
-        """Posterior means and variances of the linear predictors of rows."""
+    def _predictors(
+        self, X: Any, groups: Any, offset: Any, averaged: bool = False
+    ) -> tuple[NDArray, NDArray]:
+        """Posterior means of the linear predictors of rows, and variances, to average over."""
         design, offsets, codes = self._placed(X, groups, offset)
-        return self._fit.predictor(design, codes) + offsets, self._fit.variance(design, codes)
+        variance = self._averaged(design, codes) if averaged else self._fit.variance(design, codes)
+        return self._fit.predictor(design, codes) + offsets, variance
+
+    def _averaged(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Variance of linear predictors over which responses are averaged."""
+        fit = self._fit
+        own = fit.variance(design, np.full_like(codes, -1)) - fit.spread(design)
+        return averaged_variance(fit.variance(design, codes), own)
 
     def predict(
         self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
@@ -484,7 +493,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if wants_rate(type, family is not None and family.link == "log", self.family):
             offset = np.zeros(1)
         if family is not None:
-            return family.mean(*self._predictors(X, groups, offset), np.zeros(0))
+            return family.mean(*self._predictors(X, groups, offset, True), np.zeros(0))
         design, offsets, codes = self._placed(X, groups, offset)
         return self._fit.predictor(design, codes) + offsets
 

@@ -15,6 +15,7 @@ from ebfed.regression.dispersion import noise_of_rows
 from ebfed.regression.families import ResponseFamily
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import known_weight, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
@@ -321,7 +322,9 @@ def _under_population(
     own = places if codes is not None else np.zeros(len(places), np.int64)
     posterior = population.posterior_given_spread(fit._rows_of(ids, known=codes is not None))
     mean = np.einsum("np,np->n", clients.X, posterior.mean[own]) + moved
-    variance = posterior.variance_along(clients.X, own)
+    variance = averaged_variance(
+        posterior.variance_along(clients.X, own), variance_of_mean(clients.X, fit.mean_covariance_)
+    )
     levels = [each @ each.T for each in (*population.roots_above, population.root)]
     own_ids = clients.ids
     if codes is None and len(levels) > 1:
@@ -412,7 +415,7 @@ def diagnostics_of_crossed(
     else:
         given = rows.of_rows.get("sample_weight", np.ones(1))
         law = FamilyLaw(family, np.zeros(0), observed.weight, bool((given == 1).all()))
-        fitted = family.mean(predictor, fit.variance(design, codes), np.zeros(0))
+        fitted = family.mean(predictor, self._averaged(design, codes), np.zeros(0))
         expected = family.mean(*unknown, np.zeros(0))
     return Diagnostics(
         response=observed.y,

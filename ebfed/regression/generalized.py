@@ -36,7 +36,11 @@ from ebfed.regression.levelled import (
     view_of_levels,
 )
 from ebfed.regression.numerics.normal_population import Covariance
-from ebfed.regression.posteriors.predictive import predictive_quantiles
+from ebfed.regression.posteriors.predictive import (
+    averaged_variance,
+    predictive_quantiles,
+    variance_of_mean,
+)
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
 from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
 from ebfed.report.view import RegressionView
@@ -409,7 +413,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         if offset.size not in (1, len(rows)):
             raise ValueError(f"offset has {offset.size} entries for the {len(rows)} rows of X.")
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
-        return mean + offset, posterior.variance_along(rows, codes)
+        variance = posterior.variance_along(rows, codes)
+        if given_spread:  # responses are averaged over it
+            variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
+        return mean + offset, variance
 
     def predict(
         self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
@@ -541,5 +548,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         nobody = self._rows_of(np.zeros(1, np.int64), known=False)
         unknown = self._population().posterior_given_spread(nobody)
         variance = unknown.variance_along(rows, np.zeros(len(rows), np.int64))
+        variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
         shapes = self._result["shapes"]
         return {".fixed": self._family.mean(rows @ self.mean_ + offset, variance, shapes)}

@@ -310,4 +310,4 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
         rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=True)
         assert isinstance(posterior, NormalCoefficients | DrawnCoefficients)
-        return log_probabilities(posterior, rows, codes)
+        return log_probabilities(posterior, rows, codes, self.mean_covariance_)

@@ -343,9 +343,9 @@ def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]
     turn = number // 42  # after so many tables, all structures of all families were drawn
     name = list(COPIES)[turn % len(COPIES)]
     yield name, lambda fit: copies(fit, table, COPIES[name])
-    if turn % 6 == number % 6:
+    if turn % 12 == number % 12:
         yield "profile", lambda fit: intervals(fit, table, "profile")
-    if turn % 5 == number % 5:
+    if turn % 8 == number % 8:
         yield "bootstrap", lambda fit: intervals(fit, table, "bootstrap")
     if regression:
         yield "tests", tests
@@ -353,7 +353,7 @@ def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]
         yield "residuals", lambda fit: [fit.residuals(), fit.residuals(kind="pearson")]
         if table.family in ("gaussian", "poisson") and table.structure != "nested":
             yield "predict_interval", lambda fit: list(fit.predict_interval(frame.head(4)))
-        if turn % 5 == (number + 1) % 5:
+        if turn % 8 == (number + 1) % 8:
             # NaN where other groups do not identify a coefficient
             yield "influence", lambda fit: [fit.influence()][1:]
     if table.family in ("binomial", "ordinal") and regression and table.structure != "crossed":

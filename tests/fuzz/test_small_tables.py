@@ -20,9 +20,6 @@ FIRST, ALL, AT_ONCE = 18, 2000, 100
 
 # What is known to be wrong, as ``question: what is wrong``. It is to be empty in a release.
 OPEN: tuple[str, ...] = (
-    r"RuntimeWarning: overflow encountered in exp base.py",
-    r"RuntimeWarning: divide by zero encountered in divide diagnostics.py",
-    r"score: obscure ValueError: .Input contains infinity",
     r"LinAlgError: at spread_degrees.py",
     r"profile: contradiction: estimate is outside",
     r"profile: obscure ValueError: .f\(a\) and f\(b\) must have different signs",

@@ -15,6 +15,7 @@ from ebfed.kernels.responses import BINOMIAL
 from ebfed.priors import Posterior
 from ebfed.regression.numerics.normal_population import NormalPopulation, root_of
 from ebfed.regression.posteriors.linear import CoefficientPosterior, mean_shifts
+from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
@@ -314,7 +315,10 @@ class DrawnCoefficients(Posterior):
 
 
 def log_probabilities(
-    posterior: NormalCoefficients | DrawnCoefficients, rows: NDArray, codes: NDArray
+    posterior: NormalCoefficients | DrawnCoefficients,
+    rows: NDArray,
+    codes: NDArray,
+    mean_covariance: NDArray,
 ) -> NDArray:
     """Logarithm of the probability of either class, averaged over posteriors.
 
@@ -324,6 +328,8 @@ def log_probabilities(
     rows : ndarray of shape (n_rows, p)
     codes : ndarray of shape (n_rows,)
         The client of each row.
+    mean_covariance : ndarray of shape (p, p)
+        As `variance_of_mean` takes it.
 
     Returns
     -------
@@ -337,7 +343,8 @@ def log_probabilities(
                 np.logaddexp(total, -np.logaddexp(0, -sign * logit), out=total)
         return (out - np.logaddexp(*out)).T
     mean = np.einsum("np,np->n", rows, posterior.mean[codes])
-    variance = posterior.variance_along(rows, codes)
+    own = variance_of_mean(rows, mean_covariance)
+    variance = averaged_variance(posterior.variance_along(rows, codes), own)
     for sign, total in zip((-1, 1), out, strict=True):
         kernels.log_logistic_normal(sign * mean, variance, total)
     return (out - np.logaddexp(*out)).T  # the last digits of two integrals

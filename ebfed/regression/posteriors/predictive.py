@@ -1,4 +1,4 @@
-"""Quantiles of new responses, whose linear predictors are normal."""
+"""Averages and quantiles of responses whose linear predictors are normal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,48 @@ from numpy.typing import NDArray
 
 from ebfed.regression.families import ResponseFamily
 
-__all__ = ["predictive_quantiles"]
+__all__ = ["averaged_variance", "predictive_quantiles", "variance_of_mean"]
 
 # Nodes over the linear predictor, and rows at once.
 N_NODES, AT_ONCE = 41, 20_000
+# Variance of a linear predictor above which its coefficients are at a limit.
+AT_LIMIT = 50.0**2
+
+
+def averaged_variance(variance: NDArray, of_mean: NDArray) -> NDArray[np.float64]:
+    """Variance of linear predictors over which responses are averaged.
+
+    A column that separates classes, or has no events, has a coefficient near plus or minus infinity
+    and an error of hundreds. Its likelihood is not normal: it is flat beyond the estimate, and the
+    responses that it allows are those of the limit. An average over a normal law would have
+    probabilities near one half and infinite counts for them; such rows have the mean response of
+    the estimate itself.
+
+    Parameters
+    ----------
+    variance : ndarray of shape (n_rows,)
+        Those of the linear predictors, with that of the coefficients of the mean.
+    of_mean : ndarray of shape (n_rows,)
+        Those of the coefficients of the mean alone.
+
+    Examples
+    --------
+    >>> averaged_variance(np.array([0.5, 1e6]), np.array([0.25, 9e5]))
+    array([0.5, 0. ])
+    """
+    return np.where(of_mean > AT_LIMIT, 0.0, variance)
+
+
+def variance_of_mean(rows: NDArray, mean_covariance: NDArray) -> NDArray[np.float64]:
+    """Variance of what the mean of the population has in rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, p)
+    mean_covariance : ndarray of shape (p, p)
+        Of the coefficients of the mean; NaN of those that are not identified.
+    """
+    return np.einsum("np,pq,nq->n", rows, np.nan_to_num(mean_covariance), rows)
 
 
 def predictive_quantiles(

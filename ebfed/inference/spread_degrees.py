@@ -67,6 +67,10 @@ class NearbySpreads(NamedTuple):
     covariances: NDArray
     shifts: NDArray
 
+    def taken(self, some: NDArray[np.bool_]) -> NearbySpreads:
+        """Some of these spreads; the fitted one has the weights of the others."""
+        return NearbySpreads(self.fitted, *(each[some] for each in self[1:]))
+
     def turned(self, turn: NDArray) -> NearbySpreads:
         """Those of combinations of the mean, shape (m, p)."""
         return self._replace(
@@ -95,7 +99,10 @@ class SpreadDegrees(Inference):
         kept = values > ROUNDING * values[-1]
         self._root = size[:, None] * vectors[:, kept] * np.sqrt(values[kept])
         back = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
-        self._precisions = np.linalg.inv(back.T @ nearby.covariances @ back)
+        inside = back.T @ nearby.covariances @ back
+        sound = _invertible(inside)
+        self._nearby = nearby.taken(sound)
+        self._precisions = np.linalg.inv(inside[sound])
 
     def _by_parameter(self) -> Iterator[tuple[NDArray, NDArray]]:
         """Weights along each parameter, and inverses of covariances over that as fitted."""
@@ -140,3 +147,14 @@ class SpreadDegrees(Inference):
         )
         doubt *= np.divide(own, whole, out=np.ones(len(own)), where=whole > 0) ** 2
         return np.divide(2, doubt, out=np.full(len(doubt), np.inf), where=doubt > KNOWN)
+
+
+def _invertible(covariances: NDArray) -> NDArray[np.bool_]:
+    """Whether these are covariances of as many combinations as the fitted one.
+
+    At a spread far from the fitted one, the rows may tell less of the mean, as of columns that are
+    collinear or separate classes.
+    """
+    sound = np.isfinite(covariances).all(axis=(1, 2))
+    values = np.linalg.eigvalsh(np.where(sound[:, None, None], covariances, 0.0))
+    return sound & (values[:, 0] > ROUNDING * values[:, -1])

@@ -20,10 +20,8 @@ FIRST, ALL, AT_ONCE = 18, 2000, 100
 
 # What is known to be wrong, as ``question: what is wrong``. It is to be empty in a release.
 OPEN: tuple[str, ...] = (
-    r"LinAlgError: at spread_degrees.py",
     r"profile: contradiction: estimate is outside",
     r"profile: obscure ValueError: .f\(a\) and f\(b\) must have different signs",
-    r"silent nan in .cooksd",
 )
 
 

@@ -87,3 +87,21 @@ def test_a_coefficient_without_variance_has_no_doubt():
     assert found.covariance[1, 1] == 0
     assert np.isfinite(found.df(UNIT)[0])
     assert np.isinf(found.df(UNIT)[1])
+
+
+def test_spreads_at_which_the_rows_tell_less_have_the_weight_of_the_fitted_one():
+    """A collinear column at a far spread, and one without a covariance, ended in a LinAlgError."""
+    mean, fitted = np.array([1.0, 2.0]), np.array([[1.0, 0.2], [0.2, 0.5]])
+    near, alone = 1.5 * fitted, np.array([[1.0, 2.0], [2.0, 4.0]])
+    missing = np.full((2, 2), np.nan)
+    weights, along = np.array([0.6, 0.3, 0.1]), np.zeros(3, np.int64)
+    shifts = np.array([[0.1, 0.2], [5.0, 5.0], [9.0, 9.0]])
+    every = NearbySpreads(fitted, weights, along, np.array([near, alone, missing]), shifts)
+    known = NearbySpreads(fitted, weights[:1], along[:1], near[None], shifts[:1])
+    found, expected = SpreadDegrees(mean, every), SpreadDegrees(mean, known)
+    np.testing.assert_array_equal(found.covariance, expected.covariance)
+    np.testing.assert_array_equal(found.df(np.eye(2)), expected.df(np.eye(2)))
+    assert np.isfinite(found.df(np.eye(2))).all()
+    nothing = SpreadDegrees(mean, every.taken(np.zeros(3, bool)))
+    np.testing.assert_allclose(nothing.covariance, fitted)
+    assert np.isinf(nothing.df(np.eye(2))).all()

@@ -80,7 +80,7 @@ def surroundings() -> dict[str, Any]:
 
 
 class FormulaFit:
-    """A fitted model, and its formula.
+    """A model written as a formula: an estimator with the arguments of `from_formula` but `data`.
 
     Frames need the columns that the formula uses. They are read with the categories, contrasts and
     means of the rows of the fit. All other methods are those of the estimator: `summary`, `tidy`,
@@ -514,7 +514,7 @@ class FormulaFit:
                 found = found * self._exposure(frame_)[:, None]
             return self._rows.padded(found[:, 0] if found.shape[1] == 1 else found, data)
         if is_classifier(estimator):
-            wants_rate(type, False, "labels")
+            wants_rate(type, False, "classes")
             found = self.predict_proba(data)
             return found[:, 1] if found.shape[1] == 2 else found
         if not isinstance(estimator, GeneralizedEB | CrossedEB):

@@ -154,8 +154,19 @@ class Response:
         return won, trials
 
     def offset(self, data: Any) -> NDArray | None:
-        """Offset of each row, if the formula has one."""
-        return response_of(self.model.offset, data, self.context) if self.model.offset else None
+        """Offset of each row, if the formula has one.
+
+        Raises
+        ------
+        ValueError
+            If its columns are missing, or it is not finite in some rows.
+        """
+        if not self.model.offset:
+            return None
+        values = response_of(self.model.offset, data, self.context)
+        if values.dtype.kind not in "iufb" or not np.isfinite(values).all():
+            raise ValueError(f"offset {self.model.offset!r} must be a finite number in each row.")
+        return values
 
     def observed(self, data: Any, there: list[str], classes: Any) -> NDArray | None:
         """Numbers that predictions are compared with, if the frame has them.

@@ -61,6 +61,18 @@ def test_predictions_of_counts_have_their_exposure(formula, tmp_path):
         np.testing.assert_allclose(np.array(rate) * YEARS, [low, high], rtol=1e-9)
 
 
+@pytest.mark.parametrize("formula", COUNTED.values(), ids=COUNTED)
+def test_offsets_that_are_missing(formula):
+    data = ROWS.assign(le=np.log(YEARS))
+    fit = eb.from_formula(formula.replace("log(years)", "le"), data, family="poisson")
+    gap = data.assign(le=data["le"].where(G != 3))
+    for call in (fit.predict, fit.augment):
+        with pytest.raises(ValueError, match="offset 'le' must be a finite number in each row"):
+            call(gap)
+    with pytest.raises(ValueError, match="column 'le' has 8 missing values"):
+        fit.score(gap)
+
+
 @pytest.mark.parametrize("family", ["negative_binomial", "poisson"])
 def test_formulas_of_counts_have_one_kind_of_score(family):
     """The model that has the covariate wins, whichever estimator it is."""

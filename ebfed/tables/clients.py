@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels, label_range, number_labels, parents_among
-from ebfed.tables.numbers import check_numeric, unmasked
+from ebfed.tables.numbers import check_numeric, plain, unmasked
 from ebfed.tables.trees import starts_of_tops
 
 __all__ = ["Clients", "Summary", "order_of_rows"]
@@ -349,7 +349,7 @@ class Summary:
         """
         given = aligned({"successes": successes, "trials": trials, "ids": ids}, rows=False)
         ids = given.pop("ids")
-        successes, trials = (np.asarray(unmasked(each, name)) for name, each in given.items())
+        successes, trials = (plain(unmasked(each, name)) for name, each in given.items())
         if successes.ndim != 1 or successes.shape != trials.shape:
             raise ValueError(
                 f"successes and trials must be one-dimensional and of one length; they have shapes "

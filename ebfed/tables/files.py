@@ -348,8 +348,11 @@ def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chun
         for table in pd.read_csv(raw, usecols=[group, value], chunksize=ROWS, **options):
             _check_width(table)
             codes, labels = pd.factorize(_by_content(table[group], dialect, True))
+            values = table[value]
+            if values.dtype.kind not in "biuf":
+                values = _by_content(values, dialect, False)
             position = raw.tell()
-            yield _Chunk(labels.tolist(), codes, codes < 0, table[value], position - before)
+            yield _Chunk(labels.tolist(), codes, codes < 0, values, position - before)
             before = position
 
 

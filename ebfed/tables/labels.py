@@ -231,7 +231,7 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         labels = labels.astype(labels.dtype.newbyteorder("="))
     if labels.dtype.kind in "iu":
         whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
-        missing = lacks_integer(labels)
+        missing = lacks_integer(labels) if labels.dtype == np.int32 else np.zeros(0, bool)
         labels = labels.astype(np.int64, copy=False) if whole else labels
     elif labels.dtype.kind == "f":
         if labels.dtype.itemsize not in (4, 8):  # which pandas has no index of

@@ -109,7 +109,7 @@ def plain(values: Any) -> NDArray:
         return _of_objects(array)
     if kind == "f":
         return array.astype(np.float64, copy=False)
-    if (absent := lacks_integer(array)).any():
+    if array.dtype == np.int32 and (absent := lacks_integer(array)).any():
         return np.where(absent, np.nan, array)
     if kind in "iu" and (kind == "i" or array.max(initial=0) <= np.iinfo(np.int64).max):
         return array.astype(np.int64, copy=False)

@@ -56,6 +56,25 @@ def test_options_and_formula_read_the_same_labels(kind, blank, tmp_path):
     pd.testing.assert_frame_equal(named, written, rtol=1e-12)
 
 
+VALUES = {
+    "blank": (["1,5", " ", "NA", "2,5"], ["--sep", ";", "--decimal", ","]),
+    "truths": (["TRUE", "FALSE", "NA", " "], ["--family", "binomial"]),
+    "spaces": ([" 1.5", "2.5 ", "3", "None"], []),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_options_and_formula_read_the_same_values(kind, tmp_path):
+    cells, options = VALUES[kind]
+    rows = "".join(f"{'abcd'[i // 8 % 4]};{cells[(i * i + i // 5) % 4]}\n" for i in range(96))
+    (path := tmp_path / "rows.csv").write_text("g;v\n" + rows)
+    options = ["--sep", ";", *options, "--na-action", "drop"]
+    named = fitted(path, "--group", "g", "--value", "v", *options)
+    written = fitted(path, "--formula", "v ~ 1 + (1 | g)", *options)
+    pd.testing.assert_frame_equal(named, written, rtol=1e-12)
+    assert 0 < named["n"].sum() < 96
+
+
 @pytest.mark.parametrize("kind", ["countries", "integers", "truths", "dates"])
 def test_parquet_and_text_give_the_same_estimates(kind, tmp_path):
     rows = table(kind)

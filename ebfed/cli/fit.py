@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ebfed.tables.dialect import Dialect
 
-__all__ = ["EXAMPLES", "fit", "show"]
+__all__ = ["EXAMPLES", "fit", "show", "warnings_in_a_line"]
 
 EXAMPLES = """\b
 Examples:
@@ -335,7 +335,7 @@ def _shrink(
     rows = _read_columns(files, options, drop_missing, dialect)
     with naming(*files):
         value, error = (rows[column].to_numpy() for column in columns[1:])
-        with _warnings_in_a_line():
+        with warnings_in_a_line():
             name = PriorName.normal if prior is None else prior
             posterior = posterior_from(value, error, prior=name.value, labels=rows[columns[0]])
     return posterior
@@ -359,7 +359,7 @@ def _fit_durations(
     options |= {} if observed is None else {"--observed": observed}
     options |= {} if weight is None else {"--weight": weight}
     rows = _read_columns(files, options, drop_missing, dialect)
-    with naming(*files), _warnings_in_a_line():
+    with naming(*files), warnings_in_a_line():
         estimator = DurationEB() if prior is None else DurationEB(prior=prior.value)
         return estimator.fit(rows, groups=group, observed=observed, sample_weight=weight)
 
@@ -433,7 +433,7 @@ def _fit_groups(
     learners = {FamilyName.binomial: BernoulliEB, FamilyName.variance: VarianceEB}
     learner: Any = learners.get(family, GaussianEB)
     estimator = learner() if prior is None else learner(prior=prior.value)
-    with _warnings_in_a_line():
+    with warnings_in_a_line():
         return estimator.fit(table)
 
 
@@ -459,7 +459,7 @@ def _fit_formula(
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value
     try:
-        with _warnings_in_a_line():
+        with warnings_in_a_line():
             return from_formula(formula, rows, family=name, **settings)
     except ValueError as error:
         for column in rows.select_dtypes(exclude="number"):
@@ -469,13 +469,17 @@ def _fit_formula(
 
 
 @contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
-    """Show each warning in one line, without its place in the code."""
+def warnings_in_a_line(*, summarised: bool = True) -> Iterator[None]:
+    """Show each warning in one line, without its place in the code.
+
+    Where a summary follows, it has a note on what is not identified.
+    """
     from ebfed.priors import IdentificationWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentificationWarning)  # the summary has a note on it
+        if summarised:
+            warnings.simplefilter("ignore", IdentificationWarning)
         yield
     for warning in caught:
         typer.echo(f"Warning: {warning.message}", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.fit import show
+from ebfed.cli.fit import show, warnings_in_a_line
 from ebfed.cli.options import Decimal, Encoding, Separator
 
 __all__ = ["EXAMPLES", "predict"]
@@ -81,7 +81,7 @@ def predict(
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
 
-    with errors_of_the_user():
+    with errors_of_the_user(), warnings_in_a_line(summarised=False):
         if out is not None:
             with naming(out):
                 format_of(out)

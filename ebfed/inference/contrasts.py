@@ -33,11 +33,22 @@ def contrast_tests(inference: Inference, contrasts: NDArray) -> dict[str, NDArra
     Returns
     -------
     dict of ndarrays of shape (n,)
-        ``estimate``, ``std.error``, ``df``, ``statistic``, ``p.value``; NaN, but for the estimate,
-        where rows do not identify a contrast.
+        ``estimate``, ``std.error``, ``df``, ``statistic``, ``p.value``; NaN, with a warning, where
+        rows do not identify a contrast.
     """
-    estimate, df = contrasts @ inference.mean, inference.df(contrasts)
-    error = np.where(np.isnan(df), np.nan, inference.std_error(contrasts))
+    if inference.estimable is not None:
+        known = inference.estimable.masked(contrasts, "contrasts")
+        lost = np.isnan(known).any(axis=1)
+    else:
+        lost = np.zeros(len(contrasts), bool)
+    estimate, df, error = (
+        np.where(lost, np.nan, each)
+        for each in (
+            contrasts @ inference.mean,
+            inference.df(contrasts),
+            inference.std_error(contrasts),
+        )
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = estimate / error
     return {

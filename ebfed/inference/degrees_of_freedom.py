@@ -26,11 +26,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.estimable import Estimable
 from ebfed.inference.sums import LinearMixedFit
 
 __all__ = ["FTest", "FixedDegrees", "Inference", "Method", "inference_of"]
@@ -53,10 +54,22 @@ class Inference(ABC):
     Parameters
     ----------
     mean : ndarray of shape (p,)
+
+    Attributes
+    ----------
+    estimable : Estimable or None
+        What rows identify; None if that is all.
     """
+
+    estimable: Estimable | None = None
 
     def __init__(self, mean: NDArray):
         self.mean = mean
+
+    def within(self, estimable: Estimable) -> Self:
+        """Return the inference, of which only what rows identify has values."""
+        self.estimable = estimable
+        return self
 
     @property
     @abstractmethod
@@ -76,6 +89,8 @@ class Inference(ABC):
         """Test that all of these contrasts are zero."""
         from scipy.stats import chi2, f
 
+        if self.estimable is not None:
+            contrasts = self.estimable.part_of(contrasts)
         estimate = contrasts @ self.mean
         values, vectors = np.linalg.eigh(contrasts @ self.covariance @ contrasts.T)
         kept = values > 1e-10 * values.max(initial=0.0)

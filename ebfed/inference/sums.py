@@ -314,4 +314,4 @@ def _bases(q: int, kind: str) -> NDArray:
             base = np.zeros((q, q))
             base[j, k if kind == "full" else j] = 1.0
             found.append(np.maximum(base, base.T))
-    return np.array(found).reshape(-1, q, q)
+    return np.array(found).reshape(len(found), q, q)

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
+from ebfed.inference.estimable import Estimable
 from ebfed.priors import Posterior
 from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
@@ -492,6 +493,18 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             n_rounds=self.n_iter_,
             n_steps=len(self._history),
         )
+
+    @property
+    def _estimable(self) -> Estimable:
+        """Combinations of the mean's coefficients that rows of the fit identify."""
+        terms = self._columns().of_mean(getattr(self, "covariate_names_", ()))
+        return Estimable(self._result.get("null", np.zeros((len(terms), 0))), terms)
+
+    def _read_design(
+        self, X: Any, groups: Any, covariates: Any = None
+    ) -> tuple[NDArray, NDArray | None]:
+        rows, labels = super()._read_design(X, groups, covariates)
+        return self._estimable.masked(rows, "rows"), labels
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         return {".fixed": self._read_design(X, groups)[0] @ self._population().centre}

@@ -57,6 +57,14 @@ class Columns:
         numbered = [f"x{j}" for j in range(self.n_features)]
         return [INTERCEPT] * self.intercept + (self.names.split("\n") if self.names else numbered)
 
+    def of_mean(self, covariates: Sequence[str] = ()) -> list[str]:
+        """Names of the coefficients, then of their products with covariates of groups."""
+        terms = self.terms
+        return [
+            *terms,
+            *(f"{terms[j]}:{name}" for j in self.varying_places() for name in covariates),
+        ]
+
     def __len__(self) -> int:
         return self.n_features + self.intercept
 

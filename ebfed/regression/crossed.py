@@ -15,17 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.kernels.threads import threads_for
+from ebfed.priors.base import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_effects import (
-    coef_of_levels,
-    ranef_of_levels,
-    reliability_of_levels,
-)
+from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels, reliability_of_levels
 from ebfed.regression.crossed_files import CrossedFile
-from ebfed.regression.crossed_fitting import CrossedFit
+from ebfed.regression.crossed_fitting import CrossedFit, fixed_too, independent_columns
 from ebfed.regression.crossed_inference import (
     crossed_kenward_roger,
     crossed_satterthwaite,
@@ -33,21 +31,23 @@ from ebfed.regression.crossed_inference import (
     sloped_satterthwaite,
 )
 from ebfed.regression.crossed_influence import influence_of_crossed
+from ebfed.regression.crossed_notes import notes_of_crossed, unfinished, unidentified
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.crossed_slopes import (
     JointNormals,
     SlopedFit,
     check_coefficients,
+    columns_at,
     correlated_of,
     maximum_of,
-    singular,
+    places_of,
     varying_of,
 )
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
-from ebfed.regression.population import residual_parameter, spread_parameters
+from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
 from ebfed.regression.reading import IntervalKind, check_interval
 from ebfed.report.effects import GroupEffects
@@ -59,19 +59,7 @@ from ebfed.tables.of_rows import Predicted, wants_rate
 __all__ = ["CrossedEB"]
 
 CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
-LAPLACE = (
-    "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
-    "underestimated where levels have few rows."
-)
-UNFINISHED = "The search for the variances did not converge; the fit is where it stopped."
-INFINITE = " A coefficient may be infinite, as where a column of X separates {apart}."
-APART = {"binomial": "successes from failures", "poisson": "counts of zero from others"}
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
-
-
-def unfinished(family: str) -> str:
-    """Note that a search did not converge."""
-    return UNFINISHED + (INFINITE.format(apart=APART[family]) if family in APART else "")
 
 
 class CrossedEB(RegressorMixin, BaseEstimator):
@@ -235,6 +223,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
         sizes = [len(each) for each in ids]
         check_size(design)
+        columns, null = independent_columns(design * np.sqrt(found.weight)[:, None])
+        design, terms = design[:, columns], [self.terms_[j] for j in columns]
         names = [style.group for style in rows.styles]
         check_factors(names, sizes, len(design), family is not None and family.alone(found))
         varying = varying_of(self.varying, names, self.terms_)
@@ -242,6 +232,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         effects = [size * len(own) for size, own in zip(sizes, varying, strict=True)]
         order = np.argsort([-each for each in effects], kind="stable")
         fit: CrossedFit | SlopedFit
+        effects_of = [columns_at(design, places_of(own, terms)) for own in varying]
+        fixed = fixed_too(design, found.weight, codes, effects_of)
+        fixed_in_order = [fixed[k] for k in order]
         with threads_for(sum(effects) - max(effects)):  # of the dense matrix
             if any(own != [INTERCEPT] for own in varying):
                 if family is not None:
@@ -256,29 +249,36 @@ class CrossedEB(RegressorMixin, BaseEstimator):
                     [varying[k] for k in order],
                     [correlated[k] for k in order],
                     design,
-                    self.terms_,
+                    terms,
                     found,
                     self.method == "reml",
+                    fixed_in_order,
                 )
             elif family is None:
                 levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
                 restricted = self.method == "reml"
-                fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
+                fit = CrossedFit.gaussian(levels, design, terms, found, restricted, fixed_in_order)
             else:
                 levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
-                fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
-        kept = {
+                fit = CrossedFit.laplace(levels, design, terms, found, family)
+        kept: dict[str, Any] = {
             "order": [int(k) for k in order],
             "names": names,
             "varying": varying,
             "correlated": correlated,
             "named": rows.names,
             "has_offset": "offset" in rows.of_rows,
+            "columns": columns,
+            "null": null,
+            "fixed": [np.flatnonzero(each) for each in fixed],
         }
         n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
         if not fit.converged:
             warnings.warn(unfinished(self.family), ConvergenceWarning, stacklevel=2)
-        return self._learn(fit, kept, rows.styles, ids, n)
+        self._learn(fit, kept, rows.styles, ids, n)
+        for note in unidentified(self):
+            warnings.warn(note, IdentificationWarning, stacklevel=2)
+        return self
 
     def _learn(
         self,
@@ -291,30 +291,20 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         """Set learned attributes."""
         self._fit, self._kept, self._styles, self._ids, self._n = fit, kept, styles, ids, n
         self._names, self._order = kept["names"], kept["order"]
-        self.mean_, self.mean_covariance_ = fit.mean, fit.mean_covariance
+        self._columns, p = kept["columns"], len(self.terms_)
+        self.mean_, self.mean_covariance_ = np.zeros(p), np.zeros((p, p))
+        self.mean_[self._columns] = fit.mean
+        self.mean_covariance_[np.ix_(self._columns, self._columns)] = fit.mean_covariance
         self.criterion_, self.log_likelihood_ = fit.criterion, -fit.criterion / 2
         self.noise_variance_, self.converged_ = fit.noise, fit.converged
-        own = [fit.population(place) for place in np.argsort(self._order).tolist()]
+        own = map(fit.population, np.argsort(self._order).tolist())
         self.covariances_ = dict(zip(self._names, own, strict=True))
         self.variances_: dict[str, Any] = {
             name: float(each[0, 0]) if terms == [INTERCEPT] else np.diag(each)
             for (name, each), terms in zip(self.covariances_.items(), kept["varying"], strict=True)
         }
         self.levels_ = dict(zip(self._names, ids, strict=True))
-        self.notes_ = [LAPLACE] * (self.family != "gaussian")
-        if not fit.converged:
-            self.notes_ += [unfinished(self.family)]
-        self.notes_ += [
-            f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
-            for name, variance in self.variances_.items()
-            if np.all(variance == 0)
-        ]
-        self.notes_ += [
-            f"The covariance of {name!r} is singular: a combination of its coefficients does not "
-            "differ between levels beyond the noise."
-            for name, each in self.covariances_.items()
-            if len(each) > 1 and each.any() and singular(each)
-        ]
+        self.notes_ = notes_of_crossed(self)
         return self
 
     def conclude(self, state: Any) -> None:
@@ -323,6 +313,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             "the effects of crossed factors are estimated together: a fit without its levels is "
             "none; save it with groups=True."
         )
+
+    @property
+    def _estimable(self) -> Estimable:
+        """Combinations of the coefficients that the rows of the fit identify."""
+        return Estimable(self._kept["null"], self.terms_)
+
+    def _within(self, design: NDArray) -> NDArray:
+        """Return the columns of the fit, NaN in rows that these do not identify."""
+        return self._estimable.masked(design, "rows")[:, self._columns]
 
     @property
     def _family(self) -> ResponseFamily | None:
@@ -427,14 +426,14 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if groups is None:
             rows = CrossedRows.read(X, None, None, {"offset": offset}, aside)
             codes = np.full((len(rows), len(self._names)), -1)
-            return self._design(rows.X, reset=False), rows.offset(), codes
+            return self._within(self._design(rows.X, reset=False)), rows.offset(), codes
         rows = CrossedRows.read(X, None, groups, {"offset": offset}, aside)
         if len(rows.labels) != len(self._names):
             raise ValueError(
                 f"groups has {len(rows.labels)} factors; the fit had {len(self._names)}."
             )
         codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
-        return self._design(rows.X, reset=False), rows.offset(), codes
+        return self._within(self._design(rows.X, reset=False)), rows.offset(), codes
 
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""
@@ -603,6 +602,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             If there are no such degrees of freedom of this fit.
         """
         check_is_fitted(self, "mean_")
+        return self._inference(ddf).within(self._estimable)
+
+    def _inference(self, ddf: CrossedMethod | None) -> Inference:
         counts = self.family != "gaussian"
         known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
         known = known[::2] if counts else known
@@ -620,15 +622,21 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if ddf == "asymptotic" or (counts and nearby is None):
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
         if nearby is not None:
-            return SpreadDegrees(self.mean_, nearby)
+            return SpreadDegrees(self.mean_, nearby.turned(self._all_columns))
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        back = self._all_columns @ back
         if isinstance(self._fit, SlopedFit):
             correlated = [self._kept["correlated"][k] for k in self._order]
             of = sloped_kenward_roger if ddf == "kenward-roger" else sloped_satterthwaite
             return of(self.mean_, self._fit.system, back, correlated)
         made = crossed_kenward_roger if ddf == "kenward-roger" else crossed_satterthwaite
         return made(self.mean_, self._fit.system, back)
+
+    @property
+    def _all_columns(self) -> NDArray:
+        """Map from coefficients of the columns of the fit to those of all columns."""
+        return np.eye(len(self.terms_))[:, self._columns]
 
     diagnostics = diagnostics_of_crossed
     influence = influence_of_crossed
@@ -646,11 +654,11 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         first = self._names[0]
         counts = ", ".join(f"{name} ({len(ids):,})" for name, ids in self.levels_.items())
-        errors = np.sqrt(np.diag(self.mean_covariance_))
-        found = [
-            ("fixed", "", term, float(value), float(error))
-            for term, value, error in zip(self.terms_, self.mean_, errors, strict=True)
-        ]
+        known = self._estimable.coefficients
+        errors = np.where(known, np.sqrt(np.diag(self.mean_covariance_)), np.nan)
+        means = np.where(known, self.mean_, np.nan)
+        found = fixed_parameters(self.terms_, means, errors)
+        n_more = len(self._columns) - len(found) - sum(map(len, self._kept["fixed"]))
         gaussian = self.family == "gaussian"
         kept = self._kept["varying"], self._kept["correlated"]
         for (name, each), own, full in zip(self.covariances_.items(), *kept, strict=True):
@@ -674,7 +682,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             terms=terms,
             varies=np.ones(len(terms), bool),
             method=NAMES[self.method] if gaussian else f"{self.family}, Laplace",
-            n_parameters=len(found),
+            n_parameters=len(found) + n_more,
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,
             expected=lambda: np.zeros(given.mean.shape),

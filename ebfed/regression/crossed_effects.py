@@ -79,8 +79,9 @@ def coef_of_levels(self: Any, level: str | None = None) -> Any:
         found = self._effects(name)
         place = self._order.index(self._names.index(name))
         design = np.array([[float(term == each) for each in self.terms_] for term in found.terms])
+        design = self._within(design)
         errors = self._fit.errors_with(place, design)
-        return OfLevels(found.terms, found.mean + design @ self.mean_, errors)
+        return OfLevels(found.terms, found.mean + design @ self._fit.mean, errors)
 
     return _frame_of(self, level, coefficients, named=True)
 

@@ -18,7 +18,10 @@ from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 
-__all__ = ["CrossedFit", "log_det", "regressed", "scaled"]
+__all__ = ["CrossedFit", "fixed_too", "independent_columns", "log_det", "regressed", "scaled"]
+
+# Share of a column's length, less which it follows from others.
+LEAST = 1e-10
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,11 @@ class CrossedFit:
         terms: list[str],
         rows: Responses,
         restricted: bool,
+        fixed: Sequence[NDArray],
     ) -> Self:
         """Maximise the likelihood of Gaussian rows, which is exact.
+
+        `fixed` is as `fixed_too` returns it: these factors have no variance.
 
         Raises
         ------
@@ -76,8 +82,9 @@ class CrossedFit:
         triangle, least, columns = regressed(design, terms, rows)
         sums = levels.sums(rows.weight, columns)
         try:
-            system, converged, history = maximise(sums, restricted)
-        except LinAlgError:
+            known = np.array([not each[0] for each in fixed])
+            system, converged, history = maximise(sums, restricted, known)
+        except (LinAlgError, OverflowError):
             raise ValueError(
                 "the effects explain y without noise; this model has no likelihood then."
             ) from None
@@ -254,7 +261,8 @@ class CrossedFit:
 
 def scaled(design: NDArray, triangle: NDArray) -> NDArray:
     """Columns of X, times the inverse of a triangular factor."""
-    return solve_triangular(triangle, design.T, trans="T", lower=False).T
+    # rows that are not identified are NaN
+    return solve_triangular(triangle, design.T, trans="T", lower=False, check_finite=False).T
 
 
 def regressed(
@@ -285,6 +293,73 @@ def regressed(
     return triangle, least, np.column_stack([scaled(design, triangle), left])
 
 
+def independent_columns(design: NDArray) -> tuple[NDArray[np.int64], NDArray]:
+    """Find columns that do not follow from those before them, as lme4 keeps them.
+
+    Returns
+    -------
+    kept : int64 ndarray of shape (rank,)
+    null : ndarray of shape (p, p - rank)
+        Combinations of columns that are zero in all rows: each of a column left out and those kept.
+
+    Examples
+    --------
+    >>> x = np.array([1.0, 2.0, 4.0])
+    >>> kept, null = independent_columns(np.column_stack([np.ones(3), x, 2 * x + 1]))
+    >>> kept, null.round(6).ravel()
+    (array([0, 1]), array([-1., -2.,  1.]))
+    """
+    R: Any = np.linalg.qr(design, mode="r")
+    p, kept, axes, out = design.shape[1], [], np.zeros((len(R), 0)), []
+    for j, column in enumerate(R.T):
+        left = column
+        for _ in range(2):  # once more, for digits
+            left = left - axes @ (axes.T @ left)
+        size = np.linalg.norm(left)
+        if size > LEAST * np.linalg.norm(column):
+            kept.append(j)
+            axes = np.column_stack([axes, left / size])
+        else:
+            out.append(j)
+    null = np.zeros((p, len(out)))
+    null[out, np.arange(len(out))] = 1.0
+    if kept and out:
+        null[kept] = -np.linalg.lstsq(R[:, kept], R[:, out], rcond=None)[0]
+    return np.array(kept, np.int64), null
+
+
+def fixed_too(
+    design: NDArray, weight: NDArray, codes: Sequence[NDArray], bases: Sequence[NDArray]
+) -> list[NDArray[np.bool_]]:
+    """Whether effects of factors are fixed too: at every level they lie within the span of X.
+
+    The rows do not tell the variance of such effects.
+
+    Parameters
+    ----------
+    design : ndarray of shape (n, p)
+        Columns that are not collinear.
+    weight : ndarray of shape (n,)
+    codes : sequence of int64 ndarray of shape (n,)
+        Level of each row of each factor.
+    bases : sequence of ndarray of shape (n, q_k)
+        Columns whose coefficients differ between levels.
+    """
+    found = [np.zeros(basis.shape[1], bool) for basis in bases]
+    sizes = [int(own.max()) + 1 for own in codes]
+    if min(sizes) > design.shape[1]:  # more levels than columns are not within their span
+        return found
+    root = np.sqrt(weight)[:, None]
+    Q = np.linalg.qr(design * root)[0]
+    for own, basis, size, lost in zip(codes, bases, sizes, found, strict=True):
+        for j, column in enumerate((basis * root).T if size <= design.shape[1] else ()):
+            whole = np.bincount(own, column**2, size)
+            along = np.zeros((size, Q.shape[1]))
+            np.add.at(along, own, column[:, None] * Q)
+            lost[j] = (whole - np.sum(along**2, axis=1) <= 1e-9 * whole).all()
+    return found
+
+
 def log_det(triangle: NDArray) -> float:
     """Logarithm of the determinant of what a triangular factor is the root of."""
     return 2 * float(np.log(np.abs(np.diag(triangle))).sum())
@@ -295,7 +370,7 @@ def triangle_of(design: NDArray, terms: Sequence[str]) -> tuple[NDArray, NDArray
     if len(design) <= design.shape[1]:
         raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")
     Q, R = np.linalg.qr(design)
-    short = np.abs(np.diag(R)) <= 1e-10 * np.linalg.norm(design, axis=0)
+    short = np.abs(np.diag(R)) <= LEAST * np.linalg.norm(design, axis=0)
     if short.any():
         name = terms[int(np.argmax(short))]
         raise ValueError(f"columns of X must not be collinear; {name!r} follows from the others.")

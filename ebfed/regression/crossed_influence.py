@@ -113,7 +113,9 @@ def influence_of_crossed(
         changes = _refitted(self, rows, codes[:, place], len(ids))
     else:
         own = [codes[keep, k] for k in range(codes.shape[1])]
-        changes = _changes(self._fit, self.terms_, design[keep], found.take(keep), own, place)
+        terms = [self.terms_[j] for j in self._columns]
+        changes = _changes(self._fit, terms, design[keep], found.take(keep), own, place)
+        changes = changes @ self._all_columns.T
     style = self._styles[number]
     return frame_of_changes(changes, self.mean_covariance_, self.terms_, ids, n, style)
 
@@ -138,7 +140,8 @@ def _refitted(fit: Any, rows: CrossedRows, codes: NDArray, m: int) -> NDArray[np
                 other = clone(fit).fit(part, y[rest], groups=groups.iloc[rest], **given)
         except ValueError:
             continue
-        changes[j] = fit.mean_ - other.mean_
+        known = other._estimable.coefficients | ~fit._estimable.coefficients
+        changes[j] = np.where(known, fit.mean_ - other.mean_, np.nan)
     return changes
 
 

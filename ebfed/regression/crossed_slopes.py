@@ -22,8 +22,10 @@ __all__ = [
     "JointNormals",
     "SlopedFit",
     "check_coefficients",
+    "columns_at",
     "correlated_of",
     "maximum_of",
+    "places_of",
     "singular",
     "varying_of",
 ]
@@ -195,6 +197,7 @@ class SlopedFit:
         terms: Sequence[str],
         rows: Responses,
         restricted: bool,
+        fixed: Sequence[NDArray],
     ) -> Self:
         """Maximise the likelihood.
 
@@ -210,6 +213,8 @@ class SlopedFit:
         terms : list of str
         rows : Responses
         restricted : bool
+        fixed : list of bool ndarray
+            Terms of each factor that have no variance; see `fixed_too`.
 
         Raises
         ------
@@ -218,12 +223,16 @@ class SlopedFit:
         """
         triangle, least, columns = regressed(design, terms, rows)
         root = np.sqrt(rows.weight)
-        places = [[list(terms).index(t) if t in terms else -1 for t in own] for own in varying]
+        places = [places_of(own, terms) for own in varying]
         sizes, maps = [len(each) for each in named.values()], []
-        for name, own, place, full in zip(named, varying, places, correlated, strict=True):
-            basis = _columns(design, place)
-            maps.append(_map(name, own, basis * root[:, None], full))
-        bases = [_columns(design, place) @ T for place, T in zip(places, maps, strict=True)]
+        parts = zip(named, varying, places, correlated, fixed, strict=True)
+        for name, own, place, full, lost in parts:
+            basis, known = columns_at(design, place) * root[:, None], np.flatnonzero(~lost)
+            maps.append(np.zeros((len(own), len(own))))
+            if len(known):
+                terms_known = [own[j] for j in known.tolist()]
+                maps[-1][np.ix_(known, known)] = _map(name, terms_known, basis[:, known], full)
+        bases = [columns_at(design, place) @ T for place, T in zip(places, maps, strict=True)]
         sums = SlopedSums.of(codes, sizes, bases, rows.weight, columns)
         try:
             system, converged, history = maximise_slopes(sums, restricted, correlated)
@@ -285,7 +294,7 @@ class SlopedFit:
     ) -> NDArray:
         total = design @ mean
         for own, place, values in zip(codes.T, self.places, effects, strict=True):
-            part = np.einsum("np,np->n", _columns(design, place), values[own])
+            part = np.einsum("np,np->n", columns_at(design, place), values[own])
             total = total + np.where(own >= 0, part, 0.0)
         return total
 
@@ -302,13 +311,13 @@ class SlopedFit:
     def bases(self, design: NDArray) -> list[NDArray]:
         """Columns of rows whose coefficients differ between levels, as the equations have them."""
         pairs = zip(self.places, self.maps, strict=True)
-        return [_columns(design, place) @ T for place, T in pairs]
+        return [columns_at(design, place) @ T for place, T in pairs]
 
     def spread(self, design: NDArray) -> NDArray:
         """Variances of the effects of rows of new levels."""
         total = np.zeros(len(design))
         for k, place in enumerate(self.places):
-            basis = _columns(design, place)
+            basis = columns_at(design, place)
             total += np.einsum("np,pq,nq->n", basis, self.population(k), basis)
         return total
 
@@ -323,7 +332,7 @@ class SlopedFit:
         for k, (ids, own) in enumerate(levels):
             drawn = rng.standard_normal((len(ids), len(self.maps[k])))
             drawn = np.sqrt(self.noise) * self._in_units(drawn, k)
-            total += np.einsum("np,np->n", _columns(design, self.places[k]), drawn[own])
+            total += np.einsum("np,np->n", columns_at(design, self.places[k]), drawn[own])
         return total
 
     def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
@@ -335,7 +344,7 @@ class SlopedFit:
         z = self._along(design, codes, effects, mean)
         new = np.zeros(len(design))
         for k, place in enumerate(self.places):
-            basis = _columns(design, place)
+            basis = columns_at(design, place)
             variance = np.einsum("np,pq,nq->n", basis, self.population(k), basis)
             new += np.where(codes[:, k] < 0, variance, 0.0)
         return z + np.sqrt(new) * rng.standard_normal(len(z))
@@ -388,8 +397,25 @@ OF_FIT = (
 )
 
 
-def _columns(design: NDArray, places: Sequence[int]) -> NDArray:
-    """Columns of X, of which -1 is that of ones."""
+def places_of(varying: Sequence[str], terms: Sequence[str]) -> list[int]:
+    """Places of terms among the columns of X; -1 for an intercept that is not among them.
+
+    Raises
+    ------
+    ValueError
+        If a column follows from others, so that its coefficients are not told from theirs.
+    """
+    known = [*terms, INTERCEPT]
+    if lost := [term for term in varying if term not in known]:
+        raise ValueError(
+            f"columns whose coefficients differ between levels must not be collinear; {lost[0]!r} "
+            "follows from the others."
+        )
+    return [list(terms).index(term) if term in terms else -1 for term in varying]
+
+
+def columns_at(design: NDArray, places: Sequence[int]) -> NDArray[np.float64]:
+    """Columns of X, of which -1 is that of ones, shape (n, k)."""
     ones = np.ones((len(design), 1))
     return np.hstack([ones if place < 0 else design[:, [place]] for place in places])
 

@@ -391,7 +391,7 @@ def diagnostics_of_crossed(
     observed, n = rows.responses(family), len(design)
     found = rows.numbered(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
     levels = [found[k] for k in self._order]
-    base = design @ self.mean_ + moved
+    base = design @ fit.mean + moved
     predictor = fit.predictor(design, codes) + moved
     unknown = base, fit.spread(design)
 
@@ -428,7 +428,7 @@ def diagnostics_of_crossed(
         renewed=renewed,
         leverage=leverage if family is None else None,
         smoothed=None if family is None else smoothed,
-        rank=len(self.mean_),
+        rank=len(fit.mean),
     )
 
 

@@ -344,7 +344,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     def _population(self) -> GeneralizedPopulation:
         result = self._result
-        known = result["identified"]
         return GeneralizedPopulation(
             columns=self._columns(),
             family=self._family,
@@ -352,7 +351,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             shape_covariance=result["shape_covariance"],
             mean=result["mean"],
             mean_covariance=result["mean_covariance"],
-            mean_errors=np.where(known, np.sqrt(np.diag(result["mean_covariance"])), np.nan),
+            estimable=self._estimable,
             covariance=result["covariance"],
             root=result["root"],
             roots_above=result["roots_above"],

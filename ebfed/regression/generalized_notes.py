@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.priors.base import ONE_GROUP
 
 __all__ = [
-    "COLLINEAR",
     "ENDLESS",
     "JOINT",
     "LAPLACE",
@@ -32,10 +31,6 @@ NO_INFORMATION = 1e-4
 # A gain that is little where there is no end.
 LITTLE = 0.5
 
-COLLINEAR = (
-    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
-    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
-)
 UNCENTRED = (
     "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
     "that of the intercept is then hardly identified, and the fit may have stopped short: centre "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.estimable import Estimable
 from ebfed.regression.columns import Columns
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.normal_population import Covariance
@@ -42,8 +43,8 @@ class GeneralizedPopulation(FittedPopulation):
         Sampling covariance of mean and shapes.
     mean : ndarray of shape (p,)
     mean_covariance, covariance : ndarray of shape (p, p)
-    mean_errors : ndarray of shape (p,)
-        Standard errors of the mean; NaN where it is not identified.
+    estimable : Estimable
+        Combinations of the mean's coefficients that rows identify.
     root : ndarray of shape (p, k)
         Root of the covariance.
     roots_above : sequence of ndarray of shape (p, k)
@@ -65,7 +66,7 @@ class GeneralizedPopulation(FittedPopulation):
     shape_covariance: NDArray
     mean: NDArray
     mean_covariance: NDArray
-    mean_errors: NDArray
+    estimable: Estimable
     covariance: NDArray
     root: NDArray
     kind: Covariance
@@ -211,8 +212,14 @@ class GeneralizedPopulation(FittedPopulation):
             for level, covariance, places in levels
             for row in spread_parameters(level, terms, covariance, places, correlated=correlated)
         ]
+        known, errors = (
+            self.estimable.coefficients,
+            np.sqrt(np.diag(self.shape_covariance)[: len(self.mean)]),
+        )
         return [
-            *fixed_parameters(terms, self.mean, self.mean_errors),
+            *fixed_parameters(
+                terms, np.where(known, self.mean, np.nan), np.where(known, errors, np.nan)
+            ),
             *spreads,
             *self.family.parameters(self.mean, self.shapes, self.shape_covariance),
         ]

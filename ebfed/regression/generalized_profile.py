@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 
 from ebfed.inference.profiles import Held, profile_end
 from ebfed.regression.numerics.normal_population import HIGH
@@ -73,6 +74,7 @@ class GeneralizedProfile:
             for places, size in zip(self.places, result["sizes"], strict=True)
         ]
         self.covariances = [*result.get("above", ()), result["covariance"]]
+        self.null = result["null"] / self.unit[:, None]
         self.errors = np.sqrt(np.diag(result["mean_covariance"]))
 
     def every(self) -> list[Held | None]:
@@ -173,8 +175,11 @@ class GeneralizedProfile:
         point = np.concatenate([mean / self.unit, *roots, self.shapes])
         second, p = self._at(None, 0.0, point)[2], len(self.unit)
         kept = np.r_[:p, len(point) - len(self.shapes) : len(point)]
-        known = uncertainty(second[np.ix_(kept, kept)])[:p, :p]
-        return known * np.outer(self.unit, self.unit)
+        turn = np.eye(len(kept))
+        if self.null.shape[1]:  # along what rows identify, of which information is not rounding
+            turn = null_space(np.pad(self.null, ((0, len(kept) - p), (0, 0))).T)
+        known = turn @ uncertainty(turn.T @ second[np.ix_(kept, kept)] @ turn) @ turn.T
+        return known[:p, :p] * np.outer(self.unit, self.unit)
 
     # Parameters -------------------------------------------------------------------------------
 

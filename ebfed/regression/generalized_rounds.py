@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
+from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.generalized_notes import (
-    COLLINEAR,
     ENDLESS,
     LAPLACE,
     NO_INFORMATION,
@@ -336,12 +336,17 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             square = np.full(len(square), square.mean())
         empty = square == 0
         unit = 1 / np.sqrt(np.where(empty, 1.0, square))
-        ways, identified = find_directions(within, centre, n / N, self.fit_intercept)
+        ways, null = find_directions(within, centre, n / N, self.fit_intercept)
         notes = list(state["notes"])
-        if not identified.all():
-            notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        if null.shape[1]:
+            levels = tuple(state["levels"].split("\n")) if state["levels"] else ()
+            columns = Columns(
+                state["n_features"], state["columns"], bool(self.fit_intercept), None, levels
+            )
+            notes += [collinear_note(Estimable(null, columns.terms))]
+            warnings.warn(notes[-1], IdentificationWarning, stacklevel=8)
         state = state | {
-            "identified": identified,
+            "null": null,
             "notes": notes,
             "gain": np.inf,
             # where the likelihood has no maximum
@@ -389,7 +394,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "roots_above": roots[:-1],
             "levels": state["levels"],
             "sizes": np.array(fitted.sizes),
-            "identified": state["identified"],
+            "null": state["null"],
             "shapes": fitted.shapes,
             "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,

@@ -17,6 +17,7 @@ from ebfed.inference.sums import LinearMixedFit
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.generalized_inference import degrees_of_generalized
+from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
 from ebfed.tables.levels import keys_of_parents
@@ -74,13 +75,15 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     if fit.noise_variance_ == 0:
         raise ValueError("tests need noise; the coefficients explain all rows of this fit.")
     result, clients = fit._result, fit._weighed(fit.clients_)
-    places = fit._columns().places_of_levels()
     above = [np.asarray(each) for each in result.get("above", ())]
     covariances = [*above, result["covariance"]]
     owners = [np.zeros(len(clients), np.int64)]
     if fit._level_names:
         below = numbered(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
         owners = [np.zeros(int(below[0].max()) + 1, np.int64), *below]
+    places = fit._columns().places_of_levels()
+    lost = confounded(clients.rows, owners[1:], places, bool(fit.fit_intercept), fit.covariance)
+    places = [own[~out] for own, out in zip(places, lost, strict=True)]
     return LinearMixedFit(
         rows=clients.rows,
         n=clients.n,
@@ -115,10 +118,11 @@ def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
             f"ddf={ddf!r} takes no dispersion: it is of one noise variance. 'asymptotic' is for z "
             "tests, as in glmmTMB."
         )
+    known = self._estimable
     if ddf == "asymptotic" and not has_rows_of_all(self):
         result = self._result
-        return FixedDegrees(result["mean"], result["mean_covariance"], np.inf)
-    return inference_of(mixed_fit(self), ddf)
+        return FixedDegrees(result["mean"], result["mean_covariance"], np.inf).within(known)
+    return inference_of(mixed_fit(self), ddf).within(known)
 
 
 def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
@@ -151,8 +155,8 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
         )
     known = has_rows_of_all(self) and "node_weights" in self._result
     if ddf == "asymptotic" or not known:
-        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
-    return degrees_of_generalized(self)
+        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
+    return degrees_of_generalized(self).within(self._estimable)
 
 
 def errors_and_degrees(
@@ -176,7 +180,9 @@ def errors_and_degrees(
 
     def found() -> tuple[NDArray, NDArray]:
         inference, unit = fit.inference(ddf), np.eye(len(names_of_mean(fit)))
-        return inference.std_error(unit), inference.df(unit)
+        known = True if inference.estimable is None else inference.estimable.coefficients
+        found = inference.std_error(unit), inference.df(unit)
+        return np.where(known, found[0], np.nan), np.where(known, found[1], np.nan)
 
     return found
 

@@ -106,14 +106,15 @@ def confint_of_linear(
     if self.noise_variances_:
         raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
-    every = _parameters(fit)
+    every = _parameters(fit, self._columns().places_of_levels())
     rows = self.view().parameters()
     if method == "profile":
         ends = _profiled(fit, every, level, progress)
     else:
         ends = _bootstrapped(fit, every, level, n_boot, random_state, progress)
     unknown = [
-        held.kind == "mean" and np.isnan(row[4]) for held, row in zip(every, rows, strict=True)
+        held is None or (held.kind == "mean" and bool(np.isnan(row[4])))
+        for held, row in zip(every, rows, strict=True)
     ]
     ends[unknown] = np.nan
     return frame_of_ends(rows, ends, self._style_)
@@ -147,20 +148,24 @@ def check_draws(n_boot: Any) -> int:
     return int(n_boot)
 
 
-def _parameters(fit: LinearMixedFit) -> list[Held]:
-    """Parameters in the order of `tidy`."""
-    found = [Held("mean", first=j) for j in range(len(fit.mean))]
-    for level, places in enumerate(fit.places):
-        found += [Held("spread", level, j) for j in range(len(places))]
+def _parameters(fit: LinearMixedFit, shown: Sequence[NDArray]) -> list[Held | None]:
+    """Parameters in the order of `tidy`, which are of the columns shown; None if not identified."""
+    found: list[Held | None] = [Held("mean", first=j) for j in range(len(fit.mean))]
+    for level, (known, all_) in enumerate(zip(fit.places, shown, strict=True)):
+        place = {column: j for j, column in enumerate(known.tolist())}
+        own = [place.get(column) for column in all_.tolist()]
+        found += [None if j is None else Held("spread", level, j) for j in own]
         if fit.kind == "full":
             found += [
-                Held("correlation", level, k, j) for j in range(len(places)) for k in range(j)
+                None if j is None or k is None else Held("correlation", level, k, j)
+                for a, j in enumerate(own)
+                for k in own[:a]
             ]
     return [*found, Held("noise")]
 
 
 def _profiled(
-    fit: LinearMixedFit, every: list[Held], level: float, progress: bool
+    fit: LinearMixedFit, every: list[Held | None], level: float, progress: bool
 ) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
@@ -169,14 +174,14 @@ def _profiled(
     known = fit.identified(np.eye(len(fit.mean)))
     ends = np.full((len(every), 2), np.nan)
     for row, held in enumerate(tqdm(every, desc="profiles", disable=not progress)):
-        if held.kind != "mean" or known[held.first]:
+        if held is not None and (held.kind != "mean" or known[held.first]):
             ends[row] = deviance.interval(held, z)[1:]
     return ends
 
 
 def _bootstrapped(
     fit: LinearMixedFit,
-    every: list[Held],
+    every: list[Held | None],
     level: float,
     n_boot: int,
     random_state: Any,
@@ -184,13 +189,14 @@ def _bootstrapped(
 ) -> NDArray[np.float64]:
     from tqdm import trange
 
-    n_boot = check_draws(n_boot)
+    n_boot, known = check_draws(n_boot), [held for held in every if held is not None]
     draw = drawn(fit, np.random.default_rng(random_state))
     found = np.array(
         [
-            MixedDeviance(draw(), restricted=fit.restricted).estimates(every)
+            MixedDeviance(draw(), restricted=fit.restricted).estimates(known)
             for _ in trange(n_boot, desc="bootstrap", disable=not progress)
         ]
     )
-    tail = (1 - level) / 2
-    return np.nanquantile(found, [tail, 1 - tail], axis=0).T
+    tail, ends = (1 - level) / 2, np.full((len(every), 2), np.nan)
+    ends[[held is not None for held in every]] = np.nanquantile(found, [tail, 1 - tail], axis=0).T
+    return ends

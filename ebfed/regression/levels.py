@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["names_in", "open_levels", "sizes_of_levels"]
+__all__ = [
+    "FIXED_TOO",
+    "confounded",
+    "confounded_notes",
+    "names_in",
+    "open_levels",
+    "sizes_of_levels",
+]
 
 ONE_PARENT = (
     "Level {level!r} has one group with rows: its variance is not identified, and taken to be zero."
@@ -21,6 +28,87 @@ ONE_ROW = (
     "No group of level {level!r} has two rows: noise and spread between them are not identified "
     "apart. The spread is taken to be zero."
 )
+
+FIXED_TOO = (
+    "The variance of {terms} between {groups} is not identified, as columns of X tell these groups "
+    "apart: it is taken to be zero."
+)
+
+
+def confounded(
+    rows: NDArray,
+    owners: Sequence[NDArray],
+    places: Sequence[NDArray],
+    intercept: bool,
+    covariance: str,
+) -> list[NDArray[np.bool_]]:
+    """Whether effects of columns are fixed too: in every group they lie within the span of X.
+
+    A likelihood of what X leaves of the response does not depend on their variance then.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_groups, r, p + 1)
+        Factors of ``[X_i y_i]`` of the groups of the lowest level.
+    owners : sequence of int64 ndarray
+        From the second level: the place of each group's parent in the level above.
+    places : sequence of int64 ndarray
+        Columns whose coefficients vary, of each level from the top.
+    intercept : bool
+        Whether the first column is all ones.
+    covariance : {"spherical", "diag", "full"}
+        If it is spherical, one coefficient tells the variance of all.
+
+    Examples
+    --------
+    >>> rows = np.zeros((2, 2, 4))
+    >>> rows[:, :, 0], rows[1, :, 1], rows[:, :, 2] = 1, 1, np.arange(4).reshape(2, 2)
+    >>> confounded(rows, [], [np.array([0, 2])], True, "diag")
+    [array([ True, False])]
+    """
+    owned = [np.arange(len(rows))]  # of each level, the places of its groups
+    for owner in reversed(owners):
+        owned.insert(0, owner[owned[0]])
+    X, found = rows[:, :, :-1], [np.zeros(len(each), bool) for each in places]
+    has_rows = X.any(axis=(1, 2))
+    # more groups than columns are not within their span
+    few = [len(np.unique(each[has_rows])) <= X.shape[2] for each in owned]
+    if not any(few):
+        return found
+    if intercept:
+        ones = X[:, :, :1]
+        centre = np.einsum("nrp,nr->p", X, ones[:, :, 0]) / np.sum(ones**2)
+        centre[0] = 0.0
+        X = X - ones * centre
+    size = np.sqrt(np.einsum("nrp,nrp->p", X, X))
+    X = X / np.where(size > 0, size, 1.0)
+    products = X.swapaxes(1, 2) @ X
+    inverse = np.linalg.pinv(products.sum(axis=0), 1e-11, hermitian=True)
+    if rows.any(axis=2).sum() <= np.linalg.matrix_rank(inverse, hermitian=True):
+        return found  # the columns explain all rows, whatever the groups
+    for level in np.flatnonzero(few).tolist():
+        of_level = np.zeros((int(owned[level].max()) + 1, *products.shape[1:]))
+        np.add.at(of_level, owned[level], products)
+        own = of_level[:, places[level]]
+        whole = np.einsum("gkk->gk", own[:, :, places[level]])
+        left = whole - np.einsum("gkp,pq,gkq->gk", own, inverse, own)
+        found[level] = (left <= 1e-9 * whole).all(axis=0)
+        if covariance == "spherical":
+            found[level][:] = found[level].all()
+    return found
+
+
+def confounded_notes(
+    lost: Sequence[NDArray], places: Sequence[NDArray], terms: Sequence[str], levels: Sequence[str]
+) -> list[str]:
+    """Say which effects are fixed too; `levels` are names of groups, if these have any."""
+    named = [f"groups of level {level!r}" for level in levels] or ["groups"]
+    each = [[terms[j] for j in own[out]] for own, out in zip(places, lost, strict=True)]
+    return [
+        FIXED_TOO.format(terms=", ".join(own), groups=groups)
+        for own, groups in zip(each, named, strict=True)
+        if own
+    ]
 
 
 def open_levels(

@@ -473,7 +473,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             mean_covariance=result["mean_covariance"],
             covariance=result["covariance"],
             covariance_error=(result["covariance_error"], n_clients),
-            identified=result["identified"],
+            estimable=self._estimable,
             noise_variance=self.noise_variance_,
             kind=self.covariance,
             covariate_names=self.covariate_names_,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.estimable import Estimable
 from ebfed.regression.columns import Columns
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.population import (
@@ -36,7 +37,8 @@ class LinearPopulation(FittedPopulation):
     mean_covariance, covariance : ndarray of shape (r, r)
     covariance_error : tuple
         Sampling error of the covariance; see `CoefficientPosterior`.
-    identified : bool ndarray of shape (r,)
+    estimable : Estimable
+        Combinations of the mean's coefficients that rows identify.
     noise_variance : float
         Of rows over the ratios of their noise, where that has levels.
     kind : {"spherical", "diag", "full"}
@@ -59,7 +61,7 @@ class LinearPopulation(FittedPopulation):
     mean_covariance: NDArray
     covariance: NDArray
     covariance_error: tuple[NDArray, int | None]
-    identified: NDArray
+    estimable: Estimable
     noise_variance: float
     kind: Covariance
     covariate_names: Sequence[str]
@@ -132,7 +134,7 @@ class LinearPopulation(FittedPopulation):
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
         """Rows of `tidy`."""
-        varying, p = self.columns.varying_places(), len(self.columns)
+        p = len(self.columns)
         covariances = [*(covariance for covariance, _ in self.above), self.covariance]
         levels = zip(
             self.columns.levels or [group],
@@ -148,10 +150,11 @@ class LinearPopulation(FittedPopulation):
                 level, terms, covariance[:p, :p], places, correlated=correlated
             )
         ]
-        products = [f"{terms[j]}:{name}" for j in varying for name in self.covariate_names]
-        errors = np.where(self.identified, np.sqrt(np.diag(self.mean_covariance)), np.nan)
+        known = self.estimable.coefficients
+        mean = np.where(known, self.mean, np.nan)
+        errors = np.where(known, np.sqrt(np.diag(self.mean_covariance)), np.nan)
         return [
-            *fixed_parameters([*terms, *products], self.mean, errors),
+            *fixed_parameters(self.columns.of_mean(self.covariate_names), mean, errors),
             *spreads,
             *(residual_parameter(x, level) for level, x in self.noise_variances.items()),
             *([] if self.noise_variances else [residual_parameter(self.noise_variance)]),

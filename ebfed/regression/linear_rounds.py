@@ -17,13 +17,20 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
+from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
 from ebfed.priors.nested_normal import numbered
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns, Varying
-from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
+from ebfed.regression.levels import (
+    confounded,
+    confounded_notes,
+    names_in,
+    open_levels,
+    sizes_of_levels,
+)
 from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
@@ -55,6 +62,10 @@ __all__ = ["LinearRounds"]
 NO_ROWS_LEFT = (
     "There are no more rows than mean coefficients: the noise is not identified. It is taken to be "
     "zero, so that intervals have no length, and say nothing."
+)
+NOISELESS = (
+    "Groups explain their rows without noise, which is taken to be zero: the likelihood has no "
+    "maximum, and coefficients and variances are its limit as the noise goes to zero."
 )
 
 
@@ -180,6 +191,12 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         parts = tuple(levels.split("\n")) if levels else ()
         return Columns(n_features, names, self.fit_intercept, self.varying, parts)
 
+    def _of_mean(self, state: LinearState) -> list[str]:
+        """Names of the coefficients of the mean."""
+        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
+        names = state["covariates"].split("\n") if state["covariates"] else []
+        return columns.of_mean(names)
+
     def ask(self, state: LinearState) -> LinearSent:
         """Ask for factors with so many rows, or for sums."""
         sent: LinearSent = {"done": False, "round": state["round"], "size": state["size"]}
@@ -227,12 +244,15 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             return self._nested(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
         n, varying = messages["n"], columns.varying_places()
+        notes = _open_questions(n, varying)
+        [known], lost = self._known(columns, messages, [], [varying], [])
+        notes = notes or lost
 
         def fitted(rows: NDArray) -> Fit:
             return fit_mixed_model(
                 rows,
                 int(n.sum()),
-                varying,
+                known,
                 covariance=self.covariance,
                 method=self.method,
                 intercept=self.fit_intercept,
@@ -240,8 +260,23 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             )
 
         fit, learned = self._minimised(state, messages, fitted)
-        notes = _open_questions(n, varying)
+        varying = known if lost else varying
         return _with_result(self._end(state | {"round": 1}, fit, [varying], notes), learned)
+
+    def _known(
+        self,
+        columns: Columns,
+        messages: LinearMessage,
+        parents: Sequence[NDArray],
+        places: Sequence[NDArray],
+        levels: Sequence[str],
+    ) -> tuple[list[NDArray], list[str]]:
+        """Return the columns of each level whose effects are not fixed too, and notes on others."""
+        rows = messages["factor"]
+        rows = rows.reshape(len(rows), -1, rows.shape[-1])
+        lost = confounded(rows, parents, places, self.fit_intercept, self.covariance)
+        notes = confounded_notes(lost, places, columns.terms, levels)
+        return [own[~out] for own, out in zip(places, lost, strict=True)], notes
 
     def _minimised(
         self,
@@ -282,6 +317,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         sizes = sizes_of_levels(parents, n)
         open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
+        known, lost = self._known(columns, messages, parents, known, columns.levels)
 
         def fitted(rows: NDArray) -> Fit:
             return fit_nested_model(
@@ -296,7 +332,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
 
         fit, learned = self._minimised(state, messages, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}
-        notes = list(dict.fromkeys(note for note in open_ if note))
+        notes = [*dict.fromkeys(note for note in open_ if note), *lost]
         last = self._end(cast(LinearState, ended | {"round": 1}), fit, known, notes)
         last = _with_result(last, learned)
         last["result"] |= {
@@ -327,7 +363,9 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         width = _width(columns, state["covariates"])
         n_sums = sum(_size(question, width) for question, _ in answers)
         notes = _open_questions(n, varying)
-        return self._end(cast(LinearState, ended), found, [varying], notes, n_sums)
+        notes += confounded_notes([found.confounded], [varying], columns.terms, [])
+        known = varying[~found.confounded]
+        return self._end(cast(LinearState, ended), found, [known], notes, n_sums)
 
     def _end(
         self,
@@ -341,6 +379,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         terms = self._columns(state["n_features"], state["columns"]).terms
         if state["n"].sum() <= fit.rank:
             notes = [*notes, NO_ROWS_LEFT]
+        if fit.null.shape[1]:
+            notes = [*notes, collinear_note(Estimable(fit.null, self._of_mean(state)))]
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         n_free = {
@@ -353,7 +393,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         result: LinearResult = {
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,
-            "identified": fit.identified,
+            "null": fit.null,
             "covariance": fit.covariances[-1],
             "covariance_error": fit.covariance_errors[-1],
             "noise_variance": fit.noise_variance,
@@ -384,7 +424,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         result: LinearResult = {
             "mean": found.mean,
             "mean_covariance": np.zeros((p, p)),
-            "identified": np.ones(p, bool),
+            "null": np.zeros((p, 0)),
             "covariance": found.variance * np.eye(p),
             "covariance_error": np.zeros((p, p)),
             "noise_variance": found.noise_variance,
@@ -433,13 +473,9 @@ def _size(question: Question, width: int) -> int:
 def _remarks(names: list[str], fit: Fit, varying: Sequence[NDArray], levels: str) -> list[str]:
     """Note which parameters are at a boundary."""
     remarks = []
-    if fit.rank < len(fit.mean):
-        remarks.append(
-            f"Columns of X are collinear: of {len(fit.mean)} mean coefficients only {fit.rank} "
-            "combinations are identified. Predictions for rows like those of the fit are "
-            "right; single coefficients and their standard errors mean nothing."
-        )
-    if fit.noise_variance == 0:
+    if fit.noise_variance == 0 and fit.covariances.any():
+        remarks.append(NOISELESS)
+    elif fit.noise_variance == 0:
         remarks.append(
             "The mean coefficients explain all rows: noise and spread are taken to be zero."
         )

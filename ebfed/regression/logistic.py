@@ -212,9 +212,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             mean=self.mean_,
             # gradient descent has no error of the mean
             mean_covariance=np.nan_to_num(self.mean_covariance_),
-            mean_errors=np.where(
-                result["identified"], np.sqrt(np.diag(self.mean_covariance_)), np.nan
-            ),
+            estimable=self._estimable,
             covariance=self.covariance_,
             root=result["root"],
             kind=self.covariance,

@@ -341,7 +341,7 @@ class LogisticRounds(GeneralizedRounds):
             "covariance": root @ root.T,
             # for posteriors no variance is zero: what depends on the mean depends on no coordinates
             "root": frame @ population.root,
-            "identified": state["identified"],
+            "null": state["null"],
             "shapes": np.zeros(0),
             "shape_covariance": state["mean_covariance"],
             "notes": notes,

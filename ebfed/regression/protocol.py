@@ -118,8 +118,8 @@ class LinearResult(TypedDict):
     """Mean of the population, shape (p,)."""
     mean_covariance: NDArray[np.float64]
     """Sampling covariance of the mean, shape (p, p)."""
-    identified: NDArray[np.bool_]
-    """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
+    null: NDArray[np.float64]
+    """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     covariance: NDArray[np.float64]
     """Covariance of the population, shape (p, p)."""
     covariance_error: NDArray[np.float64]
@@ -209,8 +209,8 @@ class GeneralizedResult(TypedDict):
     """Roots of these, shape (p, k)."""
     sizes: NotRequired[NDArray[np.int64]]
     """Number of coefficients that differ between groups of each level, from the top."""
-    identified: NDArray[np.bool_]
-    """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
+    null: NDArray[np.float64]
+    """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     shapes: NDArray[np.float64]
     """Parameters of the family besides those of predictors, shape (t,)."""
     shape_covariance: NDArray[np.float64]
@@ -294,7 +294,8 @@ class GeneralizedState(RegressionState):
     """Coefficients are ``frame eta``, shape (p, k)."""
     directions: NotRequired[NDArray[np.float64]]
     """Directions in which the mean moves, shape (k, rank)."""
-    identified: NotRequired[NDArray[np.bool_]]
+    null: NotRequired[NDArray[np.float64]]
+    """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     one_class_groups: NotRequired[bool]
     """Whether every group has one class only, so that the likelihood has no maximum."""
     perfect: NotRequired[float]

@@ -43,6 +43,7 @@ def test_terms_with_names_and_functions():
     np.testing.assert_allclose(found["statistic"], fit.tests(type="wald")["statistic"])
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_missing_combinations_have_no_type_iii():
     rows = data_of("cake")
     rows = rows[(rows["recipe"] != "A") | (rows["temp"] != "175")]

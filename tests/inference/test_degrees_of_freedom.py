@@ -76,6 +76,8 @@ def test_units_do_not_matter():
             np.testing.assert_allclose(first["std.error"] * 1e6, second["std.error"], rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
+@pytest.mark.filterwarnings("ignore:2 of 4 contrasts are not identified")
 def test_collinear_columns_have_no_test():
     rng = np.random.default_rng(1)
     groups, x = np.repeat(np.arange(10), 4), rng.normal(size=40)

@@ -216,6 +216,7 @@ def test_refused():
         eb.from_formula("distance ~ 1 + (1 | subject)", CHILDREN, dispersion="~ sex")
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_rows_without_groups_have_the_noise_of_their_level():
     """Without groups it is generalised least squares: the noise is that of the residuals, by ML."""
     fit = eb.LinearEB(method="ml", varying=[]).fit(np.zeros((108, 1)), Y, dispersion=SEX)

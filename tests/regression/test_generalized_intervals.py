@@ -126,6 +126,7 @@ def test_a_spread_of_zero_has_an_interval_from_zero():
     assert 0 < found["conf.high"] < 1
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_what_is_not_identified_has_none():
     rng = np.random.default_rng(2)
     x, groups = rng.normal(size=60), np.repeat(np.arange(10), 6)

@@ -99,6 +99,7 @@ def test_slope_of_the_criterion(covariance, method):
         assert (slope * move).sum() == pytest.approx(numeric, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_random_intercept_is_gaussian_eb():
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(40), rng.integers(1, 9, 40))
@@ -324,6 +325,7 @@ def test_bad_arguments(arguments, match):
         eb.LinearEB(**arguments).fit(X60, Y60, groups=GROUPS)
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 @pytest.mark.parametrize(
     ("X", "y", "groups", "note"),
     [
@@ -344,6 +346,7 @@ def test_degenerate_rows(X, y, groups, note):
     assert np.isfinite(posterior.sd).all()
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 @pytest.mark.parametrize("arguments", [{}, {"share": "sums"}, {"covariance": "full"}])
 @pytest.mark.parametrize("groups", [[0, 0, 1], [["a", "a", "b"], [0, 1, 0]]])
 @pytest.mark.filterwarnings("ignore:No group of level 'group' has two rows")
@@ -482,6 +485,7 @@ def test_coverage_with_few_groups(m, n):
     assert np.mean(hits) > 0.925
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_log_likelihood_is_that_of_gaussian_eb():
     _, y, groups, _ = simulate(14)
     w = np.random.default_rng(0).normal(size=60)
@@ -492,6 +496,7 @@ def test_log_likelihood_is_that_of_gaussian_eb():
         assert lines.log_likelihood_ == pytest.approx(means.log_likelihood_, abs=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_restricted_likelihood_does_not_count_columns_that_others_imply():
     """lme4 leaves them out; whatever the units of the others, and their places."""
     _, y, groups, _ = simulate(16)

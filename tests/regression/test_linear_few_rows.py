@@ -46,6 +46,7 @@ def test_criterion_is_that_of_dense_matrices(rows, varying):
         assert near > found
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_what_is_not_identified_has_no_error():
     groups = np.repeat(np.arange(M), 4)
     x, z = RNG.normal(size=(2, len(groups)))

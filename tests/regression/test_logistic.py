@@ -269,6 +269,7 @@ def test_centres_do_not_matter(shift):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_collinear_columns():
     X, y, groups, _ = draw()
     plain = eb.LogisticEB("full").fit(X, y, groups=groups)

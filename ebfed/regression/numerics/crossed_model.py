@@ -307,8 +307,15 @@ class Fitted(NamedTuple):
     history: list[dict[str, Any]]
 
 
-def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
+def maximise(sums: CrossedSums, restricted: bool, known: NDArray[np.bool_] | None = None) -> Fitted:
     """Maximise the likelihood in the variances of the factors.
+
+    Parameters
+    ----------
+    sums : CrossedSums
+    restricted : bool
+    known : bool ndarray of shape (n_factors,), optional
+        Factors whose variances rows tell; the others have none.
 
     Raises
     ------
@@ -316,13 +323,15 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
         If the columns and the effects explain the response without any noise.
     """
     least = SMALLEST / np.array([np.mean(sums.weights_of(k)) for k in range(sums.n_factors)])
-    system = _near(sums, np.maximum(_start(sums), 10 * least), 10 * least, restricted)
+    known = np.ones(sums.n_factors, bool) if known is None else known
+    start = np.where(known, np.maximum(_start(sums), 10 * least), least)
+    system = _near(sums, start, np.where(known, 10 * least, least), restricted)
     gamma, history, converged = system.gamma, [], False
     before = 1e-300
     for number in range(MOST_STEPS):
         rough = number == 0 and sums.q > FEW_LEVELS
         slope = system.slope(rough)
-        at_end = (gamma <= least) & (slope.gradient > 0)
+        at_end = ~known | ((gamma <= least) & (slope.gradient > 0))
         step, expected = _step(slope, ~at_end)
         history.append(_row(system, expected))
         # the next fall is to this one at most as this one is to the last

@@ -145,6 +145,13 @@ class SlopedSums:
         """Place of the first coefficient of each factor but the first, and the end of the last."""
         return np.concatenate(([0], np.cumsum((self.sizes * self.widths)[1:])))
 
+    def used(self, factor: int) -> NDArray[np.bool_]:
+        """Whether each column of a factor is not zero in all rows."""
+        if factor == 0:
+            return np.einsum("iaa->a", self.blocks) > 0
+        own = np.diag(self.inner)[self.ends[factor - 1] : self.ends[factor]]
+        return own.reshape(-1, int(self.widths[factor])).sum(axis=0) > 0
+
     def indicators(
         self, codes: Sequence[NDArray], bases: Sequence[NDArray]
     ) -> tuple[csr_matrix, csr_matrix]:
@@ -368,11 +375,17 @@ def _repeated(root: NDArray, times: int) -> csr_matrix:
 
 
 def entries_of_roots(sums: SlopedSums, correlated: Sequence[bool]) -> list[tuple[NDArray, ...]]:
-    """Rows and columns of the entries of each factor's root that are parameters."""
-    return [
-        np.tril_indices(int(p)) if full else np.diag_indices(int(p))
-        for p, full in zip(sums.widths, correlated, strict=True)
-    ]
+    """Rows and columns of the entries of each factor's root that are parameters.
+
+    Those of columns that are zero are none.
+    """
+    found: list[tuple[NDArray, ...]] = []
+    for factor, full in enumerate(correlated):
+        used = sums.used(factor)
+        rows, columns = np.tril_indices(len(used)) if full else np.diag_indices(len(used))
+        known = used[rows] & used[columns]
+        found.append((rows[known], columns[known]))
+    return found
 
 
 class SlopedFitted(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.estimable import null_of
+
 __all__ = ["find_directions"]
 
 
@@ -28,8 +30,8 @@ def find_directions(
     -------
     ways : ndarray of shape (p, rank)
         ``X ways`` has unit mean square and no correlation.
-    identified : bool ndarray of shape (p,)
-        Whether rows tell this coefficient from the others.
+    null : ndarray of shape (p, p - rank)
+        Combinations of columns that are zero in all rows.
     """
     p = len(within)
     centre = share @ centres if intercept else np.zeros(p)
@@ -48,10 +50,6 @@ def find_directions(
     if known.all():  # the root that depends on no order of columns
         ways = ways @ vectors.T
     ways = ways / scale[:, None]
-    lost = vectors[:, ~known] / scale[:, None]
-    identified = np.abs(vectors[:, ~known]).max(axis=1, initial=0.0) < 1e-6
     if intercept:  # of centred columns, to that of columns as they are
-        moves = np.abs(centre @ lost) > 1e-9 * (np.abs(centre) @ np.abs(lost))
-        identified[0] = not moves.any()
         ways[0] -= centre @ ways
-    return ways, identified
+    return ways, null_of(vectors[:, ~known], scale, centre)

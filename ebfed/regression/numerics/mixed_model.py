@@ -24,8 +24,9 @@ With an intercept, columns are centred first; means that dwarf the spread would 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -35,9 +36,11 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ebfed import kernels
+from ebfed.inference.estimable import null_of
 from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.covariance_descent import descend_covariances
+from ebfed.regression.numerics.noiseless import NO_NOISE, NOTHING, Between, Limit, limit_of
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
     CommonRoot,
@@ -70,6 +73,10 @@ FLAT = 1e-13
 # A sum of squares of residuals, by that of y, of which the difference of sums has few digits.
 FEW_DIGITS = 1e-6
 
+# Root from which effects are taken to be far beyond the noise: their share of what noise explains
+# of them is then below rounding of the search.
+FAR = 1e4
+
 BLOCK = 2048  # rows that stay in the processor's cache
 
 
@@ -96,8 +103,10 @@ class Fit:
     rank : int
         Rank of all clients' X together.
     converged : bool
-    identified : bool ndarray of shape (p,)
-        Whether rows tell this coefficient of the mean from the others.
+    null : ndarray of shape (p, p - rank)
+        Combinations of columns of X that are zero in all rows.
+    confounded : bool ndarray of shape (q,)
+        Of a fit by sums, which effects are fixed too, and were taken to have no variance.
     """
 
     mean: NDArray
@@ -109,7 +118,8 @@ class Fit:
     path: list[float]
     rank: int
     converged: bool
-    identified: NDArray
+    null: NDArray
+    confounded: NDArray = field(default_factory=lambda: np.zeros(0, bool))
 
 
 def fit_mixed_model(
@@ -236,8 +246,71 @@ class Problem:
         root = np.zeros((len(self.varying), len(self.varying)))
         path: list[float] = []
         if identified and self.noisy and len(self.varying):
-            root, path = self.minimise()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    root, path = self.minimise()
+                    failed = None
+                except np.linalg.LinAlgError as error:  # of numbers out of range
+                    failed = error
+            if failed or np.abs(root).max() > FAR:
+                limit = self.without_noise(root)
+                if limit is not None:
+                    self.converged = True
+                    return self.at_limit(limit, path)
+                if failed:
+                    raise failed
+            for each in caught:
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return self.conclude(root, path)
+
+    def groups(self, columns: NDArray) -> tuple[NDArray, NDArray]:
+        """Rows of ``[X y]`` by group, shape (n, r, p + 1), and some effects of these."""
+        return self.rows.transpose(2, 1, 0), self.Z[columns].transpose(2, 1, 0)
+
+    def without_noise(self, root: NDArray) -> Limit | None:
+        """Limit as the noise goes to zero, of effects that are far beyond it; None if not known.
+
+        Effects near the noise keep their spread, in units of it.
+        """
+        kind = "full" if self.covariance == "full" else "diag"
+        kept = np.arange(len(root))
+        while len(kept):
+            between = Between.of(*self.groups(kept))
+            try:
+                found = limit_of(between, self.n_rows, self.basis, kind, self.restricted)
+            except np.linalg.LinAlgError:
+                return None
+            if found is None:
+                return None
+            own = np.diag(found.covariance)
+            far = own > max(FAR**2 * found.noise, NO_NOISE**2 * own.max())
+            if far.all():
+                spread = found.noise * (root @ root.T)
+                error = np.zeros_like(spread)
+                spread[kept, :] = spread[:, kept] = 0.0
+                spread[np.ix_(kept, kept)] = found.covariance
+                error[np.ix_(kept, kept)] = found.error
+                return found._replace(covariance=spread, error=error)
+            kept = kept[far]
+        return None
+
+    def at_limit(self, limit: Limit, path: list[float]) -> Fit:
+        """Put a limit into the units of the data."""
+        T = limit.covariance
+        size = float(np.trace(T))
+        values, vectors = np.linalg.eigh(T / size)
+        root = vectors * np.sqrt(np.maximum(values, 0))
+        values, vectors = np.linalg.eigh(limit.beta_covariance / size)
+        half = (vectors * np.sqrt(np.maximum(values, 0))).T
+        profile = Profile(0.0, 0.0, np.zeros((0, 0)), half, limit.beta, size * self.dof)
+        fit = self.conclude(root, path, profile, limit.error)
+        fit.noise_variance, fit.criterion = float(self.units[-1] ** 2 * limit.noise), np.nan
+        if limit.noise > 0:
+            at = self.whiten(root * np.sqrt(size / limit.noise))
+            at.quadratic = limit.noise * self.dof
+            fit.criterion = float(self.value(at) + self.offset())
+        return fit
 
     def laid_out(self, rows: NDArray) -> NDArray:
         """Copy rows to an array with axes of columns, rows and clients."""
@@ -453,9 +526,23 @@ class Problem:
         shared = np.einsum("qim,qim->q", Z, Z)
         return curvature - np.outer(shared, shared) / self.n_rows
 
-    def conclude(self, root: NDArray, path: list[float]) -> Fit:
-        """Put the optimum into the units of the data."""
-        profile = self.whiten(root)
+    def conclude(
+        self,
+        root: NDArray,
+        path: list[float],
+        profile: Profile | None = None,
+        error: NDArray | None = None,
+    ) -> Fit:
+        """Put the optimum into the units of the data.
+
+        Parameters
+        ----------
+        root : ndarray of shape (q, q)
+        path : list of float
+        profile, error : optional
+            Figures there, and the sampling error of T; those of the rows if None.
+        """
+        profile = self.whiten(root) if profile is None else profile
         units, unit = self.units[:-1], self.units[-1]
         noise = unit**2 * profile.quadratic / self.dof if self.noisy else 0.0
         back = np.eye(self.p)  # from centred columns
@@ -463,18 +550,13 @@ class Problem:
         mean = back @ (unit * profile.beta / units)
         mean[0] += self.centre[-1]
         half = profile.half / units @ back.T
-        lost = np.abs(back @ (self.lost / units[:, None])).max(axis=1, initial=0.0)
         own = np.zeros((self.p, len(self.varying)))
         own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
         own = np.where(self.centred, back @ own, own)
-        error = self.covariance_error(profile, noise)
-        levels = [(own[:, b], root[b, b], error[b, b]) for b in self.blocks]
-        criterion, offset = np.nan, 0.0
-        if self.noisy:
-            offset = 2 * self.dof * np.log(unit)
-            if self.restricted:
-                offset += self.of_units(units)
-            criterion = float(self.value(profile) + offset)
+        known = self.covariance_error(profile, noise) if error is None else self.in_units(error)
+        levels = [(own[:, b], root[b, b], known[b, b]) for b in self.blocks]
+        offset = self.offset() if self.noisy else 0.0
+        criterion = float(self.value(profile) + offset) if self.noisy else np.nan
         return Fit(
             mean=mean,
             mean_covariance=_symmetric(noise * half.T @ half),
@@ -486,8 +568,19 @@ class Problem:
             path=[value + offset for value in path],
             rank=self.rank,
             converged=self.converged,
-            identified=lost <= 1e-8 * lost.max(initial=0.0),
+            null=null_of(self.lost, units, self.centre[:-1]),
         )
+
+    def offset(self) -> float:
+        """What the criterion gains where columns are in their own units."""
+        offset = 2 * self.dof * np.log(self.units[-1])
+        return float(offset + self.of_units(self.units[:-1]) if self.restricted else offset)
+
+    def in_units(self, error: NDArray) -> NDArray:
+        """Sampling error of a limit, from units of y and the columns."""
+        if self.covariance == "full":
+            return self.units[-1] ** 2 * error
+        return self.units[-1] ** 4 * error / np.outer(self.own_units, self.own_units)
 
     def of_units(self, units: NDArray) -> float:
         """What ``log|H|`` gains where X is in its own units, without columns that others imply.
@@ -562,6 +655,21 @@ class _CommonProblem(Problem):
         V = 1 + root[0, 0] ** 2 * self.spread
         self.weights = 1 / V
         return float(np.log(V).sum()), self.products(np.sqrt(self.weights))
+
+    def without_noise(self, root: NDArray) -> Limit | None:
+        """Limit as the noise goes to zero: turned rows are independent, with a spread each."""
+        reached = self.spread > NOTHING**2 * self.spread.max(initial=0.0)
+        size = np.sqrt(self.spread[reached])
+        rows = (self.turned[reached] / size[:, None])[:, None, :]
+        between = Between(
+            self.turned[~reached], rows, np.ones((len(rows), 1, 1)), np.ones((len(rows), 1), bool)
+        )
+        found = limit_of(between, self.n_rows, self.basis, "diag", self.restricted)
+        if found is None:
+            return None
+        q = len(self.varying)
+        spread, error = found.covariance[0, 0] * np.eye(q), found.error[0, 0] * np.eye(q)
+        return found._replace(covariance=spread, error=error)
 
     def products(self, weights: NDArray) -> NDArray:
         """Products of the columns of rows times weights; some rows at a time, in the cache."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.sums import add_up, sums_of
 from ebfed.kernels.threads import one_thread
+from ebfed.priors.base import IdentificationWarning
 from ebfed.priors.unanswered import Unanswered
 from ebfed.regression.numerics.mixed_model import (
     FLAT,
@@ -38,6 +40,11 @@ __all__ = ["Answer", "Question", "answer", "search", "shapes_of"]
 BLOCK = 10**6
 # The same as `Problem.enough` where sums have few digits, and slopes lead no further.
 FEW_LEFT = 1e-3, 0.1
+
+NO_DIGITS = (
+    "Groups explain their rows all but without noise: sums over groups have too few digits for the "
+    "variances, which are not right. share='groups' has the digits."
+)
 
 Answer = dict[str, NDArray[np.float64]]
 
@@ -191,7 +198,13 @@ def search(
         with warnings.catch_warnings(record=True) as caught, one_thread():
             warnings.simplefilter("always")
             problem = _SumsProblem(replies, n_rows, varying, covariance, method, intercept)
-            fit = problem.fit(identified)
+            lost = problem.confounded() if identified else np.zeros(len(varying), bool)
+            if lost.any():
+                replies = _Replies(answers, size, varying[~lost], covariance)
+                problem = _SumsProblem(
+                    replies, n_rows, varying[~lost], covariance, method, intercept
+                )
+            fit = replace(problem.fit(identified), confounded=lost)
     except Unanswered as open_:
         return open_.question
     for each in caught:
@@ -233,7 +246,8 @@ class _Replies:
     @staticmethod
     def _key(question: Question, k: int) -> tuple:
         root = question["roots"][k].tobytes() if len(question["roots"]) else b""
-        return question["about"], root, question["beta"].tobytes()
+        own = question["varying"].tobytes()
+        return question["about"], own, root, question["beta"].tobytes()
 
     def of(self, about: Any, **parts: Any) -> Answer:
         """Return the answer to a question; raise `Unanswered` if there is none yet."""
@@ -285,6 +299,10 @@ class _SumsProblem(Problem):
         q = len(self.varying)
         return self.replies.at(np.zeros((q, q)), [SECOND_ROOT * np.eye(q)])["products"]
 
+    def without_noise(self, root: NDArray) -> None:
+        """Say that sums have too few digits where the noise is far below the spread."""
+        warnings.warn(NO_DIGITS, IdentificationWarning, stacklevel=2)
+
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Sum of ``log|V_i|``, and products of the whitened columns."""
         self.root, self.found = root, self.replies.at(root)
@@ -307,6 +325,20 @@ class _SumsProblem(Problem):
         lower = np.zeros((q, q))
         lower[np.tril_indices(q)] = scores
         return slope - lower - np.tril(lower, -1).T
+
+    def confounded(self) -> NDArray[np.bool_]:
+        """Whether effects of columns that vary are fixed too; see `ebfed.regression.levels`."""
+        lost = np.zeros(len(self.varying), bool)
+        if self.n_clients > self.rank or not self.noisy:
+            return lost
+        profile = self.whiten(np.zeros((len(lost), len(lost))))
+        whole = np.diag(self.map.T @ profile.products @ self.map)
+        full = self.covariance == "full"  # of pairs of columns, those of one with itself
+        own = [j * (j + 3) // 2 if full else j for j in range(len(lost))]
+        crossed = self.found["crossed"][own][:, :-1, :-1]
+        left = whole - np.einsum("jpq,kp,kq->j", crossed, profile.half, profile.half)
+        lost = left <= 1e-9 * whole
+        return np.full(len(lost), lost.all()) if self.covariance == "spherical" else lost
 
     def outer(self) -> NDArray:
         """Sum over clients of products of the entries of ``Z~_i' Z~_i``."""

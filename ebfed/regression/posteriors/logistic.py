@@ -340,11 +340,14 @@ def log_probabilities(
         for draw in posterior.draws:
             logit = np.einsum("np,np->n", rows, draw[codes])
             for sign, total in zip((-1, 1), out, strict=True):
-                np.logaddexp(total, -np.logaddexp(0, -sign * logit), out=total)
-        return (out - np.logaddexp(*out)).T
+                with np.errstate(invalid="ignore"):
+                    np.logaddexp(total, -np.logaddexp(0, -sign * logit), out=total)
+        with np.errstate(invalid="ignore"):
+            return (out - np.logaddexp(*out)).T
     mean = np.einsum("np,np->n", rows, posterior.mean[codes])
     own = variance_of_mean(rows, mean_covariance)
     variance = averaged_variance(posterior.variance_along(rows, codes), own)
     for sign, total in zip((-1, 1), out, strict=True):
         kernels.log_logistic_normal(sign * mean, variance, total)
-    return (out - np.logaddexp(*out)).T  # the last digits of two integrals
+    with np.errstate(invalid="ignore"):  # rows that are not identified are NaN
+        return (out - np.logaddexp(*out)).T  # the last digits of two integrals

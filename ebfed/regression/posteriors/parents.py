@@ -56,8 +56,11 @@ def posterior_of_levels(
         whole = replace(whole, ids=np.fromiter(unknown, object, len(unknown)))
         block = replace(block, ids=whole.ids)
     stacks = [whole]
+    noises = [noise_variance]
     for covariance, _ in levels[:0:-1]:
-        stacks.insert(0, _stacked(stacks[0], covariance, noise_variance))
+        stacks.insert(0, _stacked(stacks[0], covariance, noises[0]))
+        # rows without noise have that of their groups, by which they were divided
+        noises.insert(0, noises[0] if noises[0] > 0 or not covariance.any() else 1.0)
     stacks[-1] = block
     found: list[tuple[CoefficientPosterior, Factors]] = []
     for level, (own, (covariance, doubt)) in enumerate(zip(stacks, levels, strict=True)):
@@ -67,7 +70,7 @@ def posterior_of_levels(
             places = {label: j for j, label in enumerate(stacks[level - 1].ids.tolist())}
             parents = found[-1][0], np.array([places[each] for each in labels.tolist()])[codes]
         posterior = CoefficientPosterior(
-            own, mean, mean_covariance, covariance, noise_variance, doubt, parents=parents
+            own, mean, mean_covariance, covariance, noises[level], doubt, parents=parents
         )
         found.append((posterior, own))
     return found
@@ -106,4 +109,10 @@ def _stacked(groups: Factors, covariance: NDArray, noise: float) -> Factors:
         V = X @ (covariance / noise) @ X.swapaxes(1, 2)
         V[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] += 1.0
         rows = np.linalg.solve(np.linalg.cholesky(V), rows)
+    elif covariance.any():
+        X = rows[:, :, :-1]
+        values, axes = np.linalg.eigh(X @ covariance @ X.swapaxes(1, 2))
+        known = values > 1e-12 * values.max(axis=1, keepdims=True, initial=0.0)
+        half = np.where(known, 1 / np.sqrt(np.where(known, values, 1.0)), 0.0)
+        rows = half[:, :, None] * (axes.swapaxes(1, 2) @ rows)
     return replace(groups, ids=codes, rows=rows, log_weight=None).joined(ids)

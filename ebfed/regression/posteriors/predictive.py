@@ -79,8 +79,8 @@ def predictive_quantiles(
 
     nodes, weights = roots_hermitenorm(N_NODES)
     weights = weights / weights.sum()
-    out = np.empty(len(mean))
-    for some in np.array_split(np.arange(len(mean)), 1 + len(mean) // AT_ONCE):
+    out, known = np.full(len(mean), np.nan), np.flatnonzero(~np.isnan(mean))
+    for some in np.array_split(known, 1 + len(known) // AT_ONCE):
         z = mean[some, None] + np.sqrt(variance[some, None]) * nodes
 
         def below(y: NDArray, z: NDArray = z) -> NDArray:

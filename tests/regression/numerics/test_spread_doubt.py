@@ -85,6 +85,7 @@ def test_posterior_is_that_of_a_prior_of_the_spread():
     assert (known < np.sqrt(error)).all()
 
 
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_sums_have_the_same_populations():
     X, y, groups = draw(9, 3)
     X = np.column_stack([X, np.ones(len(y)), X[:, 1] ** 2])

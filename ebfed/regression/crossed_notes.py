@@ -1,0 +1,56 @@
+"""Remarks on fits of crossed factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ebfed.inference.estimable import collinear_note
+from ebfed.regression.crossed_slopes import singular
+from ebfed.regression.levels import FIXED_TOO
+
+__all__ = ["notes_of_crossed", "unfinished", "unidentified"]
+
+LAPLACE = (
+    "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
+    "underestimated where levels have few rows."
+)
+UNFINISHED = "The search for the variances did not converge; the fit is where it stopped."
+INFINITE = " A coefficient may be infinite, as where a column of X separates {apart}."
+APART = {"binomial": "successes from failures", "poisson": "counts of zero from others"}
+
+
+def unfinished(family: str) -> str:
+    """Note that a search did not converge."""
+    return UNFINISHED + (INFINITE.format(apart=APART[family]) if family in APART else "")
+
+
+def unidentified(fit: Any) -> list[str]:
+    """Note what rows do not identify."""
+    notes = [collinear_note(fit._estimable)] if fit._kept["null"].shape[1] else []
+    own = zip(fit._names, fit._kept["varying"], fit._kept["fixed"], strict=True)
+    named = [(name, [terms[j] for j in fixed]) for name, terms, fixed in own]
+    return notes + [
+        FIXED_TOO.format(terms=", ".join(terms), groups=f"levels of {name!r}")
+        for name, terms in named
+        if terms
+    ]
+
+
+def notes_of_crossed(fit: Any) -> list[str]:
+    """Remarks on a fit whose variances and coefficients are set."""
+    notes = [LAPLACE] * (fit.family != "gaussian") + [unfinished(fit.family)] * (not fit.converged_)
+    known = [not len(fixed) for fixed in fit._kept["fixed"]]
+    notes += unidentified(fit)
+    notes += [
+        f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
+        for (name, variance), tells in zip(fit.variances_.items(), known, strict=True)
+        if tells and np.all(variance == 0)
+    ]
+    return notes + [
+        f"The covariance of {name!r} is singular: a combination of its coefficients does not "
+        "differ between levels beyond the noise."
+        for (name, each), tells in zip(fit.covariances_.items(), known, strict=True)
+        if tells and len(each) > 1 and each.any() and singular(each)
+    ]

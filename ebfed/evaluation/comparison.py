@@ -195,8 +195,9 @@ def _response(view: FitView) -> str | None:
 
 def _measure(fit: Any, view: FitView) -> str:
     """What the score of a fit is."""
-    of_variances = isinstance(view, LocationView) and view.family.is_transformed
-    if isinstance(view, LocationView) and (of_variances or not hasattr(fit, "formula")):
+    others = ("variance", "duration")  # rows are not what is predicted
+    own = isinstance(view, LocationView) and view.family.name in others
+    if isinstance(view, LocationView) and (own or not hasattr(fit, "formula")):
         return "the log predictive density of a row"
     own = isinstance(fit, BaseEstimator) and is_classifier(fit)
     return "the share of right labels" if own else "R squared"

@@ -623,8 +623,8 @@ class FormulaFit:
 
         Of rows of two classes it is that of probabilities, whose squared errors are Brier's score;
         of more classes, that of all their probabilities together. Rows count by their weights and
-        trials. So scores of all formulas of one response compare; of variances, which are no
-        prediction of a row, it is the log predictive density: see `log_density`.
+        trials. So scores of all formulas of one response compare; of variances and durations,
+        which are not what is predicted, it is the log predictive density: see `log_density`.
 
         Parameters
         ----------
@@ -634,7 +634,7 @@ class FormulaFit:
         """
         from sklearn.metrics import r2_score
 
-        if isinstance(self.estimator_, VarianceEB):
+        if isinstance(self.estimator_, VarianceEB | DurationEB):
             return self.log_density(data)
         rows = self._rows.of_others(self._model, data, scored=True)
         observed = self._observed(rows.data)
@@ -695,4 +695,6 @@ class FormulaFit:
     def _observed(self, data: Any) -> NDArray | None:
         """Numbers that predictions are compared with, if the frame has them."""
         classes = getattr(self.estimator_, "classes_", None)
-        return self.response.observed(data, column_names(self._rows.data), classes)
+        found = self.response.observed(data, column_names(self._rows.data), classes)
+        events = found is not None and isinstance(self.estimator_, DurationEB)
+        return np.ones_like(found) if events else found  # which end all durations

@@ -149,6 +149,18 @@ def test_labels_of_polars_and_others():
     )
 
 
+def test_durations_are_predicted_as_events():
+    data = pd.DataFrame({"g": G, "hours": RNG.exponential(1.0, N)})
+    fit = eb.from_formula("hours ~ 1 + (1 | g)", data, eb.DurationEB())
+    own = eb.DurationEB().fit(data[["g", "hours"]], groups="g")
+    np.testing.assert_allclose(fit.predict(), own.predict(data[["g", "hours"]]))
+    np.testing.assert_allclose(fit.predict(type="rate"), own.predict()[G])
+    np.testing.assert_allclose(fit.augment()[".resid"], own.augment(data[["g", "hours"]])[".resid"])
+    assert fit.score(data) == pytest.approx(own.score(data[["g", "hours"]]))
+    table = eb.compare(fit, own, held_out=data[["g", "hours"]])
+    assert table["score"].iloc[0] == pytest.approx(table["score"].iloc[1])
+
+
 def test_probabilities_of_more_classes():
     kinds = np.array(["a", "b", "c"])[RNG.integers(0, 3, N)]
     data = ROWS.assign(kind=kinds)

@@ -310,5 +310,7 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, na_action="dro
 # ```
 #
 # `fixef`, `ranef`, `coef`, `confint`, `predict` and `logLik` work too. Other methods are those of
-# the Python object, `fit$py$ranks("Days", top = 3L)`. Integers need an L. `vignettes/from_r.R`
-# tries all of this, and compares the results with lme4 if that is installed.
+# the Python object, `fit$py$ranks("Days", top = 3L)`. Integers need an L. What is NA in R is
+# missing, and factors keep the order of their levels; a data frame that is given to a method of
+# `fit$py` needs `as_frame(data)`, because reticulate passes a missing integer as a number.
+# `vignettes/from_r.R` tries all of this, and compares the results with lme4 if that is installed.

@@ -16,7 +16,7 @@ small_tables = importlib.util.module_from_spec(spec)
 sys.modules["small_tables"] = small_tables
 spec.loader.exec_module(small_tables)
 
-FIRST, ALL, AT_ONCE = 18, 2000, 100
+FIRST, ALL, AT_ONCE = 12, 2000, 50
 
 # What is known to be wrong, as ``question: what is wrong``. It is to be empty in a release.
 OPEN: tuple[str, ...] = (

@@ -158,3 +158,11 @@ def test_mistakes():
         fit.fit(X, np.ones(N), groups=GROUPS)
     with pytest.raises(ValueError, match="needs fit_intercept=True"):
         eb.GeneralizedEB("ordinal", fit_intercept=False).fit(X, Y, groups=GROUPS)
+
+
+def test_variances_of_nearly_certain_classes_keep_their_digits():
+    found = Ordinal().spread(np.array([-25.0, 60.0]), np.log([4.0]))
+    chance = np.exp(-25.0) * np.array([1, np.exp(-4.0)])  # of classes 2 and 3
+    expected = chance[0] + 3 * chance[1]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6)
+    assert found[1] >= 0

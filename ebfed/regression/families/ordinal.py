@@ -138,7 +138,8 @@ class Ordinal(ResponseFamily):
         """Variance of the number of the class."""
         chances = self.probabilities(z, np.zeros(1), shapes)
         number = np.arange(1, chances.shape[1] + 1)
-        return chances @ number**2 - (chances @ number) ** 2
+        away = number - (chances @ number)[:, None]
+        return np.sum(chances * away**2, axis=1)
 
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return thresholds as they are where the intercept is zero."""

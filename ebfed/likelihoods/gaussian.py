@@ -70,6 +70,15 @@ class Gaussian(Likelihood):
             raise AttributeError("the variances of this likelihood are known; nothing is pooled.")
         return self.scatter / max(self.degrees, 1)
 
+    @property
+    def has_scatter(self) -> NDArray[np.bool_]:
+        """Whether rows of a group differ by more than rounding of their mean, shape (d,)."""
+        if self.scatter is None:
+            return np.ones(self.n_features, bool)
+        size = (1 / self.variances).sum(axis=0)
+        largest = np.abs(self.values).max(axis=0, where=np.isfinite(self.values), initial=0.0)
+        return self.scatter > size * (2 * np.finfo(float).eps * largest) ** 2
+
     def scaled(self, noise_variance: NDArray) -> Gaussian:
         """Settle the common factor of the variances."""
         with np.errstate(invalid="ignore"):  # 0 * inf: no rows, whatever the noise

@@ -239,7 +239,8 @@ class Learned:
             value = float(self.log_evidence(summary, covariates).sum())
         else:
             value = joint + float(self.family.log_base_measure(summary).sum())
-        return value + (self.prior.restriction_ or 0.0)
+        # rows that are all alike have no density
+        return value + (self.prior.restriction_ or 0.0) if value < np.inf else np.nan
 
     def log_likelihood(self) -> float:
         """Log-likelihood that the fit has maximised: of all rows, or of reports."""

@@ -365,6 +365,8 @@ class NestedFit:
     profile : NestedProfile or None
         At the fit; None where the messages have neither noise nor spread.
     table : NestedTable or None
+    sizes : list of int
+        Number of nodes with data of each level, from the top.
     """
 
     variances: NDArray
@@ -372,17 +374,12 @@ class NestedFit:
     covariance: NDArray
     profile: NestedProfile | None
     table: NestedTable | None
+    sizes: list[int]
 
     @property
     def ratios(self) -> list[float]:
         """Variances over the noise, where there is some."""
         return (self.variances / (self.noise or 1.0)).tolist()
-
-    @property
-    def sizes(self) -> list[int]:
-        """Number of nodes with data of each level, from the top."""
-        sizes = [] if self.table is None else self.table.tree.sizes
-        return sizes + [sizes[-1] if sizes else 0] * (len(self.variances) - len(sizes))
 
     @property
     def n_free(self) -> int:
@@ -470,14 +467,13 @@ def fit_nested(
     """
     n_levels = paths.shape[1] + 1
     lone = alone_is_noise and likelihood.scatter is not None and likelihood.degrees == 0
-    noisy = lone or likelihood.scatter is None or bool(likelihood.scatter[0] > 0)
+    noisy = lone or bool(likelihood.has_scatter[0])
     has_data, variances, values, scatter, degrees = informative(likelihood, 0, noisy)
-    nothing = NestedFit(
-        np.zeros(n_levels), float(noisy), np.zeros((n_levels, n_levels)), None, None
-    )
+    tree, restricted = Tree.of(paths[has_data]), method == "reml"
+    sizes, shape = tree.sizes, (n_levels, n_levels)
+    nothing = NestedFit(np.zeros(n_levels), float(noisy), np.zeros(shape), None, None, sizes)
     if not len(values):
         return nothing
-    tree, restricted = Tree.of(paths[has_data]), method == "reml"
     centre = values.mean()
     if variances.any():
         open_degrees = None if scatter is None else degrees
@@ -495,6 +491,8 @@ def fit_nested(
         ones = np.ones(len(left))
         table = NestedTable.of(tree, ones, left - centre, 0.0, 0, restricted)
         table.free[-1] = False
+        if table.dof <= 0:  # one number is left
+            return replace(nothing, noise=0.0)
         spread = table.profile(np.zeros(level + 1), slope=False)
         apart = tree.sizes[-1] > (tree.sizes[-2] if level else 1)
         if apart and _squares_within(table) > 1e-24 * size**2:
@@ -502,10 +500,12 @@ def fit_nested(
             variances = np.zeros(n_levels)
             variances[: level + 1] = found.variances
             variances[level] = found.noise
-            covariance = np.zeros((n_levels, n_levels))
+            covariance = np.zeros(shape)
             covariance[:level, :level] = found.covariance[:level, :level]
             covariance[level, level] = 2 * found.noise**2 / max(table.dof, 1)
-            return replace(found, variances=variances, noise=0.0, covariance=covariance)
+            return replace(
+                found, variances=variances, noise=0.0, covariance=covariance, sizes=sizes
+            )
         if not level or spread.scale == 0:
             return replace(nothing, noise=0.0)
         starts = tree.starts[-1]
@@ -534,6 +534,7 @@ def _fitted(table: NestedTable, centre: float, near: Sequence[float] | None) -> 
         covariance,
         replace(profile, coefficients=coefficients),
         table,
+        table.tree.sizes,
     )
 
 

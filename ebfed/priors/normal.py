@@ -202,11 +202,9 @@ class Normal(WithCovariates, Prior):
 
     def _fit_messages(self, likelihood: Gaussian, covariates: NDArray | None = None) -> None:
         d = likelihood.n_features
-        noisy = np.ones(d, bool)  # where the scale of the variances is open and not zero
-        if likelihood.scatter is not None:
-            noisy = likelihood.scatter > 0
-            if self.covariance == "spherical":
-                noisy[:] = noisy.any()
+        noisy = likelihood.has_scatter  # where the scale of the variances is open and not zero
+        if self.covariance == "spherical":
+            noisy[:] = noisy.any()
         tables: list[MomentTable]
         design = None
         if covariates is None:
@@ -231,7 +229,10 @@ class Normal(WithCovariates, Prior):
         if likelihood.scatter is not None:
             self.noise_variance_ = np.where(noisy, scale, 0.0)
             # rows that are all alike leave no doubt
-            self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
+            alike = ~noisy & (self.variance_ == 0)
+            self.mean_variance_[alike] = 0.0
+            if design is not None:
+                self.coefficients_covariance_[alike] = 0.0
         if self.method == "reml" and self.mean is None and self.variance is None:
             self.restriction_ = self._restriction()
         known = np.array(

@@ -236,14 +236,15 @@ def fit_components(
         The first result for similar data, see `minimum_near`.
     """
     open_scale = tables[0].scatter is not None
+    restricted = [method != "ml" and table.fixed_mean is None for table in tables]
+    degrees = _degrees(tables, restricted)
     if sum(table.size for table in tables) <= len(tables):
-        scale = _pooled(tables) if open_scale else 1.0
-        return 0.0, scale
+        if not open_scale or not degrees > 0:
+            return 0.0, 1.0
+        return 0.0, _quadratic(tables, [table.profile(0.0) for table in tables]) / degrees
     if method == "moments":
         scale = _pooled(tables) if open_scale else 1.0
         return _moments(tables, scale) / scale, scale
-    restricted = [method != "ml" and table.fixed_mean is None for table in tables]
-    degrees = _degrees(tables, restricted)
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
     if method == "paule_mandel":
@@ -257,11 +258,11 @@ def fit_components(
     ratio = minimum_near(criterion, near, is_exact)
     if ratio is None:
         largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
-        if largest == 0:  # all values equal
-            return 0.0, _pooled(tables) if open_scale else 1.0
-        grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
-        rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
-        ratio = minimise(criterion, grid, rough)
+        ratio = 0.0  # where all values are equal
+        if largest > 0:
+            grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
+            rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
+            ratio = minimise(criterion, grid, rough)
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees

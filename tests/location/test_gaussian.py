@@ -1,0 +1,97 @@
+"""The one-way model where groups are few or agree: one answer with the linear mixed model."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+
+
+def of_means(fit):
+    prior = fit.prior_
+    spreads = [*(prior.spreads_above_ or {}).values(), np.sqrt(prior.variance_)]
+    intercept, error = prior.mean_[0], np.sqrt(prior.mean_variance_[0])
+    if prior.slopes_ is not None:
+        intercept, error = prior.coefficients_[0, 0], prior.coefficient_errors_[0, 0]
+    sd, sigma = np.concatenate(spreads), np.sqrt(fit.noise_variance_[0])
+    return np.array([*sd, sigma, error, intercept, fit.log_likelihood_])
+
+
+def of_regression(fit):
+    covariances = [*fit._result.get("above", ()), fit._result["covariance"]]
+    sd, error = [np.sqrt(G[0, 0]) for G in covariances], np.sqrt(fit.mean_covariance_[0, 0])
+    return np.array([*sd, np.sqrt(fit.noise_variance_), error, fit.mean_[0], fit.log_likelihood_])
+
+
+def agreeing(rng, groups):
+    """Whole numbers whose means are 5 in every group."""
+    y = rng.integers(-3, 4, len(groups)).astype(float)
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        y[rows[-1]] -= y[rows].sum()
+    return y + 5
+
+
+def test_reml_where_group_means_are_equal():
+    """Values are those of `lm(y ~ 1)`: without a variance between groups it is the same model."""
+    y, g = np.array([1.0, 2.0, 3.0, 2.0]), np.array(list("abac"))
+    fit = eb.from_formula("y ~ 1 + (1 | g)", pd.DataFrame({"y": y, "g": g}))
+    alone = 4 * np.log(2 * np.pi) / 2 + 1.5 * np.log(2 / 3) + 1.5 + np.log(4) / 2
+    alone -= np.log(2 * np.pi) / 2
+    expected = [0.0, np.sqrt(2 / 3), np.sqrt(1 / 6), 2.0, -alone]
+    np.testing.assert_allclose(of_means(fit), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["reml", "ml"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_means_are_the_regression_on_a_constant(method, weighted):
+    """Few groups, one, groups that agree exactly: the search of `LinearEB` is another one."""
+    rng = np.random.default_rng(4)
+    for m in [1, 2, 3, 4] * 5:
+        groups = np.repeat(np.arange(m), rng.integers(1, 4, m))
+        groups = np.append(groups, groups[-1])
+        weight = rng.choice([0.5, 1.0, 3.0], len(groups)) if weighted else None
+        for y in (agreeing(rng, groups), rng.normal(size=len(groups))):
+            if np.ptp(y) == 0:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", eb.priors.IdentificationWarning)
+                means = eb.GaussianEB(method=method).fit(y, groups=groups, sample_weight=weight)
+                regression = eb.LinearEB(fit_intercept=False, method=method)
+                regression.fit(np.ones((len(y), 1)), y, groups=groups, sample_weight=weight)
+            found, expected = of_means(means), of_regression(regression)
+            # a spread is found to the root of the precision of its variance
+            np.testing.assert_allclose(found, expected, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("levels", [["g"], ["s", "g"]])
+def test_one_row(levels):
+    """It has no noise, no spread and no density; nested, the fit was a ZeroDivisionError."""
+    frame = pd.DataFrame({"y": [1.5], "s": [0], "g": [0]})
+    with pytest.warns(eb.priors.IdentificationWarning, match="Only one group"):
+        fit = eb.GaussianEB().fit(frame[["y", *levels]], groups=levels)
+    np.testing.assert_array_equal(of_means(fit), [*[0.0] * (len(levels) + 2), 1.5, np.nan])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_rounding_of_a_weighted_mean_is_no_noise(nested):
+    """All rows are 1000; their weighted mean may miss it in the last digit."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        g = np.repeat(np.arange(4), 3)
+        frame = pd.DataFrame({"y": 1000.0, "s": g // 2, "g": g})
+        levels = ["s", "g"] if nested else ["g"]
+        weight = rng.uniform(0.1, 3, 12)
+        fit = eb.GaussianEB().fit(frame[["y", *levels]], groups=levels, sample_weight=weight)
+        assert fit.noise_variance_[0] == 0
+        assert fit.prior_.variance_[0] < 1e-20
+
+
+def test_covariates_of_equal_rows():
+    """Rows that are all alike leave no doubt about coefficients: errors were up to 0.84."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(5), 3)
+    fit = eb.GaussianEB().fit(np.full(15, 2.0), groups=groups, covariates=rng.normal(size=5))
+    np.testing.assert_array_equal(fit.prior_.coefficient_errors_.ravel(), [0.0, 0.0])

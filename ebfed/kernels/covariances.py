@@ -3,7 +3,7 @@
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.small import _cholesky, _solve_lower
+from ebfed.kernels.small import _cholesky, _invert, _solve_lower
 
 # By what a step shrinks X S, and how far towards the boundary it goes.
 _CENTRE, _INSIDE = 0.1, 0.95
@@ -46,7 +46,12 @@ def least_covariance(here, slope, bends, steepest, size, enough, rows, columns, 
     S = steepest * X
     x, s, inner, both = np.empty(k), np.empty(k), np.empty(k), np.empty((k, k))
     for _ in range(100):
-        inverse = np.linalg.inv(X)
+        inverse = X.copy()
+        if not _cholesky(inverse):  # rounding is all that is left
+            break
+        _invert(inverse)
+        for i in range(q):
+            inverse[i, i:] = inverse[i:, i]
         for i in range(k):
             x[i], s[i] = X[rows[i], columns[i]], S[rows[i], columns[i]]
             inner[i] = inverse[rows[i], columns[i]]

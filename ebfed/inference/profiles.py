@@ -7,8 +7,10 @@ where it is at most ``z**2`` (Bates and others 2015, section 5.1), as lme4's
 
 Covariances are searched by a root L of each, ``G = L L'``. The coefficient whose spread is held at
 v comes first in the order of L, where ``v = L_11``; of a correlation v, the first two rows are
-``(a, 0)`` and ``s (v, sqrt(1 - v**2))``. The search has no bounds then. The slope of the deviance
-in G is from sums over groups (`ebfed.inference.sums`), and no matrix has a row for each row.
+``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of opposite signs were that of -v. The
+search has no bounds then. Where one of the two spreads is zero, every correlation has the same
+deviance, which bounds its profile. The slope of the deviance in G is from sums over groups
+(`ebfed.inference.sums`), and no matrix has a row for each row.
 
 The bootstrap draws factors of rows from the fit rather than rows: the projections of responses on
 the columns of a group are normal, and what is left of them is ``noise`` times a chi-squared number
@@ -24,14 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.sums import LinearMixedFit
 
-__all__ = ["Held", "MixedDeviance", "drawn", "profile_end"]
+__all__ = ["Held", "MixedDeviance", "drawn", "followed_end", "lower_root", "profile_end"]
 
 # Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
 FIRST, GROWTH, STEPS = 0.25, 1.8, 40
@@ -41,6 +43,19 @@ PRECISE, FLAT = 1e-6, 1e-5
 AWAY = 0.05
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-10
+# Bounds of what is sought, of the noise those of its logarithm.
+LIMITS = {
+    "mean": (-np.inf, np.inf),
+    "spread": (0.0, np.inf),
+    "correlation": (-NEARLY_ONE, NEARLY_ONE),
+    "noise": (-np.inf, np.inf),
+}
+# By how much less a deviance is another minimum, not rounding of the search.
+LOWER = 1e-6
+# Square roots of deviances that are the same, and minima between which an end may lie.
+SAME, MOST_MINIMA = 1e-4, 6
+# Sizes of a coefficient's spread from which minima are sought, and groups with which these are few.
+OTHER_SIZES, FEW = (0.25, 4.0), 60
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,9 @@ class MixedDeviance:
     def __init__(self, fit: LinearMixedFit, *, restricted: bool = False):
         self.fit, self.restricted = fit, restricted
         self._bend: dict[Held | None, NDArray] = {}
+        self._without: dict[tuple[int, int], float] = {}
+        self._searched = False
+        self._lowest: tuple[float, NDArray[np.float64]] | None = None
         X = fit.rows[:, :, :-1]
         inside = np.einsum("nrp,nrp->p", X, X) / len(X)
         typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
@@ -108,7 +126,9 @@ class MixedDeviance:
         # searches at values nearby bend alike
         options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
         found = minimize(self._at, begin, (held, value), "BFGS", jac=True, options=options)
-        self._bend[held] = (found.hess_inv + found.hess_inv.T) / 2
+        bend = (found.hess_inv + found.hess_inv.T) / 2
+        if np.isfinite(bend).all() and np.linalg.eigvalsh(bend)[0] > 0:
+            self._bend[held] = bend
         return float(found.fun), found.x
 
     def interval(self, held: Held, z: float) -> tuple[float, float, float]:
@@ -120,33 +140,83 @@ class MixedDeviance:
         z : float
             Quantile of the standard normal distribution.
         """
-        centre = self.value(held, self._roots(self._best[1], None, 0.0))
-        below, above = {"mean": (-np.inf, np.inf), "correlation": (-NEARLY_ONE, NEARLY_ONE)}.get(
-            held.kind, (0.0, np.inf)
-        )
-        low, high = (self._end(held, centre, limit, z) for limit in (below, above))
-        return centre, low, high
+        if not self._searched:  # the deviance may have another minimum
+            begun = self.best[1]
+            tried = [self.least(None, 0.0, at) for at in self._elsewhere(None, 0.0, begun)]
+            self._lowest = min([self.best, *tried], key=lambda each: each[0])
+            self._searched = True
+        while True:
+            lowest = self.best
+            centre = self.value(held, self._roots(lowest[1], None, 0.0))
+            low, high = (self._end(held, centre, limit, z) for limit in LIMITS[held.kind])
+            if self.best is lowest:
+                return centre, low, high
 
     def estimates(self, every: list[Held]) -> NDArray[np.float64]:
         """Return parameters at the smallest deviance."""
-        roots = self._roots(self._best[1], None, 0.0)
+        roots = self._roots(self.best[1], None, 0.0)
         return np.array([self.value(held, roots) for held in every])
 
-    @cached_property
-    def _best(self) -> tuple[float, NDArray[np.float64]]:
-        return self.least()
+    @property
+    def best(self) -> tuple[float, NDArray[np.float64]]:
+        """The smallest deviance that was found so far, and where it is."""
+        if self._lowest is None:
+            self._lowest = self.least()
+        return self._lowest
+
+    def profile(
+        self, held: Held, value: float, start: NDArray | None = None
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return what `least` does, and of a correlation also what it is if a spread is zero.
+
+        Where that is less than the smallest deviance so far, this is searched for again from there.
+        """
+        begin = self._start(held, self.best[1]) if start is None else start
+        deviance, found = self.least(held, value, begin)
+        if deviance < self.best[0] - LOWER:
+            roots = self._roots(found, held, value)
+            again = self.least(None, 0.0, self._start(None, roots=roots))
+            self._lowest = min(again, self.best, key=lambda each: each[0])
+        if held.kind == "correlation":
+            for place in (held.first, held.second):
+                key = held.level, place
+                if key not in self._without:
+                    none = Held("spread", held.level, place)
+                    self._without[key] = self.least(none, 0.0, self._start(none, self.best[1]))[0]
+                deviance = min(deviance, self._without[key])
+        return deviance, found
 
     def _end(self, held: Held, centre: float, limit: float, z: float) -> float:
         """Return where the deviance exceeds the smallest by ``z**2``; the limit if nowhere."""
-        start = self._start(held, self._best[1])
-
-        def excess(value: float) -> float:
-            nonlocal start
-            deviance, start = self.least(held, value, start)
-            return float(np.sqrt(max(deviance - self._best[0], 0.0))) - z
-
-        end = profile_end(excess, centre, limit, FIRST * self._scale(held, centre))
+        of = np.exp if held.kind == "noise" else float  # its deviance is even in the logarithm
+        end = followed_end(
+            lambda value, at: self.profile(held, float(of(value)), at),
+            lambda value, at: self._elsewhere(held, float(of(value)), at),
+            lambda deviance: float(np.sqrt(max(deviance - self.best[0], 0.0))) - z,
+            float(np.log(centre)) if held.kind == "noise" else centre,
+            limit,
+            FIRST if held.kind == "noise" else FIRST * self._scale(held, centre),
+        )
+        if held.kind == "noise":
+            return float(np.exp(end))
         return 1.0 * round(end) if held.kind == "correlation" and end == limit else end
+
+    def _elsewhere(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
+        """Return starts at which one coefficient has another size, or correlations of other signs.
+
+        With many groups the deviance has one minimum.
+        """
+        roots, noise = self._roots(at, held, value)
+        turns = OTHER_SIZES + ((-1.0,) if self.fit.kind == "full" else ())
+        starts = []
+        for level, L in enumerate(roots):
+            for j in range(len(L) if len(self.fit.n) <= FEW else 0):
+                for turn in turns:
+                    turned = L.copy()
+                    turned[j] *= turn
+                    others = [*roots[:level], turned, *roots[level + 1 :]]
+                    starts.append(self._start(held, roots=(others, noise)))
+        return starts
 
     def _scale(self, held: Held, centre: float) -> float:
         """Return a typical error of a parameter."""
@@ -154,8 +224,6 @@ class MixedDeviance:
             return 4 * float(np.sqrt(self.fit.mean_covariance[held.first, held.first]))
         if held.kind == "correlation":
             return 1.0
-        if held.kind == "noise":
-            return centre
         return max(centre, float(self.sizes[held.level][held.first]))
 
     # Parameters -------------------------------------------------------------------------------
@@ -177,19 +245,26 @@ class MixedDeviance:
         both = np.sqrt(G[j, j] * G[k, k])
         return float(G[j, k] / both) if both > 0 else np.nan
 
-    def _start(self, held: Held | None, best: NDArray | None = None) -> NDArray[np.float64]:
-        """Return where to begin: the parameters of the fit, or of the smallest deviance."""
-        if best is None:
+    def _start(
+        self,
+        held: Held | None,
+        best: NDArray | None = None,
+        roots: tuple[list[NDArray], float] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return where to begin: the parameters of the fit, of the smallest deviance, or these."""
+        if best is not None:
+            roots = self._roots(best, None, 0.0)
+        if roots is None:
             noise = self.fit.noise
             covariances = [
                 G + np.diag((0.1 * size) ** 2 * (np.diag(G) <= (0.01 * size) ** 2))
                 for G, size in zip(self.fit.covariances, self.sizes, strict=True)
             ]
         else:
-            roots, noise = self._roots(best, None, 0.0)
+            noise = roots[1]
             covariances = [
                 L @ L.T + np.diag((1e-3 * size) ** 2)
-                for L, size in zip(roots, self.sizes, strict=True)
+                for L, size in zip(roots[0], self.sizes, strict=True)
             ]
         parts: list[NDArray] = []
         for level, (G, size) in enumerate(zip(covariances, self.sizes, strict=True)):
@@ -202,15 +277,13 @@ class MixedDeviance:
             elif self.fit.kind == "diag":
                 entries = np.sqrt(np.diag(scaled))
             else:
-                entries = np.linalg.cholesky(scaled + 1e-9 * np.eye(len(scaled)))[
-                    np.tril_indices(len(scaled))
-                ]
+                entries = lower_root(scaled)[np.tril_indices(len(scaled))]
             parts.append(entries)
             if self._is(held, level, "spread"):
                 parts[-1] = entries[1:]
             elif self._is(held, level, "correlation"):
-                second = np.hypot(*entries[1:3])
-                parts[-1] = np.concatenate([entries[:1], [second], entries[3:]])
+                both = np.sqrt([entries[0], np.hypot(*entries[1:3])])
+                parts[-1] = np.concatenate([both, entries[3:]])
         if held is None or held.kind != "noise":
             parts.append(np.array([np.log(noise / self.fit.noise)]))
         return np.concatenate([*parts, np.zeros(0)])
@@ -268,8 +341,8 @@ class MixedDeviance:
         L, low = np.zeros((q, q)), np.tril_indices(q)
         if correlation:
             count = len(low[0]) - 1
-            second = at[1] * np.array([value, np.sqrt(1 - value**2)])
-            L[low] = np.concatenate([at[:1], second, at[2:count]])
+            second = at[1] ** 2 * np.array([value, np.sqrt(1 - value**2)])
+            L[low] = np.concatenate([at[:1] ** 2, second, at[2:count]])
             return L, count
         count = len(low[0]) - len(fixed)
         L[low] = np.concatenate([fixed, at[:count]])
@@ -283,13 +356,15 @@ class MixedDeviance:
         """Return the deviance, but for a constant, and its slope."""
         fit = self.fit
         roots, noise = self._roots(at, held, value)
-        sums = fit.sums([L @ L.T for L in roots], noise)
-        inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
         try:
+            sums = fit.sums([L @ L.T for L in roots], noise)
+            inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
             own, inverse = np.linalg.solve(inner, cross), np.linalg.inv(inner)
         except np.linalg.LinAlgError:  # a step so long that digits are lost: a shorter one is tried
             return np.inf, np.zeros(len(at))
         deviance = float(sums.log_det + square - cross @ own)
+        if not np.isfinite(deviance):
+            return np.inf, np.zeros(len(at))
         if held is not None and held.kind == "mean":
             along = fit.basis[0][held.first]
             variance = float(along @ inverse @ along)
@@ -301,10 +376,16 @@ class MixedDeviance:
         if self.restricted:
             deviance += float(np.linalg.slogdet(inner)[1])
             slopes = slopes - np.einsum("ij,aji->a", inverse, sums.first[:, :-1, :-1])
-        return deviance, self._chained(slopes, roots, noise, held, value)
+        return deviance, self._chained(slopes, roots, noise, held, value, at)
 
     def _chained(
-        self, slopes: NDArray, roots: list[NDArray], noise: float, held: Held | None, value: float
+        self,
+        slopes: NDArray,
+        roots: list[NDArray],
+        noise: float,
+        held: Held | None,
+        value: float,
+        at: NDArray,
     ) -> NDArray[np.float64]:
         """Return the slope in what is searched, of that in the entries of covariances."""
         fit, parts = self.fit, []
@@ -323,7 +404,9 @@ class MixedDeviance:
             along = np.diag(by_root) if fit.kind == "diag" else by_root[np.tril_indices(len(L))]
             if self._is(held, level, "correlation"):
                 second = along[1] * value + along[2] * np.sqrt(1 - value**2)
-                along = np.concatenate([along[:1], [second], along[3:]])
+                used = sum(map(len, parts))
+                both = 2 * at[used : used + 2] * np.array([along[0], second])
+                along = np.concatenate([both, along[3:]])
             parts.append(along[1:] if spread else along)
         if not self._is(held, 0, "noise"):
             parts.append(slopes[-1:] * noise)
@@ -357,18 +440,80 @@ def profile_end(
     if centre == limit or not np.isfinite(centre):
         return centre
     known = cache(excess)  # the root is sought from ends that the steps have seen
+    if np.isfinite(limit) and known(limit) < 0:
+        return limit
     inner = centre
     for _ in range(STEPS):
         outer = inner + sign * step
         if sign * (outer - limit) >= 0:
             outer = limit
+        while np.isinf(known(outer)) and abs(outer - inner) > PRECISE * step:
+            outer = (inner + outer) / 2  # at a limit where there is no likelihood
         if known(outer) >= 0:
             width = abs(outer - inner)
             return float(brentq(known, inner, outer, xtol=PRECISE * width, rtol=PRECISE))
-        if outer == limit:
-            return limit
         inner, step = outer, step * GROWTH
     return sign * np.inf
+
+
+def followed_end(
+    least: Callable[[float, NDArray | None], tuple[float, NDArray]],
+    elsewhere: Callable[[float, NDArray], list[NDArray]],
+    excess: Callable[[float], float],
+    centre: float,
+    limit: float,
+    step: float,
+) -> float:
+    """Return where a profile crosses zero, of minima that are followed along a parameter.
+
+    Where another minimum is lower at the end that was found, the end is sought from there.
+
+    Parameters
+    ----------
+    least : callable
+        Of a value and where to begin: the smallest deviance, and where it is.
+    elsewhere : callable
+        Of a value and a minimum: where others may be sought from.
+    excess : callable
+        Of a deviance: what is to be zero.
+    centre, limit, step : float
+        As in `profile_end`.
+    """
+    seen: dict[float, tuple[float, NDArray]] = {}
+
+    def height(value: float) -> float:
+        if value not in seen:
+            near = min((x for x in seen if x != limit), key=lambda x: abs(x - value), default=None)
+            seen[value] = least(value, None if near is None else seen[near][1])
+        return excess(seen[value][0])
+
+    end = centre
+    for _ in range(MOST_MINIMA):
+        end = profile_end(height, end, limit, step)
+        if end == limit or not np.isfinite(end):
+            break
+        height(end)
+        tried = [least(end, at) for at in elsewhere(end, seen[end][1])]
+        lowest = min([seen[end], *tried], key=lambda each: each[0])
+        if not excess(lowest[0]) < -SAME:
+            break
+        seen.clear()
+        seen[end] = lowest
+    return end
+
+
+def lower_root(matrix: NDArray) -> NDArray[np.float64]:
+    """Return L, lower triangular, with ``L L'`` the nearest matrix without negative eigenvalues.
+
+    Examples
+    --------
+    >>> lower_root(np.array([[4.0, 4.0], [4.0, 4.0]])).round(12)
+    array([[2., 0.],
+           [2., 0.]])
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    upper = np.asarray(np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0.0))).T, mode="r"))
+    return (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
 
 
 def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], LinearMixedFit]:

@@ -45,11 +45,13 @@ from ebfed.regression.crossed_slopes import (
 )
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
 from ebfed.regression.reading import IntervalKind, check_interval
+from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
 from ebfed.tables.frames import Style, frame
@@ -278,6 +280,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self._learn(fit, kept, rows.styles, ids, n)
         for note in unidentified(self):
             warnings.warn(note, IdentificationWarning, stacklevel=2)
+        if family is not None:
+            endless = endless_terms(family, design, found, terms)
+            self.notes_ += warn_of_unending(endless if endless.terms else None)
         return self
 
     def _learn(

@@ -43,6 +43,7 @@ from ebfed.regression.posteriors.predictive import (
 )
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
 from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
+from ebfed.regression.separation import Endless, endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
 from ebfed.tables.of_rows import Predicted, wants_rate
@@ -163,6 +164,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     takes_levels = True
     # Response, weight and offset.
     _per_row = (3,)
+    _endless: Endless | None = None
     # Columns of the frame of the fit that go with its rows, by argument.
     _of_rows: dict[str, str] = {}  # noqa: RUF012
 
@@ -206,7 +208,16 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             fit_intercept=bool(self.fit_intercept),
             n_rounds=self.n_rounds,
             share=self.share,
+            endless=self._endless,
         )
+
+    def _fit(self, clients: Clients, memory: Any) -> Self:
+        rows = self._rounds().responses(clients, {})  # type: ignore[typeddict-item]
+        self._endless = endless_terms(self._family, clients.X, rows, self._columns().terms)
+        try:
+            return super()._fit(clients, memory)
+        finally:
+            self._endless = None
 
     # Reading ----------------------------------------------------------------------------------
 

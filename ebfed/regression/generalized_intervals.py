@@ -117,11 +117,14 @@ def _profiled(
     from tqdm import tqdm
 
     profile, ends = GeneralizedProfile(fit), np.full((len(rows), 2), np.nan)
-    every = zip(profile.every(), rows, strict=True)
-    for j, (held, row) in enumerate(tqdm(every, "profiles", len(rows), disable=not progress)):
-        if held is not None and not (held.kind == "mean" and np.isnan(row[4])):
-            ends[j] = profile.interval(held, float(ndtri((1 + level) / 2)))
-    return ends
+    while True:
+        best = profile.best
+        every = zip(profile.every(), rows, strict=True)
+        for j, (held, row) in enumerate(tqdm(every, "profiles", len(rows), disable=not progress)):
+            if held is not None and not (held.kind == "mean" and np.isnan(row[4])):
+                ends[j] = profile.interval(held, float(ndtri((1 + level) / 2)))
+        if profile.best is best:  # else a profile has led to a higher maximum
+            return ends
 
 
 def _bootstrapped(

@@ -7,20 +7,22 @@ import warnings
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.priors.base import ONE_GROUP
+from ebfed.priors.base import ONE_GROUP, IdentificationWarning
+from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.separation import Endless
 
 __all__ = [
-    "ENDLESS",
     "JOINT",
     "LAPLACE",
     "LITTLE",
     "NO_INFORMATION",
     "NO_SPREAD",
     "PERFECT",
-    "SEPARATED",
     "UNBOUNDED",
     "UNCENTRED",
     "open_questions",
+    "unending",
+    "warn_of_unending",
     "warn_unfinished",
 ]
 
@@ -40,12 +42,12 @@ NO_SPREAD = (
     "An estimated variance between groups is zero: groups differ no more than chance explains."
 )
 SEPARATED = (
-    "The classes are separated without error: the likelihood has no maximum, and coefficients are "
-    "those at which the search stopped."
+    "The classes are separated without error{of}: the likelihood has no maximum, and coefficients "
+    "are those at which the search stopped."
 )
 ENDLESS = (
-    "The likelihood rises without end as a coefficient grows, as where rows of one kind have no "
-    "event: that coefficient is where the search stopped, and its standard error means nothing."
+    "The likelihood rises without end as a coefficient grows{of}, as where rows of one kind have "
+    "no event: it is where the search stopped, and its standard error means nothing."
 )
 UNBOUNDED = (
     "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
@@ -60,6 +62,28 @@ JOINT = (
     "method='gradient' maximises jointly over all coefficients and the variance of their "
     "population, which has no maximum: the variance is that of the last round."
 )
+
+
+def unending(found: Endless) -> str:
+    """Note which coefficients have no finite estimate.
+
+    Examples
+    --------
+    >>> unending(Endless(("x", "z")))[:70]
+    "The likelihood rises without end as a coefficient grows (of 'x', 'z'),"
+    """
+    text = SEPARATED if found.complete else ENDLESS
+    terms = [term for term in found.terms if term != INTERCEPT] or found.terms
+    return text.format(of=f" (of {', '.join(map(repr, terms))})" if terms else "")
+
+
+def warn_of_unending(found: Endless | None) -> list[str]:
+    """Warn of coefficients without a finite estimate; return the note of them, if there are any."""
+    if found is None:
+        return []
+    note = unending(found)
+    warnings.warn(note, IdentificationWarning, stacklevel=9)
+    return [note]
 
 
 def warn_unfinished(how: str, gain: float, advice: str) -> None:

@@ -6,8 +6,9 @@ interval is where that is at most ``z**2``, as lme4's ``confint(method = "profil
 
 Parameters are the mean, entries of a root L of each covariance, and shapes of the family. The
 coefficient whose spread is held at v comes first in the order of L, where ``v = L_11``; of a
-correlation v, the first two rows are ``(a, 0)`` and ``s (v, sqrt(1 - v**2))``. What is held is
-then a line of parameters, in which Newton's method climbs.
+correlation v, the first two rows are ``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of
+opposite signs were that of -v. Newton's method climbs in the others. Where one of the two spreads
+is zero, every correlation has the same likelihood, which bounds its profile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from ebfed.inference.profiles import Held, profile_end
+from ebfed.inference.profiles import (
+    FEW,
+    LOWER,
+    OTHER_SIZES,
+    Held,
+    followed_end,
+    lower_root,
+)
 from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb, uncertainty
@@ -59,6 +67,9 @@ class GeneralizedProfile:
         self.responses, self.family = fit._population().responses(clients), rounds.family
         self.shapes: NDArray = result["shapes"]
         self.mode: NDArray | None = None
+        self._searched = False
+        self._highest: tuple[float, NDArray[np.float64]] | None = None
+        self._without: dict[Held, float] = {}
         self._base_of = lambda shapes: rounds._base(clients, self.responses, shapes)
         square = np.mean(clients.X**2, axis=0)
         if self.kind == "spherical":
@@ -107,24 +118,90 @@ class GeneralizedProfile:
         z : float
             Quantile of the standard normal distribution.
         """
-        highest, best = self._best
-        centre, limits, step = self._range(held, best)
-        if not np.isfinite(centre):
-            return np.nan, np.nan
-        ends = []
-        for limit in limits:
-            start = self._inside(held, best)
+        if not self._searched:  # the likelihood may have another maximum
+            begun = self.best[1]
+            tried = [self.highest(None, 0.0, at) for at in self._elsewhere(None, 0.0, begun)]
+            self._highest = max([self.best, *tried], key=lambda each: each[0])
+            self._searched = True
+        while True:
+            best = self.best
+            centre, limits, step = self._range(held, best[1])
+            if not np.isfinite(centre):
+                return np.nan, np.nan
+            low, high = (self._end(held, centre, limit, step, z) for limit in limits)
+            if self.best is best:
+                return low, high
 
-            def excess(value: float) -> float:
-                nonlocal start
-                found, start = self.highest(held, value, start)
-                return float(np.sqrt(2 * max(highest - found, 0.0))) - z
+    def _end(self, held: Held, centre: float, limit: float, step: float, z: float) -> float:
+        """Return where twice the log-likelihood is ``z**2`` below the largest, or the limit."""
+        of_spread = held.kind == "spread" and limit > 0  # beyond the limit it is that at the limit
+        end = followed_end(
+            lambda value, at: self.profile(held, min(value, limit) if of_spread else value, at),
+            lambda value, at: self._elsewhere(held, value, at),
+            lambda deviance: float(np.sqrt(max(deviance + 2 * self.best[0], 0.0))) - z,
+            centre,
+            np.inf if of_spread else limit,
+            step,
+        )
+        return float(np.sign(limit)) if held.kind == "correlation" and end == limit else end
 
-            end = profile_end(excess, centre, limit, step)
-            if held.kind == "correlation" and end == limit:
-                end = float(np.sign(limit))
-            ends.append(np.inf if held.kind == "spread" and end == limit and limit > 0 else end)
-        return ends[0], ends[1]
+    def profile(
+        self, held: Held, value: float, start: NDArray | None = None
+    ) -> tuple[float, NDArray]:
+        """Return the deviance of `highest`, of a correlation also that where a spread is zero.
+
+        Where the likelihood is more than the largest so far, this is searched for again from there.
+        """
+        begin = self._inside(held, self.best[1]) if start is None else start
+        found, at = self.highest(held, value, begin)
+        if found > self.best[0] + LOWER:
+            again = self.highest(None, 0.0, self._of_fit(held, self._whole(held, value, at)[0]))
+            self._highest = max(again, self.best, key=lambda each: each[0])
+        if held.kind == "correlation":
+            for place in (held.first, held.second):
+                none = Held("spread", held.level, place)
+                if none not in self._without:
+                    begin = self._inside(none, self.best[1])
+                    self._without[none] = self.highest(none, 0.0, begin)[0]
+                found = max(found, self._without[none])
+        return -2 * found, at
+
+    def _elsewhere(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
+        """Return starts at which one coefficient has another size, or correlations of other signs.
+
+        With many groups the likelihood has one maximum.
+        """
+        if len(self.clients) > FEW:
+            return []
+        point, ends = self._whole(held, value, at)[0], self._ends()
+        starts = [] if held is None else [self._inside(held, self.best[1])]
+        for level, places in enumerate(self.places):
+            part = slice(ends[level], ends[level + 1])
+            if self.kind != "full":
+                moved = [np.eye(len(point[part]))[j] for j in range(len(point[part]))]
+                turned = [point[part] * turn**each for each in moved for turn in OTHER_SIZES]
+            else:
+                low = np.tril_indices(len(places))
+                L, turned = np.zeros((len(places),) * 2), []
+                L[low] = point[part]
+                for j in range(len(places)):
+                    for turn in (*OTHER_SIZES, -1.0):
+                        T = L * np.where(np.arange(len(L)) == j, turn, 1.0)[:, None]
+                        turned.append(lower_root(T @ T.T)[low])
+            for own in turned:
+                starts.append(
+                    self._free(held, np.concatenate([point[: part.start], own, point[part.stop :]]))
+                )
+        return starts
+
+    def _of_fit(self, held: Held, point: NDArray) -> NDArray[np.float64]:
+        """Return a whole point in the order of the fit, from that of what is held."""
+        ends = self._ends()
+        roots = [
+            self._root_of(level, self._covariance_at(point, level, held))
+            for level in range(len(self.places))
+        ]
+        return np.concatenate([point[: ends[0]], *roots, point[ends[-2] :]])
 
     def highest(self, held: Held | None, value: float, start: NDArray) -> tuple[float, NDArray]:
         """Return the largest log-likelihood with a parameter at a value, and where it is.
@@ -155,13 +232,14 @@ class GeneralizedProfile:
             at = point + step
         return best, point
 
-    @cached_property
-    def _best(self) -> tuple[float, NDArray[np.float64]]:
-        """Largest log-likelihood, and the whole point in the order of the fit."""
-        roots = [self._root_of(level, G) for level, G in enumerate(self.covariances)]
-        start = np.concatenate([self.fit.mean_ / self.unit, *roots, self.shapes])
-        value, found = self.highest(None, 0.0, start)
-        return value, self._whole(None, 0.0, found)[0]
+    @property
+    def best(self) -> tuple[float, NDArray[np.float64]]:
+        """Largest log-likelihood so far, and the whole point in the order of the fit."""
+        if self._highest is None:
+            roots = [self._root_of(level, G) for level, G in enumerate(self.covariances)]
+            start = np.concatenate([self.fit.mean_ / self.unit, *roots, self.shapes])
+            self._highest = self.highest(None, 0.0, start)
+        return self._highest
 
     def covariance_given(self, mean: NDArray, covariances: Sequence[NDArray]) -> NDArray:
         """Sampling covariance of the mean if these were the covariances of the levels, (p, p).
@@ -197,7 +275,7 @@ class GeneralizedProfile:
         if self.kind == "diag":
             return np.sqrt(np.diag(scaled))
         tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(places))
-        return np.linalg.cholesky(scaled + tiny)[np.tril_indices(len(places))]
+        return lower_root(scaled + tiny)[np.tril_indices(len(places))]
 
     def _order(self, held: Held | None, level: int) -> NDArray[np.int64]:
         """Return the order of coefficients in a root: those that are held first."""
@@ -213,9 +291,11 @@ class GeneralizedProfile:
         own = [len(self._root_of(j, G)) for j, G in enumerate(self.covariances)]
         return np.cumsum([len(self.unit), *own, len(self.shapes)])
 
-    def _covariance_at(self, point: NDArray, level: int) -> NDArray[np.float64]:
-        """Covariance of a level at a whole point in the order of the fit, (p, p)."""
-        places, ends = self.places[level], self._ends()
+    def _covariance_at(
+        self, point: NDArray, level: int, held: Held | None = None
+    ) -> NDArray[np.float64]:
+        """Covariance of a level at a whole point in the order of the fit, or of this, (p, p)."""
+        places, ends = self._order(held, level), self._ends()
         own = point[ends[level] : ends[level + 1]]
         G = np.zeros((len(self.unit),) * 2)
         L = np.zeros((len(places),) * 2)
@@ -254,10 +334,17 @@ class GeneralizedProfile:
             self._root_of(level, self._covariance_at(best, level), self._order(held, level))
             for level in range(len(self.places))
         ]
-        whole = np.concatenate([best[: ends[0]], *parts, best[ends[-2] :]])
+        return self._free(held, np.concatenate([best[: ends[0]], *parts, best[ends[-2] :]]))
+
+    def _free(self, held: Held | None, whole: NDArray) -> NDArray[np.float64]:
+        """Return what is not held, of a whole point in the order of what is."""
+        if held is None:
+            return whole
         lost, _ = self._held(held)
         if held.kind == "correlation":
-            whole[lost + 1] = np.hypot(whole[lost], whole[lost + 1])
+            spreads = [np.abs(whole[lost - 1]), np.hypot(whole[lost], whole[lost + 1])]
+            whole = whole.copy()
+            whole[[lost - 1, lost + 1]] = np.sqrt(spreads)
         return np.delete(whole, lost)
 
     def _held(self, held: Held) -> tuple[int, int]:
@@ -285,8 +372,9 @@ class GeneralizedProfile:
             point[lost] = value / self.unit[self.places[held.level][held.first]]
         elif held.kind == "correlation":
             both = np.array([value, np.sqrt(1 - value**2)])
-            turn[lost : lost + 2, lost] = both
-            point[lost : lost + 2] = both * at[lost]
+            turn[lost - 1, lost - 1] = 2 * at[lost - 1]
+            turn[lost : lost + 2, lost] = 2 * both * at[lost]
+            point[lost - 1], point[lost : lost + 2] = at[lost - 1] ** 2, both * at[lost] ** 2
         elif self.family.classes:  # the intercept is what the threshold leaves
             shapes = point[ends[-2] :]
             nothing = np.zeros(len(self.unit))
@@ -339,9 +427,15 @@ class GeneralizedProfile:
         whole[:p, :p] = np.eye(p)
         whole[p : p + len(spread), p : ends[-2]] = spread
         whole[p + len(spread) :, ends[-2] :] = np.eye(t)
+        slope = whole.T @ score.sum(axis=0)
         whole = whole @ turn
         second = whole.T @ square_of(curvature.sum(axis=0)) @ whole
-        return float(evidence.sum()), whole.T @ score.sum(axis=0), second
+        if held is not None and held.kind == "correlation":  # of the squares
+            lost, _ = self._held(held)
+            both = np.array([value, np.sqrt(1 - value**2)])
+            second[lost - 1, lost - 1] += 2 * slope[lost - 1]
+            second[lost, lost] += 2 * both @ slope[lost : lost + 2]
+        return float(evidence.sum()), turn.T @ slope, second
 
     def _base(self, shapes: NDArray) -> quadrature.Base:
         """Return what log-likelihoods have besides their parts in predictors."""

@@ -24,14 +24,13 @@ from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.generalized_notes import (
-    ENDLESS,
     LAPLACE,
     NO_INFORMATION,
     NO_SPREAD,
     PERFECT,
-    SEPARATED,
     UNBOUNDED,
     open_questions,
+    warn_of_unending,
 )
 from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.directions import find_directions
@@ -50,6 +49,7 @@ from ebfed.regression.protocol import (
     RegressionState,
 )
 from ebfed.regression.rounds import Rounds, check_parts
+from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 
 __all__ = ["GeneralizedRounds"]
@@ -68,6 +68,8 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
     fit_intercept: bool
     n_rounds: int
     share: Share = "groups"
+    # What rows say of finite estimates; None where they are elsewhere.
+    endless: Endless | None = None
 
     @property
     def sends(self) -> str:  # type: ignore[override]
@@ -375,16 +377,18 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         if high or state["one_class_groups"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=8)
-        elif state["log_likelihood"] > state["perfect"]:
-            notes += [SEPARATED]
-            warnings.warn(SEPARATED, IdentificationWarning, stacklevel=8)
         elif low and state["estimates_spread"]:
             notes += [NO_SPREAD]
-        k = fitted.ways.shape[1]
-        information = np.linalg.eigvalsh(-state["second"][:k, :k])
-        if not {SEPARATED, UNBOUNDED} & set(notes) and np.any(information < NO_INFORMATION):
-            notes += [ENDLESS]
-            warnings.warn(ENDLESS, IdentificationWarning, stacklevel=8)
+        endless = self.endless
+        if endless is not None:
+            endless = endless if endless.terms else None
+        elif UNBOUNDED not in notes:  # rows are elsewhere
+            k, perfect = fitted.ways.shape[1], bool(state["log_likelihood"] > state["perfect"])
+            information = np.linalg.eigvalsh(-state["second"][:k, :k])
+            if perfect or np.any(information < NO_INFORMATION):
+                endless = Endless(complete=perfect)
+        told = warn_of_unending(endless)
+        notes += told
         result: GeneralizedResult = {
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
@@ -399,7 +403,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,
         }
-        if not {SEPARATED, UNBOUNDED, ENDLESS} & set(notes):
+        if UNBOUNDED not in notes and not told:
             result |= self._nearby(state, fitted)
         if "has_offset" in state:
             result["has_offset"] = state["has_offset"]

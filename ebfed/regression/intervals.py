@@ -173,10 +173,13 @@ def _profiled(
     z, deviance = float(ndtri((1 + level) / 2)), MixedDeviance(fit)
     known = fit.identified(np.eye(len(fit.mean)))
     ends = np.full((len(every), 2), np.nan)
-    for row, held in enumerate(tqdm(every, desc="profiles", disable=not progress)):
-        if held is not None and (held.kind != "mean" or known[held.first]):
-            ends[row] = deviance.interval(held, z)[1:]
-    return ends
+    while True:
+        lowest = deviance.best
+        for row, held in enumerate(tqdm(every, desc="profiles", disable=not progress)):
+            if held is not None and (held.kind != "mean" or known[held.first]):
+                ends[row] = deviance.interval(held, z)[1:]
+        if deviance.best is lowest:  # else a profile has led to a lower minimum
+            return ends
 
 
 def _bootstrapped(

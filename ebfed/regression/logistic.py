@@ -15,7 +15,7 @@ from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
-from ebfed.regression.families import Binomial
+from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import (
@@ -34,6 +34,7 @@ from ebfed.regression.posteriors.logistic import (
 )
 from ebfed.regression.protocol import LogisticResult
 from ebfed.regression.reading import posterior_of_rows
+from ebfed.regression.separation import Endless, endless_terms
 from ebfed.report.view import RegressionView
 
 __all__ = ["LogisticEB"]
@@ -143,6 +144,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     """
 
     _numeric = False
+    _endless: Endless | None = None
 
     def __init__(
         self,
@@ -190,7 +192,17 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             learning_rate=self.learning_rate,
             n_draws=self.n_draws,
             share=self.share,
+            endless=self._endless,
         )
+
+    def _fit(self, clients: Any, memory: Any) -> Self:
+        y = (clients.y == np.unique(clients.y)[-1]).astype(float)
+        rows = Responses(y, np.ones(len(y)), np.zeros(len(y)))
+        self._endless = endless_terms(Binomial(), clients.X, rows, self._columns().terms)
+        try:
+            return super()._fit(clients, memory)
+        finally:
+            self._endless = None
 
     # Learning ---------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ from ebfed.regression.generalized_notes import (
     LAPLACE,
     LITTLE,
     NO_SPREAD,
-    SEPARATED,
     UNBOUNDED,
     UNCENTRED,
+    warn_of_unending,
     warn_unfinished,
 )
 from ebfed.regression.generalized_rounds import GeneralizedRounds, check_number, too_many
@@ -41,6 +41,7 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
+from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 
 __all__ = ["METHODS", "LogisticRounds", "Method"]
@@ -327,11 +328,12 @@ class LogisticRounds(GeneralizedRounds):
         elif high or state["one_class_groups"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=7)
-        elif state["log_likelihood"] > state["perfect"]:
-            notes += [SEPARATED]
-            warnings.warn(SEPARATED, IdentificationWarning, stacklevel=7)
         elif low and state["estimates_spread"]:
             notes += [NO_SPREAD]
+        if self.method != "gradient" and self.endless is not None and self.endless.terms:
+            notes += warn_of_unending(self.endless)
+        elif self.endless is None and state["log_likelihood"] > state["perfect"]:
+            notes += warn_of_unending(Endless(complete=True))
         if self.method == "laplace":
             notes += [LAPLACE]
         result: LogisticResult = {

@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from r_fits import data_of, fit_of, stored
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import chi2
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
-from ebfed.inference.profiles import Held, MixedDeviance, drawn
+from ebfed.inference.profiles import NEARLY_ONE, Held, MixedDeviance, drawn
 from ebfed.regression.inferring import mixed_fit
+from ebfed.regression.intervals import _parameters
 
 PROFILES = stored("profiles")
 
@@ -146,3 +147,58 @@ def test_few_groups_whose_spread_is_hardly_known(seed):
     for end in ("conf.low", "conf.high"):
         above = profile(found.loc["sd__Observation", end]) - best
         assert above == pytest.approx(chi2.ppf(0.95, 1), abs=1e-3), "what bounded searches leave"
+
+
+def six_subjects():
+    rows = data_of("sleepstudy")
+    return rows[rows["Subject"].isin(np.unique(rows["Subject"])[:6])]
+
+
+def test_a_correlation_is_not_that_of_the_opposite_sign():
+    """The deviance at -1 is 7.06, by Nelder-Mead; the search crossed to +1, and had 0.66 there."""
+    fit = eb.from_formula("Reaction ~ Days + (1 + Days | Subject)", six_subjects())
+    rows = fit.confint(method="profile").set_index("term")
+    deviance = MixedDeviance(mixed_fit(fit.estimator_))
+    held = Held("correlation", 0, 0, 1)
+
+    def of(parameters, rho):
+        spread = np.exp(parameters[:2]) * deviance.sizes[0]
+        G = np.outer(spread, spread) * np.array([[1, rho], [rho, 1]])
+        sums = deviance.fit.sums([G], np.exp(parameters[2]) * deviance.fit.noise)
+        inner, cross = sums.inner[:-1, :-1], sums.inner[:-1, -1]
+        return sums.log_det + sums.inner[-1, -1] - cross @ np.linalg.solve(inner, cross)
+
+    for rho in (-1 + 1e-10, -0.9, 0.5, 1 - 1e-10):
+        starts = np.random.default_rng(0).normal(size=(4, 3))
+        searched = [minimize(of, x, (rho,), method="Nelder-Mead", tol=1e-8).fun for x in starts]
+        assert deviance.profile(held, rho)[0] == pytest.approx(min(searched), abs=1e-4)
+    low, high = rows.loc["cor__intercept.Days", ["conf.low", "conf.high"]]
+    excess = deviance.profile(held, low)[0] - deviance.best[0]
+    assert excess == pytest.approx(chi2.ppf(0.95, 1), abs=1e-3)
+    assert high == 1.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ends_are_where_the_deviance_says(seed):
+    """Of few groups: the smallest deviance at an end is the limit, or the end is a bound."""
+    rng = np.random.default_rng(seed)
+    m = rng.integers(5, 9)
+    groups = np.repeat(np.arange(m), rng.choice([2, 3, 5, 10], m))
+    x, noise = rng.normal(size=len(groups)), rng.normal(size=len(groups))
+    effects = rng.normal(size=(m, 2)) * rng.choice([0, 0.7], 2)
+    y = 1 + x + effects[groups, 0] + x * effects[groups, 1] + noise
+    labels = [groups // 3, groups] if seed % 4 == 3 else groups
+    kind = ("full", "diag", "full", "spherical")[seed % 4]
+    deviance = MixedDeviance(mixed_fit(eb.LinearEB(kind).fit(x[:, None], y, groups=labels)))
+    limit = chi2.ppf(0.95, 1)
+    for held in _parameters(deviance.fit):
+        _, *ends = deviance.interval(held, np.sqrt(limit))
+        for end in ends:
+            at_bound = end == 0 or (held.kind == "correlation" and abs(end) == 1)
+            value = np.clip(end, -NEARLY_ONE, NEARLY_ONE) if held.kind == "correlation" else end
+            deep, found = deviance.profile(held, value)
+            starts = [found, *deviance._elsewhere(held, value, found)]
+            starts += [found + rng.normal(size=len(found)) for _ in range(3)]
+            deep = min(deviance.profile(held, value, start)[0] for start in starts)
+            excess = deep - deviance.best[0]
+            assert excess <= limit + 2e-3 if at_bound else abs(excess - limit) < 2e-3

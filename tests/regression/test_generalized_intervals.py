@@ -1,5 +1,6 @@
 """Intervals by profile of counts and classes: beside lme4's, and what must hold of them."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,7 @@ CASES = [
 def test_slopes_are_those_of_the_likelihood(family, covariance, levels):
     """Central differences of steps of 1e-4 leave some 1e-6 of what rules change."""
     profile = GeneralizedProfile(fit_of(family, covariance, levels)[0])
-    best = profile._best[1]
+    best = profile.best[1]
     rng = np.random.default_rng(0)
     for held in profile.every():
         value = profile._range(held, best)[0] * 1.1
@@ -253,3 +254,40 @@ def test_equal_counts_are_fitted():
     fit = eb.GeneralizedEB("negative_binomial", varying=["intercept"])
     fit.fit(x, np.ones(150), groups=group)
     np.testing.assert_allclose(fit.predict(x, groups=group), 1, atol=0.1)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson", "gamma", "ordinal", "negative_binomial"])
+@pytest.mark.parametrize("seed", range(2))
+def test_ends_are_where_the_likelihood_says(family, seed):
+    """Of few groups: twice the log-likelihood at an end is at the limit, or the end is a bound."""
+    rng = np.random.default_rng(10 * seed + len(family))
+    m = rng.integers(5, 9)
+    groups = np.repeat(np.arange(m), rng.choice([4, 8, 12], m))
+    x = rng.normal(size=len(groups))
+    effects = rng.normal(size=(m, 2)) * 0.7
+    z = 0.3 + 0.6 * x + effects[groups, 0] + x * effects[groups, 1]
+    y = {
+        "binomial": rng.random(len(z)) < 1 / (1 + np.exp(-z)),
+        "poisson": rng.poisson(np.exp(z)),
+        "negative_binomial": rng.negative_binomial(2, 2 / (2 + np.exp(z))),
+        "gamma": rng.gamma(2.0, np.exp(z) / 2),
+        "ordinal": 1 + np.searchsorted([-0.5, 1.0], z + rng.logistic(size=len(z))),
+    }[family].astype(float)
+    kind = "full" if family in ("binomial", "poisson", "gamma") else "diag"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = eb.GeneralizedEB(family, kind).fit(x[:, None], y, groups=groups)
+    profile = GeneralizedProfile(fit)
+    for held in profile.every():
+        if held is None:
+            continue
+        for end in profile.interval(held, Z):
+            at_bound = end == 0 or np.isinf(end) or (held.kind == "correlation" and abs(end) == 1)
+            if np.isnan(end) or np.isinf(end):
+                continue
+            value = np.clip(end, -1 + 1e-8, 1 - 1e-8) if held.kind == "correlation" else end
+            found = profile.profile(held, value)
+            starts = profile._elsewhere(held, value, found[1])
+            deviance = min([found[0], *(profile.profile(held, value, x)[0] for x in starts)])
+            excess = deviance + 2 * profile.best[0]
+            assert excess <= Z**2 + 2e-3 if at_bound else abs(excess - Z**2) < 2e-3, held

@@ -116,6 +116,16 @@ class ResponseFamily(ABC):
         """Intercept and shapes at which the search begins, from sums of `figures`."""
         return 0.0, np.zeros(0)
 
+    def bounds(self, X: NDArray, rows: Responses) -> NDArray[np.float64] | None:
+        """Return B: likelihoods of rows do not fall along d if and only if ``B d >= 0``, (r, k).
+
+        The first of the k coefficients are those of the columns of X. None: they always fall.
+        """
+        limited = self.limited(rows)
+        if limited is None:
+            return None
+        return np.concatenate([X[limited[:, 0]], -X[limited[:, 1]]])
+
     def limited(self, rows: Responses) -> NDArray[np.bool_] | None:
         """Return whether a row bounds the predictor from below, and from above, (n_rows, 2).
 

@@ -88,6 +88,18 @@ class Ordinal(ResponseFamily):
         thresholds = logit(np.cumsum(counts)[:-1] / counts.sum())
         return float(-thresholds[0]), np.log(np.diff(thresholds))
 
+    def bounds(self, X: NDArray, rows: Responses) -> NDArray[np.float64]:
+        """Return bounds of coefficients, and of thresholds but the first, which is zero."""
+        place, highest = rows.y.astype(np.int64), int(rows.y.max(initial=2))
+        above, below = place > 1, place < highest
+        thresholds = np.eye(highest)[:, 1:]  # by number; of the first none
+        return np.concatenate(
+            [
+                np.hstack([X[above], -thresholds[place[above] - 2]]),
+                np.hstack([-X[below], thresholds[place[below] - 1]]),
+            ]
+        )
+
     def limited(self, rows: Responses) -> NDArray[np.bool_] | None:
         """Return whether a row is above the lowest class, and below the highest of these rows."""
         return np.column_stack([rows.y > 1, rows.y < rows.y.max(initial=2)])

@@ -55,6 +55,10 @@ class Poisson(LogLink):
         value[large] = log_peaks(rows.y[large], np.array(SIZE))
         return rows.weight * value, np.zeros((n, 0)), np.zeros((n, 0))
 
+    def bounds(self, X: NDArray, rows: Responses) -> NDArray[np.float64]:
+        """Return bounds: from above of all rows, from below of those with events."""
+        return np.concatenate([X[rows.y > 0], -X])
+
     def figures(self, rows: Responses) -> NDArray[np.float64]:
         """Events, and exposures."""
         return np.column_stack([rows.y, np.exp(rows.offset)]) * rows.weight[:, None]

@@ -85,6 +85,7 @@ def _of_trials(
         again = found.smoothed(np.repeat(outcomes, np.column_stack([ones, trials - ones]).ravel()))
         return again[0][first], again[1][first]
 
+    law: Any = found.law  # a dataclass
     return replace(
         found,
         response=np.where(trials > 0, won / np.maximum(trials, 1), np.nan),
@@ -92,7 +93,7 @@ def _of_trials(
         expected=found.expected[first],
         predictor=found.predictor[first],
         unknown=(found.unknown[0][first], found.unknown[1][first]),
-        law=replace(found.law, weight=weight, plain=times is None or bool((times == 1).all())),
+        law=replace(law, weight=weight, plain=times is None or bool((times == 1).all())),
         drawn=lambda rng: found.drawn(rng)[first],
         renewed=lambda rng: found.renewed(rng)[first],
         smoothed=smoothed,

@@ -658,7 +658,7 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
     share = variance * weights
     shrunk = mean + np.sqrt(share) * (x - mean)
     error = (1 + 3 * np.maximum(1 / effective, share**SHARP)) * np.sqrt(share * s2)
-    ends = np.array([shrunk - error, shrunk + error])
+    reached = np.array([shrunk - error, shrunk + error])
     rows, z = likelihood.take(informed), (x - mean) * np.sqrt(weights)
     for i in _farthest(x, _farness(rows, z, len(x))):
         one = rows.take(np.array([i]))
@@ -667,8 +667,8 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
         away = (x[[i]] - mean) / np.sqrt(variance + own)
         side = int(x[i] > mean)
         reach = x[i] + (BEYOND if side else -BEYOND) * np.sqrt(own)
-        ends[side, i] += _farness(one, away, len(x))[0] * (reach - ends[side, i])
-    return float(max(low, ends[0].min())), float(min(high, ends[1].max()))
+        reached[side, i] += _farness(one, away, len(x))[0] * (reach - reached[side, i])
+    return float(max(low, reached[0].min())), float(min(high, reached[1].max()))
 
 
 def _farness(rows: Likelihood, z: NDArray, n: int) -> NDArray:

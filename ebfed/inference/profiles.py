@@ -450,6 +450,8 @@ def profile_end(
         while np.isinf(known(outer)) and abs(outer - inner) > PRECISE * step:
             outer = (inner + outer) / 2  # at a limit where there is no likelihood
         if known(outer) >= 0:
+            if known(inner) >= 0:  # the search at the centre found less than the smallest deviance
+                return inner
             width = abs(outer - inner)
             return float(brentq(known, inner, outer, xtol=PRECISE * width, rtol=PRECISE))
         inner, step = outer, step * GROWTH

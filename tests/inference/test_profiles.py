@@ -9,7 +9,7 @@ from scipy.stats import chi2
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
-from ebfed.inference.profiles import NEARLY_ONE, Held, MixedDeviance, drawn
+from ebfed.inference.profiles import NEARLY_ONE, Held, MixedDeviance, drawn, profile_end
 from ebfed.regression.inferring import mixed_fit
 from ebfed.regression.intervals import _parameters
 
@@ -202,3 +202,8 @@ def test_ends_are_where_the_deviance_says(seed):
             deep = min(deviance.profile(held, value, start)[0] for start in starts)
             excess = deep - deviance.best[0]
             assert excess <= limit + 2e-3 if at_bound else abs(excess - limit) < 2e-3
+
+
+def test_a_profile_that_is_above_its_limit_at_the_centre_ends_there():
+    """As where classes are separated, and a search stops short: it was a ValueError of SciPy."""
+    assert profile_end(lambda x: 1.0 + x, 0.5, np.inf, 0.1) == 0.5

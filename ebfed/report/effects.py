@@ -216,7 +216,7 @@ class GroupEffects:
         view = self.view()
         return _wide(view, 0.0, np.ones_like(view.varies))
 
-    def confint(self, level: float = 0.95) -> Any:
+    def confint(self, level: float = 0.95, *, method: str = "wald", ddf: Any = None) -> Any:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a
@@ -225,11 +225,24 @@ class GroupEffects:
         of rates. Spreads have none, as in lme4's
         ``confint(method = "Wald")``.
 
+        Parameters
+        ----------
+        level : float in (0, 1)
+        method : {"wald"}
+        ddf : {"asymptotic"}, optional
+            Degrees of freedom; these are infinite.
+
         Returns
         -------
         DataFrame
             ``term`` (and ``response``), ``estimate``, ``conf.low``, ``conf.high``.
         """
+        if method != "wald" or ddf not in (None, "asymptotic"):
+            raise ValueError(
+                f"intervals of {type(self).__name__} are of method='wald', ddf='asymptotic'; "
+                f"got method={method!r}, ddf={ddf!r}. LinearEB and GeneralizedEB, with a column of "
+                "ones, have others."
+            )
         return intervals_of_mean(self.view(), level)
 
     def ranks(

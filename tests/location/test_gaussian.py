@@ -95,3 +95,12 @@ def test_covariates_of_equal_rows():
     groups = np.repeat(np.arange(5), 3)
     fit = eb.GaussianEB().fit(np.full(15, 2.0), groups=groups, covariates=rng.normal(size=5))
     np.testing.assert_array_equal(fit.prior_.coefficient_errors_.ravel(), [0.0, 0.0])
+
+
+def test_intervals_that_there_are_not():
+    """Methods of other fits were a TypeError."""
+    fit = eb.GaussianEB().fit([1.0, 2.0, 6.0, 7.0], groups=list("aabb"))
+    assert len(fit.confint(method="wald", ddf="asymptotic")) == 1
+    for wrong in ({"method": "profile"}, {"ddf": "kenward-roger"}):
+        with pytest.raises(ValueError, match="are of method='wald'"):
+            fit.confint(**wrong)

@@ -22,6 +22,7 @@ from ebfed.tables.numbers import numbers
 __all__ = ["Box", "Report"]
 
 CHUNK = 2**15
+FURTHEST = 1e300  # in units of a ball, means further away are only so far
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,19 @@ class Box:
     ball: bool = False
 
     def units(self, means: NDArray) -> NDArray:
-        """Means in units of the box, before clipping."""
-        u = means - self.centre
-        u *= 1 / self.half
+        """Means in units of the box, before clipping; infinite where they exceed float64."""
+        with np.errstate(over="ignore"):
+            u = means - self.centre
+            u *= 1 / self.half
         return u
 
     def clip(self, u: NDArray) -> NDArray:
         """Clip means in units of the box, in place: tables may be large."""
         if self.ball and u.shape[1] > 1:
-            u /= np.maximum(1, np.sqrt((u**2).sum(axis=1, keepdims=True)))
+            np.clip(u, -FURTHEST, FURTHEST, out=u)
+            longest = np.maximum(1, np.abs(u).max(axis=1, keepdims=True))
+            u /= longest  # squares of what is left are numbers
+            u /= np.maximum(1 / longest, np.sqrt((u**2).sum(axis=1, keepdims=True)))
             return u
         return np.clip(u, -1, 1, out=u)
 
@@ -204,12 +209,11 @@ def _units(where: Box, means: NDArray) -> NDArray:
     ValueError
         If one is not finite.
     """
-    u = where.units(means)
-    with np.errstate(invalid="ignore"):  # infinities of both signs
-        total = u.sum()
-    if not np.isfinite(total) and not np.isfinite(u).all():
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs
+        total = means.sum()
+    if not np.isfinite(total) and not np.isfinite(means).all():
         raise ValueError("local means must be finite; got NaN or infinity.")
-    return where.clip(u)
+    return where.clip(where.units(means))
 
 
 def box(range: Any, n_features: int) -> Box:

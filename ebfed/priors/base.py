@@ -668,7 +668,7 @@ def _posterior_of_each(prior: Prior, integrate: bool, likelihood: Likelihood) ->
         fitted._line = LinearShrinkage(prior.moments_, likelihood)
     if not integrate:
         return fitted
-    return integrated(prior, likelihood, fitted, lambda one: one._posterior(likelihood))
+    return integrated(prior, likelihood, fitted)
 
 
 def relative_likelihoods(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,9 +28,7 @@ PRECISION = 1e-9
 ROUNDING = 1e-14
 
 
-def integrated(
-    prior: Any, likelihood: Likelihood, fitted: Posterior, of: Callable[[Any], Posterior]
-) -> Posterior:
+def integrated(prior: Any, likelihood: Likelihood, fitted: Posterior, *own: Any) -> Posterior:
     """Average a posterior over the populations that are plausible beside a fitted one.
 
     Parameters
@@ -38,9 +36,9 @@ def integrated(
     prior : Prior, fitted
     likelihood : Likelihood of n clients
     fitted : Posterior
-        Posterior under that prior.
-    of : callable
-        Function from a population to the posterior under it.
+        ``prior._posterior(likelihood, *own)``.
+    *own
+        What posteriors under other populations depend on besides.
 
     Returns
     -------
@@ -50,34 +48,39 @@ def integrated(
     is_open = prior.spread_is_unknown_ or prior.noise_is_unknown_
     if isinstance(likelihood, Gaussian | StudentT) and is_open:
         of_any: Any = _with_any_noise if prior.noise_is_unknown_ else _with_any_spread
-        found = IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
+        found = IntegratedPosterior(fitted, partial(of_any, prior, likelihood))
         found._has_points = False  # these posteriors have densities
         return found
     if prior.plausible_ is None:
         return fitted
-
-    def parts() -> tuple[Sequence[Posterior], NDArray]:
-        populations, weights = prior.populations()
-        shares = _shares(prior, populations, weights, likelihood)
-        whole = prior._mixed(populations, shares, likelihood)
-        if whole is not None:
-            return [whole], np.ones((1, 1, 1))
-        if not isinstance(fitted, DiscretePosterior):
-            return [of(each) for each in populations], shares
-        # by quadrature each takes as long as the fitted one: a few, of all sizes
-        sizes = np.array([one.variance_[0] for one in populations])
-        numbered = np.column_stack([sizes, np.arange(len(sizes))])
-        kept, times = thinned(numbered, weights[:, 0], FEW)
-        some = [populations[int(k)] for k in kept[:, 1]]
-        shares = _shares(prior, some, times[:, None], likelihood)
-        return [several(some, shares, likelihood)], np.ones((1, 1, 1))
-
     towards = None
     # rates of events may have populations so wide that no line is near the averages
     if prior.averages_ and not likelihood.is_noisy and isinstance(likelihood, Binomial | Gaussian):
         populations, weights = prior.populations()
         towards = likelihood.local, _caution(populations, weights, likelihood)
+    # a partial function, as a local one cannot be pickled
+    parts = partial(_parts, prior, likelihood, isinstance(fitted, DiscretePosterior), *own)
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
+
+
+def _parts(
+    prior: Any, likelihood: Likelihood, by_quadrature: bool, *own: Any
+) -> tuple[Sequence[Posterior], NDArray]:
+    """Posteriors under the plausible populations, and the probabilities of these."""
+    populations, weights = prior.populations()
+    shares = _shares(prior, populations, weights, likelihood)
+    whole = prior._mixed(populations, shares, likelihood)
+    if whole is not None:
+        return [whole], np.ones((1, 1, 1))
+    if not by_quadrature:
+        return [one._posterior(likelihood, *own) for one in populations], shares
+    # by quadrature each takes as long as the fitted one: a few, of all sizes
+    sizes = np.array([one.variance_[0] for one in populations])
+    numbered = np.column_stack([sizes, np.arange(len(sizes))])
+    kept, times = thinned(numbered, weights[:, 0], FEW)
+    some = [populations[int(k)] for k in kept[:, 1]]
+    shares = _shares(prior, some, times[:, None], likelihood)
+    return [several(some, shares, likelihood)], np.ones((1, 1, 1))
 
 
 def several(populations: Sequence[Any], shares: NDArray, likelihood: Likelihood) -> Posterior:
@@ -101,8 +104,11 @@ def _shares(
     for j in range(1 if whole else likelihood.n_features):
         own = likelihood if whole else likelihood.column(j)
         each = populations if whole else [one.column(j) for one in populations]
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             logs = np.array([one.log_marginal(own) for one in each]) + np.log(weights[:, [j]])
+        # data so far from all populations that squares overflow do not tell these apart
+        beyond = np.isneginf(logs).all(axis=0)
+        logs[:, beyond] = np.log(weights[:, [j]])
         parts = np.exp(logs - logs.max(axis=0))
         columns.append(parts / parts.sum(axis=0))
     return np.stack(columns, axis=2)

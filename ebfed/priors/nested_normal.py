@@ -282,11 +282,8 @@ class NestedNormal(Prior):
 
     def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
         """Weigh by what each group's own message left in the mean of its parent."""
-
-        def given(one: Any) -> Posterior:
-            return one._posterior(likelihood, own.variance, own.error)
-
-        return integrated(self, likelihood, given(self), given)
+        fitted = self._posterior(likelihood, own.variance, own.error)
+        return integrated(self, likelihood, fitted, own.variance, own.error)
 
     def without_doubt(self) -> Self:
         """Return the population as if variances and the mean of all were known.

@@ -492,11 +492,8 @@ class Normal(WithCovariates, Prior):
         """Weigh by what each client's own message left in the fitted mean."""
         if not isinstance(likelihood, Gaussian):
             return self.posterior(likelihood)
-
-        def given(one: Any) -> Posterior:
-            return one._posterior(likelihood, own.variance, own.error)
-
-        return integrated(self, likelihood, given(self), given)
+        fitted = self._posterior(likelihood, own.variance, own.error)
+        return integrated(self, likelihood, fitted, own.variance, own.error)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""

@@ -631,5 +631,5 @@ def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
     """Probability that a normal, or a point where `sd` is 0, is at most so far above its mean."""
     from scipy.special import ndtr
 
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(sd > 0, ndtr(distance / sd), distance >= 0)

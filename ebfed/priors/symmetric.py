@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -153,16 +154,10 @@ class Symmetric(Prior):
             for one in symmetric
         )
         share = shares[:, 0, 0]
-        weights = np.array([one.weights_ for one in symmetric]) if same else np.empty(0)
-
-        def components(block: Estimates) -> Components:
-            if same:  # they differ in the weights of components only
-                return first._components(block, (share, weights))
-            parts = [one._components(block) for one in symmetric]
-            arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
-            weight = np.repeat(share, [len(x.sides) for x in parts])
-            return Components(weight[:, None] * arrays[0], *arrays[1:])
-
+        components: Callable[[Any], Components] = partial(_components_of_all, symmetric, share)
+        if same:  # they differ in the weights of components only
+            weights = np.array([one.weights_ for one in symmetric])
+            components = partial(first._components, several=(share, weights))
         sizes = [x._size(likelihood) for x in symmetric]
         return MixturePosterior(components, sizes[0] if same else sum(sizes), likelihood)
 
@@ -258,6 +253,16 @@ class Symmetric(Prior):
 
 Normals = list[tuple[NDArray, NDArray]]
 """Log-weights and variances of the normals that stand for the noise of messages."""
+
+
+def _components_of_all(
+    populations: Sequence[Symmetric], shares: NDArray, likelihood: Estimates
+) -> Components:
+    """Components of posteriors under several populations with these probabilities."""
+    parts = [one._components(likelihood) for one in populations]
+    arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
+    weight = np.repeat(shares, [len(x.sides) for x in parts])
+    return Components(weight[:, None] * arrays[0], *arrays[1:])
 
 
 def _normals(rows: Estimates, u: NDArray, s2: NDArray, scales: NDArray) -> Normals:

@@ -33,7 +33,7 @@ from ebfed.studies.private_means import (
     print_errors,
     simulate,
 )
-from ebfed.studies.scaffold import SimulatedStudy, Study, average
+from ebfed.studies.scaffold import SimulatedStudy, Study, average, doubts
 
 __all__ = ["BitsStudy", "run"]
 
@@ -56,7 +56,7 @@ class BitsStudy(SimulatedStudy):
         A row for each setting (``figure``, ``m``, ``n``), ``method`` and number of ``bits`` (NaN:
         no limit): ``mse``, its standard error ``mse_se`` and the standard deviation of
         one run ``mse_sd``; the ``formula``, and by how many standard errors the simulation lies
-        above it (``apart``).
+        above it (``apart``); and a ``doubt``, where an error cannot be right.
     runs : DataFrame
         The mean squared error over clients of each run.
     reps, seed : int
@@ -107,6 +107,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     table = average(runs, ["figure", "m", "n", "method", "bits"], ["mse"])
     table["formula"] = [_formula(row.method, row.m, row.n, row.bits) for row in table.itertuples()]
     table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
+    table["doubt"] = doubts(table, "bits")
     return table
 
 

@@ -29,7 +29,7 @@ from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.report import new_axes, plot_curves
 from ebfed.streams import Stream, make_key
-from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, doubts, print_row
 from ebfed.tables.clients import Clients
 
 __all__ = ["LogisticStudy", "run", "simulate"]
@@ -64,7 +64,7 @@ class LogisticStudy(SimulatedStudy):
         A row for each number of rows ``n`` and ``method``: squared error ``mse``, its standard
         error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
         ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN
-        where a method has none).
+        where a method has none); and a ``doubt``, where an error cannot be right.
     runs : DataFrame
     reps, seed : int
     """
@@ -83,7 +83,10 @@ class LogisticStudy(SimulatedStudy):
         yield print_row("", [f"{n} rows each" for n in sizes], 26, 23)
         yield THIN
         for method, part in self.table.groupby("method", sort=False):
-            cells = [f"{row.mse:.3f} ± {row.mse_sd:.3f}" for row in part.itertuples()]
+            cells = [
+                f"{row.mse:.3f} ± {row.mse_sd:.3f}" + "!" * bool(row.doubt)
+                for row in part.itertuples()
+            ]
             yield print_row(method, cells, 26, 23)
         yield ""
         yield f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"
@@ -137,7 +140,9 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
-    return average(runs, ["n", "method"], ["mse", "variance", "coverage"])
+    table = average(runs, ["n", "method"], ["mse", "variance", "coverage"])
+    # pooled coefficients may well be worse than those of each client alone
+    return table.assign(doubt=doubts(table, "n", pd.Series(np.inf, table.index)))
 
 
 def simulate(m: int, n: int, seed: Any = None) -> tuple[Clients, NDArray]:

@@ -30,7 +30,15 @@ from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
-from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
+    THIN,
+    SimulatedStudy,
+    Study,
+    average,
+    doubts,
+    print_row,
+)
 from ebfed.tables.clients import Summary
 
 __all__ = ["MixtureStudy", "run", "simulate"]
@@ -61,7 +69,8 @@ class MixtureStudy(SimulatedStudy):
         A row for each number of clients ``m``, ``method``, number of ``rounds`` of clustering and
         ``epsilon`` (NaN where there is none): mean squared error relative to that of the clients'
         own means, ``mse``, its standard error ``mse_se`` and the standard deviation of one run
-        ``mse_sd``; in which share of the runs there were three components, ``right``.
+        ``mse_sd``; in which share of the runs there were three components, ``right``; and a
+        ``doubt``, where an error cannot be right.
     runs : DataFrame
         The same of each run.
     reps, seed : int
@@ -124,7 +133,7 @@ def _print_curve(rows: pd.DataFrame, method: str, x: str) -> list[str]:
         return []
     parts = (
         (x, [f"{value:g} " for value in rows[x]]),
-        (method, [f"{value:.3f} " for value in rows["mse"]]),
+        (method, [f"{row.mse:.3f}{'!' if row.doubt else ' '}" for row in rows.itertuples()]),
         ("", [f"({value:.3f})" for value in rows["mse_se"]]),
     )
     return [print_row(name, cells, 16, 10) for name, cells in parts]
@@ -163,7 +172,9 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     by = ["m", "method", "rounds", "epsilon"]
     right = runs.groupby(by, sort=False, dropna=False)["right"].mean()
-    return average(runs, by, ["mse"]).assign(right=right.to_numpy())
+    table = average(runs, by, ["mse"]).assign(right=right.to_numpy())
+    # errors are relative to those of local means
+    return table.assign(doubt=doubts(table, "epsilon", pd.Series(1.0, table.index)))
 
 
 def simulate(m: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:

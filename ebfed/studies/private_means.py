@@ -42,6 +42,7 @@ from ebfed.studies.scaffold import (
     SimulatedStudy,
     Study,
     average,
+    doubts,
     legend_outside,
     print_row,
 )
@@ -105,7 +106,7 @@ class PrivateMeansStudy(SimulatedStudy):
         privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
         ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
         simulation lies above it (``apart``); the true ``delta`` of a report, and whether it
-        ``keeps`` the claimed one.
+        ``keeps`` the claimed one; and a ``doubt``, where an error cannot be right.
     runs : DataFrame
         The mean squared error over clients of each run.
     reps, seed : int
@@ -191,6 +192,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
     table["delta"] = [_delta(row.method, row.epsilon) for row in table.itertuples()]
     table["keeps"] = ~(table["delta"] > DELTA)
+    table["doubt"] = doubts(table, "epsilon")
     return table
 
 
@@ -293,7 +295,7 @@ def print_errors(table: pd.DataFrame, x: str) -> list[str]:
     table : DataFrame
         ``figure``, ``m``, ``n``, ``method``, `x` (NaN where a method has none), ``mse``,
         ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
-        star.
+        star. With a ``doubt`` the error is marked too; see `scaffold.doubts`.
     x : str
         Column that the errors are printed against.
 
@@ -324,6 +326,7 @@ def _print_method(method: str, rows: pd.DataFrame, x: str, values: Any, label: i
         ]
     rows = rows.set_index(x).reindex(values)  # some methods begin later
     stars = rows["keeps"].map({False: "*"}).fillna(" ")
+    stars = stars.where(rows["doubt"].fillna("") == "", "!")
     lines = [
         [f"{1000 * mse:.2f}{star}" for mse, star in zip(rows["mse"], stars, strict=True)],
         [f"({1000 * se:.2f})" for se in rows["mse_se"]],

@@ -29,7 +29,15 @@ from ebfed.channels import OneBit, TwoBit, UnaryEncoding
 from ebfed.datasets import make_bernoulli_groups
 from ebfed.location import BernoulliEB
 from ebfed.report import new_axes, plot_curves
-from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
+    THIN,
+    SimulatedStudy,
+    Study,
+    average,
+    doubts,
+    print_row,
+)
 from ebfed.tables.clients import Summary
 
 __all__ = ["POPULATIONS", "PrivateRatesStudy", "RateDistribution", "oracle", "run"]
@@ -97,7 +105,7 @@ class PrivateRatesStudy(SimulatedStudy):
     table : DataFrame
         A row for each ``population``, ``method`` and ``epsilon`` (NaN: no privacy): ``gain`` over
         the local estimate in per cent, its standard error ``gain_se`` and standard deviation over
-        runs ``gain_sd``; the same of ``mse``.
+        runs ``gain_sd``; the same of ``mse``; and a ``doubt``, where an error cannot be right.
     runs : DataFrame
         Error and gain of each run.
     reps, seed : int
@@ -121,7 +129,10 @@ class PrivateRatesStudy(SimulatedStudy):
             yield print_row(POPULATIONS[str(population)].label, heads, 28, 16)
             yield THIN
             for method, rows in part.groupby("method", sort=False):
-                cells = [f"{row.gain:.2f} ± {row.gain_sd:.2f}" for row in rows.itertuples()]
+                cells = [
+                    f"{row.gain:.2f} ± {row.gain_sd:.2f}" + "!" * bool(row.doubt)
+                    for row in rows.itertuples()
+                ]
                 yield print_row(method, cells, 28, 16)
 
     def notes(self) -> Iterator[str]:
@@ -166,7 +177,10 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
-    return average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
+    table = average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
+    risks = table.drop(columns=["gain", "gain_se", "gain_sd"])
+    local = table["mse"] / (1 - table["gain"] / 100)
+    return table.assign(doubt=doubts(risks, "epsilon", local))
 
 
 def oracle(population: RateDistribution, n: int) -> NDArray:

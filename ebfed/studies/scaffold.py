@@ -39,6 +39,7 @@ __all__ = [
     "SimulatedStudy",
     "Study",
     "average",
+    "doubts",
     "each",
     "legend_outside",
     "print_row",
@@ -93,9 +94,14 @@ class Results(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
 
+    def doubts(self) -> Iterator[str]:
+        """Yield a note on each number that cannot be right as it stands."""
+        yield from ()
+
     def to_text(self) -> Text:
         """Return the results as a printed page."""
-        return Text("\n".join([self.title(), THICK, *self.lines(), THICK, *wrap(self.notes())]))
+        notes = wrap([*self.notes(), *self.doubts()])
+        return Text("\n".join([self.title(), THICK, *self.lines(), THICK, *notes]))
 
     def save(self, directory: str | Path) -> list[Path]:
         """Write tables (CSV), the printed page and the figures (PNG) to a directory.
@@ -151,6 +157,12 @@ class SimulatedStudy(Results):
     @abstractmethod
     def figure(self) -> Any:
         """Draw the results; returns a matplotlib Figure."""
+
+    def doubts(self) -> Iterator[str]:
+        """Yield a note on each row that the table marks as doubtful; see `doubts`."""
+        if "doubt" in self.table:
+            for doubt in self.table.loc[self.table["doubt"] != "", "doubt"]:
+                yield f"! {doubt}. More runs would tell chance from a fault."
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return the tables by their names."""
@@ -410,6 +422,66 @@ def average(runs: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFram
         columns[f"{value}_se"] = sd[value] / count.map(math.sqrt)
         columns[f"{value}_sd"] = sd[value]
     return pd.DataFrame(columns).reset_index()
+
+
+def doubts(table: pd.DataFrame, along: str, local: pd.Series | None = None) -> list[str]:
+    """Say of each risk why it is doubtful: more information must not cost, nor sharing.
+
+    A risk is above another if it is so by more than the standard error of the difference, and by
+    more than 5 %.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns that name a row, then the risk ``mse``, and its standard error ``mse_se``.
+    along : str
+        Column, such as bits or epsilon, with which the information of a report grows; NaN in rows
+        of other methods.
+    local : Series, optional
+        Risk of local estimates beside each row; that of the method "local", which the table has, if
+        None.
+
+    Returns
+    -------
+    list of str
+        Sentences for a page; "" where there is no doubt.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"method": "two bits", "epsilon": [1.0, 2.0, 4.0]})
+    >>> table["mse"], table["mse_se"] = [0.3, 0.2, 0.25], 0.01
+    >>> doubts(table, "epsilon", pd.Series(1.0, table.index))
+    ['', '', 'two bits, epsilon 4: above its own error at epsilon 2']
+    """
+    keys = [name for name in table.columns[: table.columns.get_loc("mse")] if name != along]
+    if local is None:
+        setting = [name for name in keys if name != "method"]
+        own = table[table["method"] == "local"].set_index(setting)["mse"].rename("_local")
+        local = table.join(own, on=setting)["_local"]
+    found = pd.Series("", index=table.index)
+    for _, line in table.dropna(subset=[along]).groupby(keys, sort=False, dropna=False):
+        for place, row in line.iterrows():
+            less = line[line[along] < row[along]]
+            error = (less["mse_se"] ** 2 + row["mse_se"] ** 2) ** 0.5
+            worse = less[_is_above(row["mse"], less["mse"], error)]
+            if len(worse):
+                least = worse.loc[worse["mse"].idxmin(), along]
+                reason = f"above its own error at {along} {least:g}"
+            elif _is_above(row["mse"], local[place], row["mse_se"]):
+                reason = "above the error of local estimates"
+            else:
+                continue
+            named = [row["method"], f"{along} {row[along]:g}"]
+            named += [
+                f"{name} {row[name]}" for name in keys if name != "method" and pd.notna(row[name])
+            ]
+            found[place] = f"{', '.join(named)}: {reason}"
+    return found.tolist()
+
+
+def _is_above(risk: Any, other: Any, error: Any) -> Any:
+    """Whether a risk exceeds others by more than errors and 5 %."""
+    return (risk - other > error) & (risk > 1.05 * other)
 
 
 def wrap(notes: Iterable[str]) -> list[str]:

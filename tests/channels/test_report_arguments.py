@@ -222,3 +222,29 @@ def test_no_clients(channel):
         warnings.simplefilter("error")
         assert channel.variance(nobody).shape == (0, 1)
         assert channel.clipped(nobody).shape == channel.message_bits(nobody).shape == (0,)
+
+
+@pytest.mark.parametrize("value", [1e200, 1e307, -1.7e308])
+@pytest.mark.parametrize("half", [1e-3, 1.0, 1e60])
+def test_means_of_any_size_are_clipped(value, half):
+    """Where they exceed the range by more than float64 can say, too."""
+    means = np.array([[value], [0.0]])
+    clients = Summary(np.arange(2), np.full(2, 3), means, np.zeros((2, 1)))
+    channel = Clip((-half, half))
+    sent = channel.decode(channel.encode(clients, 0))
+    np.testing.assert_allclose(sent[:, 0], [np.copysign(half, value), 0.0])
+    assert channel.clipped(clients).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("value", [1e200, 1e307])
+@pytest.mark.parametrize("radius", [1e-3, 1.0])
+def test_vectors_of_any_length_are_clipped_to_the_ball(value, radius):
+    """At its surface, not at its centre, where squares of coordinates overflow."""
+    means = value * np.array([[0.6, -0.8], [1e-220, 0.0]])
+    clients = Summary(np.arange(2), np.full(2, 3), means, np.zeros((2, 2)))
+    channel = Clip(radius=radius)
+    sent = channel.decode(channel.encode(clients, 0))
+    assert np.hypot(*sent[0]) == pytest.approx(radius)
+    assert sent[0, 0] > 0 > sent[0, 1]
+    if value / radius < 1e300:  # beyond, the direction is rounded
+        np.testing.assert_allclose(sent[0], radius * np.array([0.6, -0.8]))

@@ -1,12 +1,19 @@
 """Posteriors averaged over plausible populations."""
 
+import itertools
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 from scipy.special import stdtrit
 
 import ebfed as eb
-from ebfed.likelihoods import Binomial, Gaussian, Poisson
-from ebfed.priors import Beta, Gamma, Normal
+from ebfed import Summary, families
+from ebfed.channels import Hybrid, TwoBit
+from ebfed.likelihoods import Binomial, Gaussian, Poisson, StudentT
+from ebfed.priors import Beta, Discrete, Gamma, Laplace, Normal, PointNormal
+from ebfed.priors.base import OwnReports
 from ebfed.priors.integrated import RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
 from ebfed.priors.two_moments import TwoMoments
 
@@ -97,3 +104,61 @@ def test_two_estimates_with_heavy_errors_have_intervals_of_two_ends(prior, df):
     np.testing.assert_allclose(upper[:, 0], np.array([1.0, 3.0]) + reach, rtol=1e-9)
     assert np.isneginf(posterior.quantile(0.0)).all()
     assert np.isposinf(posterior.quantile(1.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("prior", "kind"),
+    [
+        *itertools.product([Normal(), Discrete(), Laplace(), PointNormal()], ["estimates", "two"]),
+        *itertools.product([Normal(), Laplace(), PointNormal()], ["t errors"]),
+        *itertools.product([Normal(), Discrete()], ["reports"]),
+    ],
+)
+def test_a_posterior_can_be_pickled(prior, kind):
+    """Before and after it has found the posteriors that it averages."""
+    x = np.random.default_rng(2).normal(0, 2, (2 if kind == "two" else 12, 1))
+    own = Gaussian(x, np.ones(x.shape))
+    likelihood = StudentT(x, np.ones(x.shape), np.full(len(x), 5.0)) if kind == "t errors" else own
+    if kind == "reports":
+        clients = Summary(np.arange(len(x)), np.full(len(x), 2), x, np.zeros(x.shape))
+        channel = Hybrid(2.0, (-3.0, 3.0))
+        likelihood = channel.likelihood(channel.encode(clients, 0), families.Gaussian(2.0))
+    with warnings.catch_warnings():  # two groups leave the spread open
+        warnings.simplefilter("ignore")
+        posterior = prior.fit(likelihood).posterior(own)
+    for _ in range(2):
+        copy = pickle.loads(pickle.dumps(posterior))
+        np.testing.assert_array_equal(copy.interval(0.9), posterior.interval(0.9))
+
+
+def test_the_posterior_of_members_can_be_pickled():
+    x = np.random.default_rng(2).normal(0, 2, (12, 1))
+    own = Gaussian(x, np.ones(x.shape))
+    reports = OwnReports(np.full(x.shape, 0.5), None, x)
+    posterior = Normal().fit(own).posterior_of_members(own, reports)
+    copy = pickle.loads(pickle.dumps(posterior))
+    np.testing.assert_array_equal(copy.quantile(0.3), posterior.quantile(0.3))
+
+
+def test_rates_through_a_channel_can_be_pickled():
+    clients = Summary.from_counts([0, 3, 6, 2], [6, 6, 6, 6])
+    channel = TwoBit(2.0, 0.5, (0.0, 1.0))
+    likelihood = channel.likelihood(channel.encode(clients, 0), families.Binomial())
+    own = Binomial(np.array([[0], [3], [6], [2]]), np.full(4, 6))
+    posterior = Beta().fit(likelihood).posterior(own)
+    copy = pickle.loads(pickle.dumps(posterior))
+    np.testing.assert_array_equal(copy.quantile(0.3), posterior.quantile(0.3))
+
+
+@pytest.mark.parametrize("far", [1e150, -1e200, 1e307, -1.7e308])
+def test_data_further_than_squares_can_say_have_an_estimate(far):
+    """Between the population and the data, and on the side of these."""
+    x = np.random.default_rng(2).normal(0, 2, (40, 1))
+    clients = Summary(np.arange(40), np.full(40, 2), x, np.zeros(x.shape))
+    channel = Hybrid(2.0, (-3.0, 3.0))
+    likelihood = channel.likelihood(channel.encode(clients, 0), families.Gaussian(2.0))
+    own = Gaussian(np.append(x, [[far]], axis=0), np.ones((41, 1)))
+    posterior = Normal().fit(likelihood).posterior(own)
+    low, high = posterior.interval(0.95)
+    for figure in (posterior.mean, low, high):
+        assert 0 < figure[-1, 0] / far <= 1

@@ -24,6 +24,17 @@ def test_table(study):
     assert learned["formula"].isna().all()
 
 
+def test_a_line_that_rises_is_marked(study):
+    """As when estimates through four bits lost their gain, and nobody asked why."""
+    assert "!" not in study.to_text()
+    runs = study.runs.copy()
+    at_four = (runs["method"] == "spread estimated") & (runs["bits"] == 4)
+    runs.loc[at_four, "mse"] += 0.01
+    text = bits.BitsStudy(bits._tabulate(runs), runs, 2, 3).to_text()
+    assert text.count("!") == 2
+    assert "! spread estimated, bits 4, figure 3b, m 500, n 5: above its own error" in text
+
+
 def test_formula():
     b = 0.5 + (0.1 + 0.5 / np.sqrt(5)) * np.sqrt(np.log(500**2 * 5))
     q = b**2 / 3**2 / 499

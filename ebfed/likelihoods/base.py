@@ -122,20 +122,6 @@ class Likelihood(ABC):
         """Likelihood of these clients' means plus Gaussian noise of a known variance."""
         raise TypeError(f"{type(self).__name__} clients cannot report plain noisy means.")
 
-    def outlier_gain(self, counts: NDArray, level: float) -> float:
-        """Log-likelihood that an outlier of the error brings if it has an atom of its own.
-
-        0 where errors are not known to have outliers.
-
-        Parameters
-        ----------
-        counts : ndarray of shape (n,)
-            How many clients each row stands for.
-        level : float
-            Probability that some outlier brings more.
-        """
-        return 0.0
-
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Self:
         """Draw new messages of these clients, whose parameters are theta of shape (n, d).
 
@@ -167,6 +153,14 @@ class Likelihood(ABC):
     @abstractmethod
     def nodes(self, k: int) -> NDArray:
         """Return an increasing grid of at least `k` values of a scalar theta, shape (>= k,)."""
+
+    def mirrored(self) -> Self | None:
+        """Messages of parameters with the other sign, where these have the same kind of law."""
+        return None
+
+    def search(self, k: int) -> NDArray:
+        """Return nodes, and values between them that show peaks of very precise clients."""
+        return self.nodes(k)
 
     def combine(self, weights: NDArray) -> NDArray:
         """Maximise ``sum_i weights[i, j] * logpdf_i(theta)`` over theta for each column j.

@@ -15,6 +15,7 @@ from ebfed.kernels import rising_sums
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
+from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "log_rising"]
 
@@ -100,6 +101,13 @@ class Binomial(Likelihood):
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         # off 0 and 1 by less than matters: no count is impossible anywhere
         return np.unique(np.clip(np.append(even, sharp), 1e-12, 1 - 1e-12))
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart, in ``arcsin(sqrt(theta))``."""
+        nodes, tried = self.nodes(k), self.trials > 0
+        angles, at = np.arcsin(np.sqrt(nodes)), np.arcsin(np.sqrt(self.local[tried, 0]))
+        more = between_scales(angles, at, 0.5 / np.sqrt(self.trials[tried]))
+        return np.union1d(nodes, np.sin(more) ** 2)
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Binomial:
         """Draw counts of as many trials.

@@ -14,6 +14,7 @@ from ebfed.kernels import gaussian_tally
 from ebfed.likelihoods.base import MANY, Likelihood
 from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
+from ebfed.likelihoods.scales import between_scales
 from ebfed.tables.labels import number_integers
 
 __all__ = ["Gaussian"]
@@ -130,18 +131,29 @@ class Gaussian(Likelihood):
         values, errors = np.sort(self.values[has_data, 0]), np.sqrt(self.variances[has_data, 0])
         reach = 4 * np.median(errors) or max(values[-1] - values[0], 1.0)
         reach = max(reach, 4 * np.spacing(np.abs(values[[0, -1]]).max()))  # or all nodes are one
-        cuts = np.flatnonzero(np.diff(values) > 4 * reach)
+        cuts = np.flatnonzero(np.diff(values) > 4 * reach * (1 + 1e-9))
         low = values[np.append(0, cuts + 1)] - reach
         high = values[np.append(cuts, len(values) - 1)] + reach
         length = (high - low).sum()
-        k = int(max(k, min(4 * length / max(np.quantile(errors, 0.05), length / 2000), 2000)))
-        shares = np.ceil(k * (high - low) / length).astype(int) + 2
+        fine = max(np.quantile(errors, 0.05), length / 2000)
+        k = int(max(k, min(4 * length / fine, 2000)) + 1e-6)  # the same in any unit
+        shares = np.ceil(k * (high - low) / length - 1e-6).astype(int) + 2
         even = np.concatenate([np.linspace(*ends) for ends in zip(low, high, shares, strict=True)])
         # values known more sharply than the grid are nodes themselves
         sharp = self.values[has_data, 0][np.sqrt(self.variances[has_data, 0]) < 2 * length / k]
         if len(sharp) > 1000:
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         return np.union1d(even, sharp)
+
+    def mirrored(self) -> Self:
+        """Messages with the other sign."""
+        return type(self)(-self.values, self.variances, self.scatter, self.degrees)
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart around each estimate."""
+        nodes, seen = self.nodes(k), np.isfinite(self.variances[:, 0]) & (self.variances[:, 0] > 0)
+        values, errors = self.values[seen, 0], np.sqrt(self.variances[seen, 0])
+        return np.union1d(nodes, between_scales(nodes, values, errors))
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Gaussian:
         """Draw values around the parameters; a common factor of the variances is settled first.

@@ -122,6 +122,10 @@ class Joined(Likelihood):
         """Nodes of all parts."""
         return np.unique(np.concatenate([part.nodes(k) for part in self.parts if len(part)]))
 
+    def search(self, k: int) -> NDArray:
+        """Values of all parts."""
+        return np.unique(np.concatenate([part.search(k) for part in self.parts if len(part)]))
+
     def compress(self) -> tuple[Self, NDArray]:
         """Compress each part."""
         rows, counts = zip(*[part.compress() for part in self.parts], strict=True)

@@ -17,6 +17,7 @@ from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.distinct import distinct_in_order
 from ebfed.likelihoods.reported import ReportLaw
 from ebfed.likelihoods.reported_numbers import ReportedNumbers
+from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
 
@@ -116,6 +117,12 @@ class LogVariance(Likelihood):
         low, high = (local - 2 * error).min(), (local + 4 * error).max()
         k = int(max(k, min(4 * (high - low) / np.quantile(error, 0.05), 2000)))
         return np.linspace(low, high, k)
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart around each estimate."""
+        nodes, seen = self.nodes(k), self.degrees > 0
+        more = between_scales(nodes, self.local[seen, 0], self._errors()[seen])
+        return np.union1d(nodes, more)
 
     def _errors(self) -> NDArray:
         """Standard deviation of a log sample variance, shape (n,)."""

@@ -15,6 +15,7 @@ from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks, log_ways
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.poisson import ReportedEvents
 from ebfed.likelihoods.reported import ReportLaw
+from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["NegativeBinomial", "ReportedOverdispersed"]
 
@@ -99,8 +100,7 @@ class NegativeBinomial(Likelihood):
         if not has_data.any():
             return np.linspace(0.0, 2.0, k + 1)[1:]
         exposure, counts = self.exposure[has_data], self.counts[has_data, 0]
-        more = np.sqrt(1 + (counts + 1) / self._finite[has_data, 0])
-        error = 0.5 * more / np.sqrt(exposure)  # of the root of a rate
+        error = self._root_errors()[has_data]
         high = 2.0 ** np.ceil(np.log2((np.sqrt(counts / exposure) + 12 * error).max()))
         wanted = np.quantile(error, 0.05) / 4
         step = 2.0 ** np.floor(np.log2(min(max(high / 2000, wanted), high / k)))
@@ -122,6 +122,18 @@ class NegativeBinomial(Likelihood):
         roots = np.union1d(roots, around[around > 0])
         # off 0 by less than matters: no count is impossible anywhere
         return np.maximum(roots, 1e-6 * step) ** 2
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart, in ``sqrt(theta)``."""
+        nodes, seen = self.nodes(k), self.exposure > 0
+        at, errors = np.sqrt(self.local[seen, 0]), self._root_errors()[seen]
+        return np.union1d(nodes, between_scales(np.sqrt(nodes), at, errors) ** 2)
+
+    def _root_errors(self) -> NDArray:
+        """Standard error of the root of each client's rate, about, shape (n,)."""
+        more = np.sqrt(1 + (self.counts[:, 0] + 1) / self._finite[:, 0])
+        with np.errstate(divide="ignore"):
+            return 0.5 * more / np.sqrt(self.exposure)
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> NegativeBinomial:
         """Draw counts of the same exposures and sizes.

@@ -14,6 +14,7 @@ from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks
 from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
+from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 
@@ -94,6 +95,12 @@ class Poisson(Likelihood):
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         # off 0 by less than matters: no count is impossible anywhere
         return np.unique(np.maximum(np.append(even, sharp), 1e-12 * high**2))
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart, in ``sqrt(theta)``."""
+        nodes, seen = self.nodes(k), self.exposure > 0
+        at, errors = np.sqrt(self.local[seen, 0]), 0.5 / np.sqrt(self.exposure[seen])
+        return np.union1d(nodes, between_scales(np.sqrt(nodes), at, errors) ** 2)
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Poisson:
         """Draw counts of the same exposures.

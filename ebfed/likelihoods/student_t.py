@@ -140,35 +140,17 @@ class StudentT(Likelihood):
         """
         return self.variances[:, 0] * (1 + 2 / (self.degrees + 1))
 
-    def outlier_gain(self, counts: NDArray, level: float) -> float:
-        r"""Log-likelihood that an outlier of the error brings if it has an atom of its own.
-
-        An estimate z standard errors from the parameter of all has the likelihood ``r = (1 + z**2 /
-        df)**(-(df + 1) / 2)`` there, relative to its peak. If it has an atom of weight 1/n beside,
-        the log-likelihood is higher by ``log(1 + 1 / (n r)) - 1``. Let g be the number with
-
-        .. math:: \sum_i P(\log(1 + 1 / (n r_i)) - 1 > g) = level,
-
-        or 0 if that is negative. It grows like ``log(n) / df``. The result is g less that of as
-        many normal errors, so that it vanishes as the degrees grow.
-
-        Examples
-        --------
-        >>> errors = StudentT(np.zeros((1, 1)), np.ones((1, 1)), np.array([3.0]))
-        >>> [round(errors.outlier_gain(np.array([n]), 0.05), 1) for n in (100.0, 10_000.0)]
-        [2.7, 4.5]
-        """
-        counts = counts[self._informed]
-        degrees, which = np.unique(self.degrees[self._informed], return_inverse=True)
-        times = np.bincount(which, counts)
-        if not len(times):
-            return 0.0
-        normal = _farthest_gain(np.array([np.inf]), times.sum(keepdims=True), level)
-        return max(_farthest_gain(degrees, times, level) - normal, 0.0)
-
     def nodes(self, k: int) -> NDArray:
         """As for normal errors, and evenly in gaps: the tails of a t law reach over these."""
         return without_gaps(Gaussian(self.values, self.variances).nodes(k), k)
+
+    def mirrored(self) -> Self:
+        """Messages with the other sign."""
+        return type(self)(-self.values, self.variances, self.degrees)
+
+    def search(self, k: int) -> NDArray:
+        """As for normal errors: tails of a t law are convex too."""
+        return np.union1d(self.nodes(k), Gaussian(self.values, self.variances).search(k))
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> StudentT:
         """Draw values around the parameters.
@@ -338,24 +320,3 @@ class StudentT(Likelihood):
             np.concatenate([part.variances for part in parts]),
             np.concatenate([part.degrees for part in parts]),
         )
-
-
-def _farthest_gain(degrees: NDArray, times: NDArray, level: float) -> float:
-    """Gain of the farthest of errors with these degrees of freedom; see `StudentT.outlier_gain`."""
-    from scipy.optimize import brentq
-    from scipy.special import ndtr, stdtr
-
-    n, is_normal = times.sum(), np.isinf(degrees)
-    finite = np.where(is_normal, 1.0, degrees)
-
-    def excess(gain: float) -> float:
-        """Expected number of outliers that bring more, less the level."""
-        rarity = np.log(n) + np.log(np.expm1(gain + 1))
-        z = np.sqrt(finite * np.expm1(2 * rarity / (finite + 1)))
-        beyond = np.where(is_normal, ndtr(-np.sqrt(2 * rarity)), stdtr(finite, -z))
-        return float(times @ (2 * beyond) - level)
-
-    if excess(0.0) <= 0:
-        return 0.0
-    most = 300.0  # its square is a float
-    return most if excess(most) > 0 else float(brentq(excess, 0.0, most))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -24,13 +24,17 @@ from numpy.typing import NDArray
 
 from ebfed.kernels.threads import one_thread
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.weights import FLAT, analytic_centre, gradient, line_search, newton
+from ebfed.priors.weights import FLAT, analytic_centre, climb, gradient, line_search
 
 __all__ = ["npmle"]
 
 MOST_ATOMS = 100  # of a quadrature
 STEPS = 100
 CROWD = 100  # atoms beyond which they move by steps to peaks alone
+INNER = 3  # steps of weights for given places
+ROUNDS = 12  # of search between nodes, at most
+NEAR = 0.8  # gradient of a node beside a peak, as a share of that at an atom
+EARLY = 1e-5  # a gap per client up to which fewer rows are fitted at first
 ROUGH = 1e-3  # a gap per client that is far from the maximum
 MOST_KEPT = 10_000_000  # likelihoods at nodes that are kept
 BLOCK = 200_000  # likelihoods that are in memory at a time
@@ -140,21 +144,19 @@ def _gauss_quadratures(nodes: NDArray, weights: NDArray) -> Iterator[tuple[NDArr
 def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> Maximiser:
     """Find one maximiser.
 
-    Of many clients, fewer rows that stand for them are fitted instead, with a linear term that
+    Of many clients, fewer rows that stand for them are fitted first, then with a linear term that
     makes their gradient that of all clients (a surrogate likelihood; Jordan, Lee and Yang 2019).
     Each pass over the clients takes the distance to the maximum down by as much as the curvatures
     of the two differ. The gap is that of all clients; sums over them may be by a `Lattice`.
     """
-    nodes = rows.nodes(n_nodes)
+    nodes = rows.search(n_nodes)
     few, times = rows.condensed(counts)
     if len(few) == len(rows):
-        return _directly(rows, counts, nodes, *_start(rows, counts, nodes), tol)
-    of_all = rows.weighed(counts)
-    no_tilt = np.zeros(len(nodes))
-    whole, small = _Problem(*of_all, nodes, no_tilt), _Problem(few, times, nodes, no_tilt)
-    if len(few) * len(nodes) <= MOST_KEPT and type(few).tally is Likelihood.tally:
-        small = replace(small, at_nodes=few.relative(nodes[:, None]))
-    atoms, weights = small.climb(*_start(few, times, nodes), tol)
+        return _Problem.of(rows, counts, nodes).climb(*_start(rows, counts, nodes), tol)
+    of_all, small = rows.weighed(counts), _Problem.of(few, times, nodes)
+    whole = _Problem(*of_all, nodes)
+    start = _start(few, times, nodes)
+    atoms, weights, *_ = small.climb(*start, max(tol, EARLY * counts.sum()))
     mixture, last = whole.mixture(atoms, weights), np.inf
     while True:
         rises = whole.rises(mixture)
@@ -163,10 +165,10 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
         if gap <= tol:
             return Maximiser(atoms, weights, gap, float(rises.min() - counts.sum()))
         if gap > last / 2:  # the fewer rows lead no further
-            return _directly(rows, counts, nodes, atoms, weights, tol)
+            return _Problem.of(rows, counts, nodes).climb(atoms, weights, tol)
         last = gap
-        surrogate = replace(small, tilt=rises - small.rises(small.mixture(atoms, weights)))
-        found = surrogate.climb(atoms, weights, tol / 10)
+        tilt = rises - small.rises(small.mixture(atoms, weights))
+        found = replace(small, tilt=tilt).climb(atoms, weights, max(tol, gap / 100) / 10)[:2]
         target = whole.mixture(*found)
         step = line_search(of_all[1], mixture, target)
         atoms, weights = _together(atoms, (1 - step) * weights, found[0], step * found[1])
@@ -194,61 +196,6 @@ def _warmed(at_atoms: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
     return weights
 
 
-def _directly(
-    rows: Likelihood,
-    counts: NDArray,
-    nodes: NDArray,
-    atoms: NDArray,
-    weights: NDArray,
-    tol: float,
-) -> Maximiser:
-    """Climb from a start with all rows, and keep as few atoms as are as likely."""
-    found = _climb(rows, counts, nodes, atoms, weights, tol, 300)
-    # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
-    merged = _merged(found.atoms, found.weights, nodes)
-    possible = rows.relative(merged[0][:, None]) @ merged[1] > 1e-100  # next to none is none
-    if len(merged[0]) < len(found.atoms) and possible.all():
-        fewer = _climb(rows, counts, nodes, *merged, tol, 20)
-        if fewer.gap <= tol and len(fewer.atoms) < len(found.atoms):
-            return fewer
-    return found
-
-
-def _climb(
-    rows: Likelihood,
-    counts: NDArray,
-    nodes: NDArray,
-    atoms: NDArray,
-    weights: NDArray,
-    tol: float,
-    steps: int,
-) -> Maximiser:
-    """Constrained Newton steps until nothing rises, or steps run out."""
-    spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
-    at_atoms = rows.relative(atoms[:, None])
-    weights = _warmed(at_atoms, counts, weights)
-    for _ in range(steps):
-        weights = newton(at_atoms, counts, weights)
-        kept = weights > 0
-        atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
-        masses = counts / (at_atoms @ weights)
-        rises = rows.tally(masses, nodes)
-        top = _peaks(rises)
-        top = top[rises[top] > 0.99 * counts.sum()]
-        peaks = _between(nodes, spacing, rises, top, partial(rows.tally, masses))
-        at_peaks = rows.relative(peaks[:, None])
-        gradient = masses @ at_peaks - counts.sum()
-        gap = float(gradient.max(initial=0.0))
-        if gap <= tol:
-            break
-        rising = (gradient > 0) & ~np.isin(peaks, atoms)
-        atoms = np.concatenate((atoms, peaks[rising]))
-        at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
-        weights = np.concatenate((weights, np.zeros(rising.sum())))
-    kept = weights > 0
-    return Maximiser(atoms[kept], weights[kept], gap, float(rises.min() - counts.sum()))
-
-
 @dataclass(frozen=True)
 class _Problem:
     """Maximise ``sum_i counts_i log f_i + sum_j weight_j tilt(atom_j)`` over populations.
@@ -260,8 +207,14 @@ class _Problem:
     rows: Likelihood
     counts: NDArray
     nodes: NDArray
-    tilt: NDArray
+    tilt: NDArray | None = None
     at_nodes: NDArray | None = None
+
+    @classmethod
+    def of(cls, rows: Likelihood, counts: NDArray, nodes: NDArray) -> _Problem:
+        """Keep likelihoods at nodes where they are few and their sums have no kernel."""
+        kept = len(rows) * len(nodes) <= MOST_KEPT and type(rows).tally is Likelihood.tally
+        return cls(rows, counts, nodes, None, rows.relative(nodes[:, None]) if kept else None)
 
     @cached_property
     def spacing(self) -> NDArray:
@@ -271,7 +224,7 @@ class _Problem:
 
     def tilted(self, at: NDArray) -> NDArray:
         """Interpolate the tilt by Neville's recurrence."""
-        if not self.tilt.any():
+        if self.tilt is None:
             return np.zeros(len(at))
         size = min(6, len(self.nodes))
         first = np.clip(np.searchsorted(self.nodes, at) - size // 2, 0, len(self.nodes) - size)
@@ -293,31 +246,30 @@ class _Problem:
 
     def rises(self, mixture: NDArray) -> NDArray:
         """Gradient at the nodes, up to a constant."""
+        masses = self.counts / mixture
         if self.at_nodes is not None:
-            return (self.counts / mixture) @ self.at_nodes + self.tilt
-        return self.rows.tally(self.counts / mixture, self.nodes) + self.tilt
+            sums = masses @ self.at_nodes
+        else:
+            sums = self.rows.tally(masses, self.nodes)
+        return sums if self.tilt is None else sums + self.tilt
 
     def peaks(
         self, mixture: NDArray, rises: NDArray, level: float, tol: float
     ) -> tuple[NDArray, NDArray]:
-        """Peaks of the gradient, between nodes too, and by how much they are above a level.
-
-        They are exact where none is clearly more than `tol`.
-        """
-        nodes, masses = self.nodes, self.counts / mixture
-        top = _peaks(rises)
-        top = top[rises[top] > 0.99 * level]
-        if rises[top].max() > level + 10 * tol:
-            places = np.concatenate((nodes[top], _between(nodes, self.spacing, rises, top)))
-            return places, np.tile(rises[top] - level, 2)
+        """Peaks of the gradient, between nodes too, and by how much they are above a level."""
+        masses, top = self.counts / mixture, _peaks(rises)
+        top = top[rises[top] > NEAR * level]
 
         def height(points: NDArray) -> NDArray:
-            return self.rows.tally(masses, points) + self.tilted(points)
+            order = np.argsort(points)  # all in one pass over the clients
+            at, found = points[order], np.empty(len(points))
+            found[order] = self.rows.tally(masses, at) + self.tilted(at)
+            return found
 
-        peaks = np.unique(_between(nodes, self.spacing, rises, top, height))
-        return peaks, height(peaks) - level
+        peaks, heights = _between(self.nodes, rises, top, height, level, tol)
+        return peaks, heights - level
 
-    def climb(self, atoms: NDArray, weights: NDArray, tol: float) -> tuple[NDArray, NDArray]:
+    def climb(self, atoms: NDArray, weights: NDArray, tol: float) -> Maximiser:
         """Constrained Newton steps until nothing rises, or steps run out.
 
         A step is for the weights of atoms, of peaks of the gradient and of places on both sides of
@@ -330,24 +282,23 @@ class _Problem:
         order = order[weights[order] > 0]
         atoms, weights = atoms[order], weights[order]
         mixture = self.mixture(atoms, weights)
-        for _ in range(STEPS):
+        for step in range(STEPS + 1):
             level = counts.sum() + float(self.tilted(atoms) @ weights)
             rises = self.rises(mixture)
-            crowded = len(atoms) > CROWD
-            peaks, gains = self.peaks(mixture, rises, level, np.inf if crowded else tol)
+            peaks, gains = self.peaks(mixture, rises, level, tol)
             gap = max(float(gains.max()), 0.0)
-            if gap <= tol:
+            if gap <= tol or step == STEPS:
                 break
             apart = scale * self.spacing[self._nearest(atoms)]
             lattice = np.concatenate((atoms - apart, atoms + apart))
-            if gap > ROUGH * level or crowded:
+            if gap > ROUGH * level or len(atoms) > CROWD:
                 lattice = lattice[:0]
             places = np.unique(np.concatenate((atoms, lattice, peaks[gains > 0])))
             places = places[(places >= nodes[0]) & (places <= nodes[-1])]
             shares = np.zeros(len(places))
             shares[np.searchsorted(places, atoms)] = weights
             at_places = rows.relative(places[:, None])
-            shares = newton(at_places, counts, shares, self.tilted(places))
+            shares, _ = climb(at_places, counts, shares, gap / 10, self.tilted(places), INNER)
             kept = shares > 0
             found = places[kept], shares[kept]
             before = self.height(mixture, atoms, weights)
@@ -363,7 +314,7 @@ class _Problem:
             moves /= self.spacing[self._nearest(found[0])]
             scale = min(scale, max(scale / 8, float(moves.max())))
             atoms, weights = found
-        return atoms, weights
+        return Maximiser(atoms, weights, gap, float(rises.min() - level))
 
     def _nearest(self, atoms: NDArray) -> NDArray:
         return np.clip(np.searchsorted(self.nodes, atoms), 0, len(self.nodes) - 1)
@@ -411,39 +362,44 @@ def _peaks(values: NDArray) -> NDArray:
 
 def _between(
     nodes: NDArray,
-    spacing: NDArray,
     rises: NDArray,
     top: NDArray,
-    height: Callable[[NDArray], NDArray] | None = None,
-) -> NDArray:
-    """Peaks beside the nodes `top`, by parabolas; by narrower ones twice more, given `height`."""
-    peaks, width = nodes[top], spacing[top]
-    sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
-    for _ in range(2):
-        if height is None:
+    height: Callable[[NDArray], NDArray],
+    level: float,
+    tol: float,
+) -> tuple[NDArray, NDArray]:
+    """Peaks beside the nodes `top`, and their heights.
+
+    Parabolas of logarithms, which are exact for a single normal error, between three points that
+    enclose each peak; until one is clearly more than `tol` above the level, or none still rises.
+    """
+
+    def log(heights: NDArray) -> NDArray:
+        return np.log(np.maximum(heights, 1e-3 * level))
+
+    around = np.clip(top + np.array([[-1], [0], [1]]), 0, len(nodes) - 1)
+    places, logs = nodes[around], log(rises[around])
+    open_ = np.arange(len(top))  # peaks that still rise
+    for step in range(ROUNDS):
+        some, values = places[:, open_], logs[:, open_]
+        (before, after), (fall, drop) = np.diff(some, axis=0), np.diff(values, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left, right = fall / before, -drop / after
+            move = 0.5 * (after * left - before * right) / (left + right)
+        halfway = np.where(after > before, 0.38 * after, -0.38 * before)
+        move = np.clip(np.where(np.isfinite(move), move, halfway), -0.9 * before, 0.9 * after)
+        some = np.vstack((some, some[1] + move))
+        values = np.vstack((values, log(height(some[3]))))
+        risen = np.abs(values[3] - values[1]) * level > tol / 20
+        order = np.argsort(some, axis=0, kind="stable")
+        some, values = (np.take_along_axis(x, order, axis=0) for x in (some, values))
+        # the highest but the ends, with its neighbours
+        first = (values[2] > values[1]).astype(int) + np.arange(3)[:, None]
+        places[:, open_], logs[:, open_] = (
+            np.take_along_axis(x, first, axis=0) for x in (some, values)
+        )
+        open_ = open_[risen]
+        far = level * np.expm1(logs[1] - np.log(level)).max(initial=0.0) > 10 * tol
+        if not len(open_) or (far and step >= 2):
             break
-        peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-        width = width / 8
-        points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
-        order = np.argsort(points)  # all in one pass over the clients
-        around = np.empty(len(points))
-        around[order] = height(points[order])
-        sides = np.split(around, 3)
-    return np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-
-
-def _vertex(left: NDArray, here: NDArray, right: NDArray) -> NDArray:
-    """Peak of the parabola through (-1, left), (0, here), (1, right), within [-1, 1]."""
-    bend = 2 * here - left - right
-    slope = right - left
-    return np.where(bend > 0, np.clip(slope / np.where(bend > 0, 2 * bend, 1), -1, 1), 0.0)
-
-
-def _merged(atoms: NDArray, weights: NDArray, nodes: NDArray) -> tuple[NDArray, NDArray]:
-    """Replace runs of atoms closer than neighbouring nodes by their weighted mean."""
-    order = np.argsort(atoms)
-    atoms, weights = atoms[order], weights[order]
-    place = np.clip(np.searchsorted(nodes, atoms[1:]), 1, len(nodes) - 1)
-    run = np.concatenate(([0], np.cumsum(np.diff(atoms) > nodes[place] - nodes[place - 1])))
-    total = np.bincount(run, weights)
-    return np.bincount(run, weights * atoms) / total, total
+    return places[1], level * np.exp(logs[1] - np.log(level))

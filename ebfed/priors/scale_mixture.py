@@ -54,7 +54,7 @@ class ScaleMixture(Symmetric):
     ----------
     weights_, scales_ : ndarray
         Weights and scales of the components with positive weight.
-    duality_gap_, mode_ : float
+    gap_, mode_ : float
     mean_, variance_ : ndarray of shape (1,)
 
     References
@@ -107,7 +107,7 @@ class ScaleMixture(Symmetric):
             counts = np.append(counts, self.null_weight - 1)
         start = np.full(len(scales), 1 / len(scales))
         tol = self.tol * counts.sum()
-        weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
+        weights, self.gap_ = fit_weights(likelihoods, counts, start, tol)
         self._set(self.mode, weights, scales, len(scales) - 1)
         if len(scales) > 1 and n_messages <= FEW:
             # in between even over scales and over their logarithms, of which the grid is even

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,12 +13,12 @@ from ebfed.kernels.threads import one_thread
 __all__ = [
     "FLAT",
     "analytic_centre",
+    "climb",
     "dirichlet_draws",
     "enough",
     "fit_weights",
     "gradient",
     "line_search",
-    "newton",
     "order_of",
 ]
 
@@ -24,7 +26,9 @@ BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 200, 10  # steps of a Gibbs sampler
 ENOUGH = 1500  # rows after which the population is hardly open
-FLOOR = 1e-14  # curvature, as a share of the largest
+FLOOR = 1e-13  # curvature that is added, as a share of what there is
+ENOUGH_GAIN = 1e-6  # of a model, as a share of the gain so far
+SETTLED = 1e-11  # a gradient per client that is nothing but rounding
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
@@ -69,15 +73,8 @@ def _fitted(
     ):  # a start from a tenth of the rows, unless it fails another
         rough, _ = _fitted(likelihoods[::10], counts[::10], weights, tol)
         weights = rough if (likelihoods @ rough > 0).all() else (rough + weights) / 2
-    gap = np.inf
-    for _ in range(200):
-        rising = gradient(likelihoods, counts, likelihoods @ weights)
-        gap = max(float(rising.max()), 0.0)
-        if gap <= tol:
-            break
-        active = (weights > 0) | (rising > 0)
-        weights = weights.copy()
-        weights[active] = newton(likelihoods[:, active], counts, weights[active])
+    weights, rising = climb(likelihoods, counts, weights, tol)
+    gap = max(float(rising.max()), 0.0)
     total = counts.sum()
     if gap <= tol and rising.min() >= -FLAT * total and (counts > 0).all():
         cells, width = np.ones(len(weights)), tol / total / 100
@@ -169,41 +166,180 @@ def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray
     return (counts / mixture) @ likelihoods - counts.sum()
 
 
-def newton(
-    likelihoods: NDArray, counts: NDArray, weights: NDArray, tilt: NDArray | None = None
+def climb(
+    likelihoods: NDArray,
+    counts: NDArray,
+    weights: NDArray,
+    tol: float,
+    tilt: NDArray | None = None,
+    steps: int = 200,
+) -> tuple[NDArray, NDArray]:
+    """Newton steps for the weights of columns, up to a duality gap of `tol`.
+
+    Parameters
+    ----------
+    likelihoods, counts, weights :
+        See `fit_weights`.
+    tol : float
+    tilt : ndarray of shape (k,), optional
+        Coefficients of a linear term ``tilt @ weights`` of the objective.
+    steps : int
+        Most steps.
+
+    Returns
+    -------
+    weights : ndarray of shape (k,)
+    rises : ndarray of shape (k,)
+        What mass moved to each column gains, per unit.
+    """
+    tilt = np.zeros(len(weights)) if tilt is None else tilt
+    for step in range(steps + 1):
+        rises = gradient(likelihoods, counts, likelihoods @ weights) + tilt - tilt @ weights
+        if step == steps or rises.max() <= tol:
+            break
+        active = (weights > 0) | (rises > 0)
+        moved = np.zeros(len(weights))
+        some = likelihoods[:, active], counts, weights[active]
+        moved[active] = _newton(*some, tilt[active], tol)
+        if (moved == weights).all():  # as far as rounding lets it
+            break
+        weights = moved
+    return weights, rises
+
+
+def _newton(
+    likelihoods: NDArray, counts: NDArray, weights: NDArray, tilt: NDArray, tol: float
 ) -> NDArray:
     """One constrained Newton step for the weights, with a line search.
 
-    With S = L / f the quadratic model of the log-likelihood over the simplex is
-    ``-|S w - 2|**2 / 2`` (Wang 2007, eq. 5), a nonnegative least squares problem in k unknowns.
-    A linear term ``tilt @ w`` makes the two the image of a slope under ``(S' S)**(-1/2)``.
+    The quadratic model of the log-likelihood per client at w, over the simplex, has the slope
+    ``L' (c / f)`` and the curvature ``L' diag(c / f**2) L`` (Wang 2007, eq. 5).
     """
-    from scipy.optimize import nnls
-
     mixture, total = likelihoods @ weights, counts.sum()
-    second = _cross_products(likelihoods, counts / mixture**2)
-    if tilt is None:
-        # |(S - 2) w|**2, as the weights sum to one
-        first = (counts / mixture) @ likelihoods
-        bend = (second - 2 * (first + first[:, None]) + 4 * total) / total
-        sizes, axes = np.linalg.eigh(bend)
-        system = np.sqrt(np.maximum(sizes, 0))[:, None] * axes.T
-    else:
-        sizes, axes = np.linalg.eigh(second / total)
-        # what rounding makes of nothing; so little curvature keeps weights where they are
-        root = np.sqrt(np.maximum(sizes, 0.0) + FLOOR * sizes[-1])
-        system = root[:, None] * axes.T
-        slope = ((counts / mixture) @ likelihoods + tilt) / total
-        system -= (system @ weights + (axes.T @ slope) / root)[:, None]
-    proposal, _ = nnls(
-        np.vstack((system, np.ones(len(weights)))),
-        np.append(np.zeros(len(weights)), 1.0),
-        maxiter=50 * len(weights),
-    )
-    proposal /= proposal.sum()
-    gain = 0.0 if tilt is None else float(tilt @ (proposal - weights))
+    bend = _cross_products(likelihoods, counts / mixture**2) / total
+    slope = ((counts / mixture) @ likelihoods + tilt) / total
+    proposal = _likeliest_of_model(bend, slope, weights, max(0.1 * tol / total, SETTLED))
+    gain = float(tilt @ (proposal - weights))
     step = line_search(counts, mixture, likelihoods @ proposal, gain)
     return (1 - step) * weights + step * proposal
+
+
+def _likeliest_of_model(bend: NDArray, slope: NDArray, weights: NDArray, settled: float) -> NDArray:
+    """Maximise ``slope @ d - d @ bend @ d / 2`` over weights v = w + d of a simplex.
+
+    An interior point method finds which weights are positive, and an active set method solves for
+    these. It drops what comes out negative and adds what would rise, or, where that does not raise
+    the model, a quarter as many. A single one is added with care: up to where the first becomes
+    negative, so that it always rises (Lawson and Hanson 1974).
+    """
+    bend = bend + np.diag(FLOOR * np.diag(bend))  # so little curvature keeps weights as they are
+    start = weights / weights.sum()
+    best, height = start, -np.inf
+    used, batch = _inside(bend, slope + bend @ start), len(start)
+    for _ in range(10 * len(weights) + 50):
+        found = _on_face(bend, slope, start, best, used, batch == 1)
+        moved = found - start
+        reached = float(slope @ moved - moved @ bend @ moved / 2)
+        if reached > height * (1 + ENOUGH_GAIN):
+            best, height, batch = found, reached, 2 * batch
+        elif batch == 1:
+            break
+        else:
+            batch = max(batch // 4, 1)
+        used = best > 0
+        rises = slope - bend @ (best - start)
+        rises = np.where(used, -np.inf, rises - best @ rises)
+        order = np.argsort(-rises)[:batch]
+        order = order[rises[order] > (settled if height > 0 else SETTLED)]
+        if not len(order) and (height > 0 or batch == 1):
+            break
+        used[order] = True
+        batch = min(batch, max(len(order), 1))
+    return best
+
+
+def _inside(bend: NDArray, linear: NDArray) -> NDArray:
+    """Which weights are positive at the maximum of ``linear @ v - v @ bend @ v / 2`` on a simplex.
+
+    Mehrotra's predictor-corrector method (Nocedal and Wright 2006, Numerical Optimization, 16.6).
+    """
+    k = len(linear)
+    v = np.full(k, 1 / k)
+    away = bend @ v - linear
+    level = away.min() - max(np.ptp(away), 1e-3)
+    z = away - level
+    for _ in range(50):
+        if v @ z < 1e-14:
+            break
+        lacking, excess = bend @ v - linear - level - z, v.sum() - 1
+        solve = _cholesky(bend, z / v)
+        aim, ones = np.zeros(k), solve(np.ones(k))
+        for corrected in (False, True):
+            move = solve(aim / v - z - lacking)
+            shift = -(excess + move.sum()) / ones.sum()
+            move += shift * ones
+            turn = (aim - z * move) / v - z
+            far = min(_room(v, move), _room(z, turn))
+            if not corrected:
+                left = (v + far * move) @ (z + far * turn) / (v @ z)
+                aim = left**3 * (v @ z) / k - move * turn
+        far *= 0.995
+        v, z, level = v + far * move, z + far * turn, level + far * shift
+    return v > z
+
+
+def _room(at: NDArray, move: NDArray) -> float:
+    """How far a positive point can move before a coordinate is zero, 1 at most."""
+    down = move < 0
+    return float(np.min(at[down] / -move[down], initial=1.0))
+
+
+def _on_face(
+    bend: NDArray, slope: NDArray, start: NDArray, v: NDArray, used: NDArray, careful: bool
+) -> NDArray:
+    """Maximise the model of `_likeliest_of_model` over the columns in use, some of which it drops.
+
+    From v, it goes straight to the maximum if that is `careful`, and stops at the first edge.
+    """
+    used = used.copy()
+    while True:
+        at = np.flatnonzero(used)
+        if len(at) == 1:
+            return used.astype(float)
+        v = np.where(used, v, 0.0)
+        v = v / v.sum()
+        residual = (slope - bend @ (v - start))[at]
+        solve = _cholesky(bend[np.ix_(at, at)])
+        both = solve(np.column_stack([residual, np.ones(len(at))]))
+        move = both[:, 0] - both[:, 0].sum() / both[:, 1].sum() * both[:, 1]
+        target = v[at] + move
+        negative = target < 0
+        if not negative.any():
+            v[at] = target
+            return v / v.sum()
+        if careful:
+            room = np.full(len(at), np.inf)
+            room[negative] = v[at][negative] / -move[negative]
+            share = room.min()
+            negative = room <= share
+            v[at] = np.where(negative, 0.0, np.maximum(v[at] + share * move, 0.0))
+        used[at[negative]] = False
+        if not used.any() or not v[used].any():
+            return start
+
+
+def _cholesky(matrix: NDArray, more: NDArray | float = 0.0) -> Callable[[NDArray], NDArray]:
+    """Solve systems with a matrix, more on its diagonal, and as much as rounding takes."""
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
+    scale, extra, failed = np.diag(matrix) + more, 0.0, 1
+    places = np.diag_indices(len(matrix))
+    while failed:
+        whole = np.array(matrix, order="F")
+        whole[places] = (1 + extra) * scale
+        factor, failed = dpotrf(whole, lower=1, overwrite_a=1, clean=0)
+        extra = max(10 * extra, 1e-13)
+    return lambda right: dpotrs(factor, right, lower=1)[0]
 
 
 def line_search(counts: NDArray, mixture: NDArray, target: NDArray, tilt: float = 0.0) -> float:

@@ -167,7 +167,7 @@ def _(view: LocationView) -> Text:
     if weight is not None and len(weight):
         sheet.remarks.append(f"Reliability (weight of a group's own data): {_range(weight, '.3f')}")
     sheet.remarks += _intraclass_correlation(facts)
-    if (gap := getattr(prior, "duality_gap_", None)) is not None:
+    if (gap := getattr(prior, "gap_", None)) is not None:
         kind = "Atoms" if hasattr(prior, "atoms_") else "Components"
         within = f"the log-likelihood is within {gap:.1g} of its maximum"
         sheet.remarks.append(f"{kind}: {len(prior.weights_)}; {within}.")

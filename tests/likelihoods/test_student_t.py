@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import ndtri
 
 from ebfed.likelihoods import Gaussian, StudentT
 
@@ -84,25 +83,3 @@ def test_condensing_keeps_gradients():
     expected = many.tally(np.ones(n), theta)
     # third order of half an error: a Gaussian of the same cells is as near
     np.testing.assert_allclose(few.tally(times, theta), expected, rtol=2e-3)
-
-
-@pytest.mark.parametrize("df", [2.0, 4.0])
-def test_an_outlier_gains_more_in_the_stated_share_of_samples(df):
-    """Of 4000 samples; a false alarm in 1 of 10,000, by the binomial law."""
-    n, level, samples = 50, 0.05, 4000
-    draws = np.abs(np.random.default_rng(4).standard_t(df, (samples, n))).max(axis=1)
-    likelihood = (1 + draws**2 / df) ** (-(df + 1) / 2)
-    gains = np.log1p(1 / (n * likelihood)) - 1
-    normal = np.log1p(np.exp(ndtri(level / n / 2) ** 2 / 2) / n) - 1
-    errors = StudentT(np.zeros((n, 1)), np.ones((n, 1)), np.full(n, df))
-    share = np.mean(gains - normal > errors.outlier_gain(np.ones(n), level))
-    assert share == pytest.approx(1 - np.exp(-level), abs=3.9 * np.sqrt(level / samples))
-
-
-def test_normal_errors_gain_nothing():
-    n = 10_000
-    for degrees, most in ((np.inf, 0.0), (1e6, 1e-3), (200.0, 0.5), (5.0, 4.0), (0.1, 300.0)):
-        errors = StudentT(np.zeros((1, 1)), np.ones((1, 1)), np.array([degrees]))
-        assert 0 <= errors.outlier_gain(np.array([float(n)]), 0.05) <= most
-    nothing = StudentT(np.zeros((1, 1)), np.array([[np.inf]]), np.array([3.0]))
-    assert nothing.outlier_gain(np.ones(1), 0.05) == 0.0

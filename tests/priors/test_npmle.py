@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ebfed.likelihoods import Binomial, Gaussian
+import ebfed as eb
+from ebfed.likelihoods import Binomial, Gaussian, Poisson, StudentT
 from ebfed.priors import Discrete
-from ebfed.priors.npmle import Maximiser, _centre, _directly, _likeliest, _Problem, _start, npmle
+from ebfed.priors.npmle import Maximiser, _centre, _likeliest, _Problem, _start, npmle
 
 TOL = 1e-8
 
@@ -152,7 +153,8 @@ def test_of_many_rows_the_gap_is_that_of_all():
     assert rises.max() <= 2 * TOL * counts.sum()
     # and the rows themselves lead to the same likelihood
     nodes = rows.nodes(400)
-    slow = _directly(rows, counts, nodes, *_start(rows, counts, nodes), TOL * counts.sum())
+    problem = _Problem.of(rows, counts, nodes)
+    slow = problem.climb(*_start(rows, counts, nodes), TOL * counts.sum())
     other = rows.relative(slow.atoms[:, None]) @ slow.weights
     assert counts @ np.log(mixture / other) > -TOL * counts.sum()
 
@@ -164,3 +166,102 @@ def test_a_linear_term_is_interpolated():
     np.testing.assert_allclose(problem.tilted(at), np.sin(3 * at), atol=1e-7)
     few = _Problem(None, None, nodes[:3], nodes[:3] ** 2)
     np.testing.assert_allclose(few.tilted(nodes[:3]), nodes[:3] ** 2, atol=1e-15)
+
+
+# The gap, whatever the errors ---------------------------------------------------------------------
+
+
+def brute_gap(prior, rows, places):
+    """sup of D over places of increasing order, and between those of its highest peaks."""
+    inverse = np.exp(-prior.log_marginal(rows) + rows.log_peak())
+
+    def rise(at):
+        parts = np.array_split(at, 1 + len(at) * len(rows) // 4_000_000)
+        return np.concatenate([inverse @ rows.relative(some[:, None]) for some in parts]) - len(
+            rows
+        )
+
+    found = rise(places)
+    top = np.argsort(-found)[:100]
+    low, high = places[np.maximum(top - 1, 0)], places[np.minimum(top + 1, len(places) - 1)]
+    for _ in range(6):  # each time a quarter as wide
+        at = low + (high - low) * np.linspace(0, 1, 9)[:, None]
+        heights = rise(at.ravel()).reshape(at.shape)
+        best = heights.argmax(axis=0)
+        low, high = (np.take_along_axis(at, np.clip(best + d, 0, 8)[None], 0)[0] for d in (-1, 1))
+    return max(found.max(), heights.max())
+
+
+def around(centres, widths):
+    """Values a fifth of a width apart, around each centre."""
+    return np.unique(centres[:, None] + widths[:, None] * np.arange(-3, 3.1, 0.2))
+
+
+def of_six_decades(seed, m):
+    """Estimates of populations of five kinds, and their errors, log-uniform over six decades."""
+    rng = np.random.default_rng(seed)
+    theta = [
+        rng.normal(size=m),
+        rng.choice([0.0, 0.0, 1.0, -2.0], m),
+        rng.standard_t(2, m),
+        np.where(rng.random(m) < 0.7, 0.0, rng.normal(0, 3, m)),
+        rng.uniform(-1, 1, m),
+    ][seed % 5]
+    errors = 3 * 10 ** rng.uniform(-6, 0, m)
+    return theta + errors * rng.normal(size=m), errors
+
+
+SIZES = [*np.geomspace(10, 700, 48).astype(int), 1500, 3000]
+
+
+@pytest.mark.parametrize(("seed", "m"), list(enumerate(SIZES)))
+def test_the_gap_is_small_for_errors_over_six_decades(seed, m):
+    x, s = of_six_decades(seed, m)
+    rows = Gaussian(x[:, None], s[:, None] ** 2)
+    prior = Discrete().fit(rows)
+    assert prior.gap_ <= 1e-8 * m
+    assert brute_gap(prior, rows, around(x, s)) <= min(1e-3, 2 * prior.gap_ + 1e-6)
+
+
+@pytest.mark.parametrize("df", [1.0, 3.0, 30.0])
+def test_under_t_errors_the_npmle_is_the_maximiser(df):
+    x, s = of_six_decades(3, 150)
+    for errors in (s, np.ones(150)):
+        rows = StudentT(x[:, None], errors[:, None] ** 2, np.full(150, df))
+        prior = Discrete().fit(rows)
+        assert brute_gap(prior, rows, around(x, errors)) <= 1e-3
+        assert len(prior.atoms_) < 100
+
+
+@pytest.mark.parametrize("kind", [Binomial, Poisson])
+def test_the_gap_is_small_for_counts_of_very_unequal_sizes(kind):
+    rng = np.random.default_rng(4)
+    sizes = np.rint(10 ** rng.uniform(0, 11, 200)).astype(np.int64)
+    rates = rng.beta(2, 3, 200)
+    if kind is Binomial:
+        rows = kind(rng.binomial(sizes, rates)[:, None], sizes)
+        angles = around(np.arcsin(np.sqrt(rows.local[:, 0])), 0.5 / np.sqrt(sizes))
+        places = np.sin(np.clip(angles, 0, np.pi / 2)) ** 2
+    else:
+        rows = kind(rng.poisson(sizes * rates)[:, None], sizes.astype(float))
+        places = np.maximum(around(np.sqrt(rows.local[:, 0]), 0.5 / np.sqrt(sizes)), 0) ** 2
+    prior = Discrete().fit(rows)
+    places = np.unique(np.clip(places, 1e-12, 1 - 1e-12 if kind is Binomial else np.inf))
+    assert brute_gap(prior, rows, places) <= 1e-3
+
+
+@pytest.mark.parametrize("df", [None, 4.0])
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(-1, 0), (3.7, 0), (-12.3, -7), (1e-3, 5), (1e6, 1e3)]
+)
+def test_ends_of_intervals_move_with_the_data(scale, shift, df):
+    rng = np.random.default_rng(0)
+    errors = rng.uniform(0.3, 2, 400)
+    theta = np.where(rng.random(400) < 0.5, 0, rng.normal(1, 2, 400))
+    x = theta + errors * rng.normal(size=400)
+    given = eb.posterior_from(x, errors, prior="npmle", df=df)
+    moved = eb.posterior_from(scale * x + shift, abs(scale) * errors, prior="npmle", df=df)
+    ends = moved.interval()[:: 1 if scale > 0 else -1]
+    for end, before in zip(ends, given.interval(), strict=True):
+        np.testing.assert_allclose((end - shift) / scale, before, atol=1e-6)
+    np.testing.assert_allclose((moved.mean - shift) / scale, given.mean, atol=1e-6)

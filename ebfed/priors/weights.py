@@ -302,12 +302,12 @@ def _on_face(
     From v, it goes straight to the maximum if that is `careful`, and stops at the first edge.
     """
     used = used.copy()
-    while True:
+    while used.any():
         at = np.flatnonzero(used)
         if len(at) == 1:
             return used.astype(float)
         v = np.where(used, v, 0.0)
-        v = v / v.sum()
+        v = v / v.sum() if v.any() else used / len(at)
         residual = (slope - bend @ (v - start))[at]
         solve = _cholesky(bend[np.ix_(at, at)])
         both = solve(np.column_stack([residual, np.ones(len(at))]))
@@ -324,8 +324,7 @@ def _on_face(
             negative = room <= share
             v[at] = np.where(negative, 0.0, np.maximum(v[at] + share * move, 0.0))
         used[at[negative]] = False
-        if not used.any() or not v[used].any():
-            return start
+    return start
 
 
 def _cholesky(matrix: NDArray, more: NDArray | float = 0.0) -> Callable[[NDArray], NDArray]:

@@ -216,10 +216,13 @@ def _climb(height: LogDensity, x: NDArray) -> tuple[NDArray, NDArray]:
         if values[0] >= peak:
             x, peak = x + step, float(values[0])
         step = np.zeros(p)
-        if not np.isfinite(values).all():
+        up, down, both = np.split(values[1:], [p, 2 * p])
+        # at an end of the support the other side stands for both
+        up, down = np.where(np.isneginf(up), down, up), np.where(np.isneginf(down), up, down)
+        if not np.isfinite([values[0], *up, *down]).all():
             size = size / 2
             continue
-        up, down, both = np.split(values[1:], [p, 2 * p])
+        both = np.where(np.isneginf(both), up[first] + up[second] - values[0], both)
         bend = np.diag(up + down - 2 * values[0])
         bend[first, second] = bend[second, first] = both - up[first] - up[second] + values[0]
         slope = (up - down) / 2 / size

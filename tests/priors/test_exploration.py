@@ -81,3 +81,15 @@ def test_a_density_of_two_peaks_that_a_lattice_misses_is_refused():
 
     with pytest.raises(ValueError, match="not smooth"):
         explore(log_density, [0.1])
+
+
+def test_a_peak_at_an_end_of_the_support():
+    """An exponential density on (-inf, 1]: mean and standard deviation, by few points.
+
+    Half a cell is beyond the end or short of it: within a third of the standard deviation.
+    """
+    points, weights = explore(lambda x: np.where(x[:, 0] <= 1, 4 * x[:, 0], -np.inf), [0.0])
+    mean = weights @ points[:, 0]
+    assert mean == pytest.approx(0.75, abs=0.08)
+    assert np.sqrt(weights @ (points[:, 0] - mean) ** 2) == pytest.approx(0.25, abs=0.08)
+    assert len(points) < 150

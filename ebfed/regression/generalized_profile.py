@@ -47,7 +47,7 @@ FIRST_RADIUS, RADIUS = 2.0, 16.0
 # A dispersion that is none: negative binomial counts are Poisson ones.
 POISSON = 1e-12
 # First steps from an estimate: of a spread or shape, in its own size.
-STEP, LEAST = 0.4, 0.2
+STEP, LEAST, LEAST_SHAPE = 0.4, 0.2, 1e-3
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-8
 
@@ -317,7 +317,7 @@ class GeneralizedProfile:
             centre = self.family.parameters(mean, shapes, self._no_errors)[held.first][3]
             if self.family.classes:
                 return centre, (-np.inf, np.inf), STEP
-            return centre, (0.0, np.inf), STEP * centre
+            return centre, (0.0, np.inf), STEP * max(centre, LEAST_SHAPE)
         G = self._covariance_at(best, held.level)
         places = self.places[held.level]
         j, k = places[held.first], places[held.second]

@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 import ebfed as eb
 from ebfed.inference.profiles import NEARLY_ONE, Held, MixedDeviance, drawn, profile_end
 from ebfed.regression.inferring import mixed_fit
-from ebfed.regression.intervals import _parameters
 
 PROFILES = stored("profiles")
 
@@ -178,6 +177,17 @@ def test_a_correlation_is_not_that_of_the_opposite_sign():
     assert high == 1.0
 
 
+def parameters_of(fit):
+    found = [Held("mean", first=j) for j in range(len(fit.mean))]
+    for level, places in enumerate(fit.places):
+        found += [Held("spread", level, j) for j in range(len(places))]
+        if fit.kind == "full":
+            found += [
+                Held("correlation", level, k, j) for j in range(len(places)) for k in range(j)
+            ]
+    return [*found, Held("noise")]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_ends_are_where_the_deviance_says(seed):
     """Of few groups: the smallest deviance at an end is the limit, or the end is a bound."""
@@ -191,7 +201,7 @@ def test_ends_are_where_the_deviance_says(seed):
     kind = ("full", "diag", "full", "spherical")[seed % 4]
     deviance = MixedDeviance(mixed_fit(eb.LinearEB(kind).fit(x[:, None], y, groups=labels)))
     limit = chi2.ppf(0.95, 1)
-    for held in _parameters(deviance.fit):
+    for held in parameters_of(deviance.fit):
         _, *ends = deviance.interval(held, np.sqrt(limit))
         for end in ends:
             at_bound = end == 0 or (held.kind == "correlation" and abs(end) == 1)

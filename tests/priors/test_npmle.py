@@ -220,7 +220,8 @@ def test_the_gap_is_small_for_errors_over_six_decades(seed, m):
     rows = Gaussian(x[:, None], s[:, None] ** 2)
     prior = Discrete().fit(rows)
     assert prior.gap_ <= 1e-8 * m
-    assert brute_gap(prior, rows, around(x, s)) <= min(1e-3, 2 * prior.gap_ + 1e-6)
+    # peaks are located to within a share of the tolerance
+    assert brute_gap(prior, rows, around(x, s)) <= min(1e-3, 2 * prior.gap_ + max(1e-6, 1e-8 * m))
 
 
 @pytest.mark.parametrize("df", [1.0, 3.0, 30.0])

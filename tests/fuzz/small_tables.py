@@ -297,11 +297,8 @@ def posteriors(fit: Any, table: SmallTable) -> Figures:
 
 
 def intervals(fit: Any, table: SmallTable, method: str) -> Figures:
-    one_way = fit.estimator_.__class__.__module__.startswith("ebfed.location")
     options = {"n_boot": 3} if method == "bootstrap" else {}
-    if one_way and method != "wald":
-        return []
-    found = fit.confint(**({} if one_way else {"method": method}), **options)
+    found = fit.confint(method=method, **options)
     low, high = found["conf.low"].to_numpy(), found["conf.high"].to_numpy()
     assert not (low > high).any(), "ends of an interval are in the wrong order"
     if method == "profile":

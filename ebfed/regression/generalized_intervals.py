@@ -145,10 +145,11 @@ def _bootstrapped(
             warnings.simplefilter("ignore", IdentificationWarning)
             again = copy(fit)._fit(draw(), {})
         found.append([row[3] for row in again.view().parameters()])
-    unknown = [effect == "fixed" and np.isnan(error) for effect, _, _, _, error in rows]
-    tail = (1 - level) / 2
-    ends = np.nanquantile(np.array(found), [tail, 1 - tail], axis=0).T
-    ends[unknown] = np.nan
+    values = np.array(found)
+    unknown = np.array([effect == "fixed" and np.isnan(error) for effect, *_, error in rows])
+    known, tail = ~unknown & ~np.isnan(values).all(axis=0), (1 - level) / 2
+    ends = np.full((len(rows), 2), np.nan)
+    ends[known] = np.nanquantile(values[:, known], [tail, 1 - tail], axis=0).T
     return ends
 
 

@@ -1,5 +1,6 @@
 """The benchmarks can be run: every file of them is collected, and a peer may be missing."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 WITHOUT = "import sys, pytest; sys.modules[{!r}] = None; sys.exit(pytest.main(sys.argv[1:]))"
 
+PLAIN = ("-o", "addopts=", "-p", "no:xdist")  # benchmarks are not for several processes
+
 
 def run(*arguments, without="no_package_has_this_name"):
     """Run pytest in a process of its own, as if a package were not installed."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(without), "-o", "addopts=", *arguments],
+        [sys.executable, "-c", WITHOUT.format(without), *PLAIN, *arguments],
         cwd=ROOT,
+        env={name: each for name, each in os.environ.items() if "XDIST" not in name},
         capture_output=True,
         text=True,
     )

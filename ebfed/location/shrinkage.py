@@ -165,7 +165,7 @@ def posterior_from(
     >>> posterior.mean.ravel().round(2)
     array([ 0.04, -0.08,  4.77,  0.02, -0.14,  0.05, -3.92,  0.12])
     >>> posterior.local_false_sign_rate().ravel().round(3)
-    array([0.817, 0.775, 0.   , 0.83 , 0.725, 0.804, 0.002, 0.743])
+    array([0.817, 0.775, 0.   , 0.829, 0.725, 0.804, 0.002, 0.743])
 
     Eight means of four rows each have standard errors with three degrees of freedom. An estimate
     four errors from the others is hardly surprising then, and it is shrunk:

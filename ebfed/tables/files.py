@@ -234,7 +234,7 @@ def read_csv(
 
     names = _check_header(file, dialect)
     table = pd.read_csv(file, usecols=columns, **_options(file, dialect, names, labels))
-    _check_width(table)
+    _check_width(table, dialect.other_separator(names))
     for name in table.columns:
         if table[name].dtype.kind not in "biuf":
             table[name] = _by_content(table[name], dialect, name in labels)
@@ -346,7 +346,7 @@ def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chun
         options = _options(file, dialect, names, [group], [value])
         before = 0
         for table in pd.read_csv(raw, usecols=[group, value], chunksize=ROWS, **options):
-            _check_width(table)
+            _check_width(table, dialect.other_separator(names))
             codes, labels = pd.factorize(_by_content(table[group], dialect, True))
             values = table[value]
             if values.dtype.kind not in "biuf":
@@ -384,11 +384,11 @@ def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
     return numbers if (numbers.notna() == given.notna()).all() else text.mask(blank)
 
 
-def _check_width(table: pd.DataFrame) -> None:
+def _check_width(table: pd.DataFrame, advice: str) -> None:
     import pandas as pd
 
     if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
-        raise ValueError("rows have more fields than the header has names")
+        raise ValueError(f"rows have more fields than the header has names{advice}")
 
 
 def _whole_parquet(file: Path, labels: Sequence[str]) -> pd.DataFrame:

@@ -75,7 +75,8 @@ def test_project_reads_other_dialects(started, tmp_path):
     columns = ("--data", tmp_path / "*.csv", "--group", "schule", "--value", "note")
     assert "a.csv: the text is not in utf-8; give the enc" in refusal("up", place, *columns)
     columns = (*columns, "--encoding", "latin-1")
-    assert "a.csv: no column 'schule' (--group)" in (line := refusal("up", place, *columns))
+    line = refusal("up", place, *columns)
+    assert "a.csv: rows have more fields than the header has names" in line
     assert line.endswith("give --sep ';'")
     columns = (*columns, "--sep", ";")
     line = refusal("up", place, *columns)

@@ -217,6 +217,6 @@ def test_exact_and_missing_estimates():
     x, s = [0.0, 3.0, 1.0, 0.2, -0.3], [0.0, 0.0, np.nan, 1.0, 1.0]
     posterior = eb.posterior_from(x, s, PointNormal())
     rates = posterior.lfdr()[:, 0]
-    assert rates[0] == 1
+    assert rates[0] == pytest.approx(1)  # the shares of plausible populations are added up
     assert rates[1] == 0
     assert 0 <= rates[2] <= 1

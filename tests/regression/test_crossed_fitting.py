@@ -11,6 +11,7 @@ from scipy.stats import t as student
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
+from ebfed.priors import IdentificationWarning
 from ebfed.regression.numerics import crossed_model
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -212,10 +213,14 @@ def test_bad_rows_are_refused(family, change, message):
 def test_separated_rows_are_noted():
     rows = counts(1)
     y = (rows["x"] > 0).astype(float)
-    with pytest.warns(ConvergenceWarning, match="separates successes from failures"):
+    with (
+        pytest.warns(ConvergenceWarning, match="separates successes from failures"),
+        pytest.warns(IdentificationWarning, match="classes are separated without error"),
+    ):
         fit = eb.CrossedEB(family="binomial").fit(rows[["x"]], y, groups=rows[["a", "b"]])
     assert not fit.converged_
     assert any("separates" in note for note in fit.notes_)
+    assert any("are separated without error (of 'x')" in note for note in fit.notes_)
 
 
 def test_an_unfinished_search_of_gaussian_rows_is_noted(monkeypatch):

@@ -107,7 +107,7 @@ def test_exposures_are_sizes(engine):
     some = rows[["place", "deaths", "years"]]
     fit = eb.PoissonEB().fit(some, groups="place", exposure="years")
     found = run(fit.to_sql(engine, size="years", each_row=True), engine, rows=rows)
-    np.testing.assert_allclose(found["estimate"], fit.predict(some), **CLOSE)
+    np.testing.assert_allclose(found["estimate"], fit.predict(some, type="rate"), **CLOSE)
 
 
 @ENGINES

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, gammaln, xlogy
+from scipy.special import betainc, betaincc, gammaln, xlogy
 
 from ebfed.kernels import rising_sums
 from ebfed.kernels.responses import LARGE, NEGATIVE_BINOMIAL
@@ -62,10 +62,12 @@ class NegativeBinomial(Poisson):
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
-        size = float(np.exp(-shapes[0]))
-        # not the complement at mean / (size + mean), which is 1 for large means
-        whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
-        return np.where(y < 0, 0.0, whole)
+        size, mean = float(np.exp(-shapes[0])), np.exp(z)
+        known, total = np.maximum(y, 0) + 1, size + mean
+        # of two equal forms, that whose ratio is not rounded to 1
+        few = betaincc(known, size, mean / total)
+        many = betainc(size, known, size / total)
+        return np.where(y < 0, 0.0, np.where(mean < size, few, many))
 
     def draw(
         self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator

@@ -189,6 +189,7 @@ def test_intervals_of_few_levels_hold_the_truth(family):
 
 
 @pytest.mark.filterwarnings("ignore:The search for the variances did not converge")
+@pytest.mark.filterwarnings("ignore:The classes are separated without error")
 def test_without_a_maximum_nothing_is_near():
     X, _, groups = crossed()
     y = (X[:, 2] > 0).astype(int)

@@ -104,7 +104,7 @@ def mixture_quantiles(q, means, sds, weights, anchors, scales, starts, sides):
     means, sds : ndarray of shape (n,)
         Means and standard deviations of the mixtures.
     weights, anchors, scales, starts : ndarray of shape (k, n)
-        Components as in `mixture_below`; all points of a mixture are one.
+        Components as in `mixture_below`.
     sides : int64 ndarray of shape (k,)
 
     Returns
@@ -120,12 +120,13 @@ def mixture_quantiles(q, means, sds, weights, anchors, scales, starts, sides):
         slack = 1e-6 * sd
         low = mean - sd * math.sqrt((1.0 - q) / q) - slack
         high = mean + sd * math.sqrt(q / (1.0 - q)) + slack
-        point, mass = 0.0, 0.0
+        point, mass, one = 0.0, 0.0, True
         for k in range(sides.shape[0]):
-            if scales[k, i] == 0.0:
+            if scales[k, i] == 0.0 and weights[k, i] > 0.0:
+                one = one and (mass == 0.0 or anchors[k, i] == point)
                 point = anchors[k, i]
                 mass += weights[k, i]
-        if mass > 0.0:
+        if mass > 0.0 and one:
             reached, _ = _below(point, i, weights, anchors, scales, starts, sides)
             if reached < q:
                 low = max(low, point)
@@ -149,5 +150,7 @@ def mixture_quantiles(q, means, sds, weights, anchors, scales, starts, sides):
             t = new
             if move <= 1e-14 * (sd + abs(t)):
                 break
+        if mass > 0.0 and not one and high - t <= 1e-12 * (sd + abs(t)):
+            t = high  # just below one of several points
         out[i] = t
     return out

@@ -87,7 +87,8 @@ def explore(
         return np.where(ends, np.maximum(np.abs(points), LEAST), points)
 
     def height(points: NDArray) -> NDArray:
-        values = log_density(at(points))
+        with np.errstate(all="ignore"):  # far from the peak, densities have no numbers
+            values = log_density(at(points))
         return np.where(np.isnan(values), -np.inf, values)
 
     lowest = float(height(start[None])[0]) - LOST
@@ -95,7 +96,7 @@ def explore(
     steps, crowded = STEP * deviations, False
     for _ in range(TRIALS):
         lattice = _Lattice(at(peak), steps, ends)
-        if not lattice.fill(height):
+        if not lattice.fill(height) or np.isneginf(lattice.values.max()):
             steps, crowded = 2 * steps, True
             continue
         weights, steep = lattice.shares(), lattice.steep() & ~crowded

@@ -414,7 +414,10 @@ def _plausible(
         values += (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
         return np.where(np.abs(log_mean - centre) <= reach, values, -np.inf)
 
-    log_mean = np.log(mean) if mean > 0 else centre
+    # the search begins where the density is positive
+    log_mean = np.clip(
+        np.log(mean) if mean > 0 else centre, centre - 0.9 * reach, centre + 0.9 * reach
+    )
     logit = np.log(dispersion) + typical + log_mean if dispersion > 0 else -2.0
     points, weights = explore(log_density, [log_mean, logit])
     log_means, logits = points.T

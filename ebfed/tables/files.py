@@ -233,8 +233,11 @@ def read_csv(
     import pandas as pd
 
     names = _check_header(file, dialect)
-    table = pd.read_csv(file, usecols=columns, **_options(file, dialect, names, labels))
+    # with usecols, pandas does not see that rows have more fields than the header
+    table = pd.read_csv(file, **_options(file, dialect, names, labels))
     _check_width(table, dialect.other_separator(names))
+    if columns is not None:
+        table = table[[name for name in table.columns if name in set(columns)]].copy()
     for name in table.columns:
         if table[name].dtype.kind not in "biuf":
             table[name] = _by_content(table[name], dialect, name in labels)
@@ -345,7 +348,7 @@ def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chun
     with file.open("rb") as raw:
         options = _options(file, dialect, names, [group], [value])
         before = 0
-        for table in pd.read_csv(raw, usecols=[group, value], chunksize=ROWS, **options):
+        for table in pd.read_csv(raw, chunksize=ROWS, **options):
             _check_width(table, dialect.other_separator(names))
             codes, labels = pd.factorize(_by_content(table[group], dialect, True))
             values = table[value]

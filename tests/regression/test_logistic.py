@@ -355,6 +355,7 @@ def test_without_spread_it_is_logistic_regression(method, alone):
 
 
 @JOINT
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_that_say_nothing(method):
     X, y, groups, _ = draw()

@@ -25,6 +25,11 @@ N_POPULATIONS = 24  # of more clients, where it matters still
 MOST = 600.0  # logarithm of a ratio beside which the spike is nothing
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
+NOT_FOUND = (
+    "Populations that the estimates leave plausible were not found: their errors are too unequal. "
+    "Intervals leave out the uncertainty of the population."
+)
+
 
 class SpikeAndSlab(Symmetric):
     """Population ``pi0 delta(mode) + (1 - pi0) g((theta - mode) / scale) / scale``.
@@ -133,7 +138,11 @@ class SpikeAndSlab(Symmetric):
             ]
         )[free]
         is_scale = np.array([False, True, False])[free]
-        points, weights = explore(log_density, np.clip(start, low, high), is_scale)
+        try:
+            points, weights = explore(log_density, np.clip(start, low, high), is_scale)
+        except ValueError:
+            self._add_note(NOT_FOUND)
+            return
         is_slow = isinstance(whole, _OfMessages) and isinstance(whole.rows, StudentT)
         if whole.n_clients > FEW or is_slow:  # fewer populations will do, and save time
             points, weights = thinned(points, weights, N_POPULATIONS)

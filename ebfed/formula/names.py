@@ -2,7 +2,7 @@
 
 Formulaic reads `` `1` `` as the constant, ``Q('a b')`` as a function of a column that it does not
 know, and a column ``log`` in place of the function in ``log(x)``. Such names have a mark within a
-formula, by which they are told apart; it is in no name that a user sees.
+formula, which distinguishes them; it is in no name that a user sees.
 """
 
 from __future__ import annotations

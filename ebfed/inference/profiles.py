@@ -142,7 +142,7 @@ class MixedDeviance:
         """
         if not self._searched:  # the deviance may have another minimum
             begun = self.best[1]
-            tried = [self.least(None, 0.0, at) for at in self._elsewhere(None, 0.0, begun)]
+            tried = [self.least(None, 0.0, at) for at in self._restarts(None, 0.0, begun)]
             self._lowest = min([self.best, *tried], key=lambda each: each[0])
             self._searched = True
         while True:
@@ -191,7 +191,7 @@ class MixedDeviance:
         of = np.exp if held.kind == "noise" else float  # its deviance is even in the logarithm
         end = followed_end(
             lambda value, at: self.profile(held, float(of(value)), at),
-            lambda value, at: self._elsewhere(held, float(of(value)), at),
+            lambda value, at: self._restarts(held, float(of(value)), at),
             lambda deviance: float(np.sqrt(max(deviance - self.best[0], 0.0))) - z,
             float(np.log(centre)) if held.kind == "noise" else centre,
             limit,
@@ -201,7 +201,7 @@ class MixedDeviance:
             return float(np.exp(end))
         return 1.0 * round(end) if held.kind == "correlation" and end == limit else end
 
-    def _elsewhere(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
+    def _restarts(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
         """Return starts at which one coefficient has another size, or correlations of other signs.
 
         With many groups the deviance has one minimum.
@@ -460,7 +460,7 @@ def profile_end(
 
 def followed_end(
     least: Callable[[float, NDArray | None], tuple[float, NDArray]],
-    elsewhere: Callable[[float, NDArray], list[NDArray]],
+    restarts: Callable[[float, NDArray], list[NDArray]],
     excess: Callable[[float], float],
     centre: float,
     limit: float,
@@ -474,7 +474,7 @@ def followed_end(
     ----------
     least : callable
         Of a value and where to begin: the smallest deviance, and where it is.
-    elsewhere : callable
+    restarts : callable
         Of a value and a minimum: where others may be sought from.
     excess : callable
         Of a deviance: what is to be zero.
@@ -495,7 +495,7 @@ def followed_end(
         if end == limit or not np.isfinite(end):
             break
         height(end)
-        tried = [least(end, at) for at in elsewhere(end, seen[end][1])]
+        tried = [least(end, at) for at in restarts(end, seen[end][1])]
         lowest = min([seen[end], *tried], key=lambda each: each[0])
         if not excess(lowest[0]) < -SAME:
             break

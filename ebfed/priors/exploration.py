@@ -38,7 +38,7 @@ FEWEST, NEAR, STEEP = 3.0, 2.0, 3.0
 LOST = 0.05
 # Most points of a lattice, and how often its steps are changed.
 MOST, TRIALS = 6000, 12
-# Numbers of steps that are told apart in a direction.
+# Numbers of steps that are distinguished in a direction.
 SIDE = 2**20
 # By the number of directions: steps by which a lattice grows at once.
 GROWTH = {1: 4, 2: 2, 3: 1}

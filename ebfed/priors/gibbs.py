@@ -74,7 +74,7 @@ def mixture_draws(
     """
     rng = np.random.default_rng(0)
     order = np.argsort(lasting_order(Gaussian(values, noise)), kind="stable")
-    values, noise = values[order], noise[order]  # whose random numbers are theirs
+    values, noise = values[order], noise[order]  # each keeps its random numbers
     has_data = np.isfinite(noise)
     values = np.where(has_data, values, 0.0)
     centre = np.average(values, axis=0, weights=has_data + 1e-300)

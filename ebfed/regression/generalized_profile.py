@@ -120,7 +120,7 @@ class GeneralizedProfile:
         """
         if not self._searched:  # the likelihood may have another maximum
             begun = self.best[1]
-            tried = [self.highest(None, 0.0, at) for at in self._elsewhere(None, 0.0, begun)]
+            tried = [self.highest(None, 0.0, at) for at in self._restarts(None, 0.0, begun)]
             self._highest = max([self.best, *tried], key=lambda each: each[0])
             self._searched = True
         while True:
@@ -137,7 +137,7 @@ class GeneralizedProfile:
         of_spread = held.kind == "spread" and limit > 0  # beyond the limit it is that at the limit
         end = followed_end(
             lambda value, at: self.profile(held, min(value, limit) if of_spread else value, at),
-            lambda value, at: self._elsewhere(held, value, at),
+            lambda value, at: self._restarts(held, value, at),
             lambda deviance: float(np.sqrt(max(deviance + 2 * self.best[0], 0.0))) - z,
             centre,
             np.inf if of_spread else limit,
@@ -166,7 +166,7 @@ class GeneralizedProfile:
                 found = max(found, self._without[none])
         return -2 * found, at
 
-    def _elsewhere(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
+    def _restarts(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
         """Return starts at which one coefficient has another size, or correlations of other signs.
 
         With many groups the likelihood has one maximum.

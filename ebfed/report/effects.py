@@ -216,7 +216,7 @@ class GroupEffects:
         view = self.view()
         return _wide(view, 0.0, np.ones_like(view.varies))
 
-    def confint(self, level: float = 0.95, *, method: str = "wald", ddf: Any = None) -> Any:
+    def confint(self, level: float = 0.95, *, method: Any = "wald", ddf: Any = None) -> Any:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a

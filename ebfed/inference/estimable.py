@@ -1,7 +1,7 @@
 """Which combinations of coefficients the rows of a fit identify.
 
 Where columns of X are collinear, ``X n = 0`` for some n: coefficients may move along n, and no row
-of the fit tells. A combination ``c' beta`` is estimable if c lies in the row space of X, that is if
+shows it. ``c' beta`` is estimable if c lies in the row space of X, that is if
 ``c' n = 0`` for all such n (Searle 1971, Linear models, section 5.4). Predictions, margins,
 contrasts and tests of others have no value.
 """

@@ -403,7 +403,7 @@ def places_of(varying: Sequence[str], terms: Sequence[str]) -> list[int]:
     Raises
     ------
     ValueError
-        If a column follows from others, so that its coefficients are not told from theirs.
+        If a column follows from others, so that its coefficients are not identified.
     """
     known = [*terms, INTERCEPT]
     if lost := [term for term in varying if term not in known]:

@@ -68,7 +68,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
     fit_intercept: bool
     n_rounds: int
     share: Share = "groups"
-    # What rows say of finite estimates; None where they are elsewhere.
+    # What rows say of finite estimates; None where they are at nodes.
     endless: Endless | None = None
 
     @property
@@ -382,13 +382,13 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         endless = self.endless
         if endless is not None:
             endless = endless if endless.terms else None
-        elif UNBOUNDED not in notes:  # rows are elsewhere
+        elif UNBOUNDED not in notes:  # rows are at nodes
             k, perfect = fitted.ways.shape[1], bool(state["log_likelihood"] > state["perfect"])
             information = np.linalg.eigvalsh(-state["second"][:k, :k])
             if perfect or np.any(information < NO_INFORMATION):
                 endless = Endless(complete=perfect)
-        told = warn_of_unending(endless)
-        notes += told
+        said = warn_of_unending(endless)
+        notes += said
         result: GeneralizedResult = {
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
@@ -403,7 +403,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,
         }
-        if UNBOUNDED not in notes and not told:
+        if UNBOUNDED not in notes and not said:
             result |= self._nearby(state, fitted)
         if "has_offset" in state:
             result["has_offset"] = state["has_offset"]

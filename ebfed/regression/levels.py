@@ -57,7 +57,7 @@ def confounded(
     intercept : bool
         Whether the first column is all ones.
     covariance : {"spherical", "diag", "full"}
-        If it is spherical, one coefficient tells the variance of all.
+        If it is spherical, one coefficient determines the variance of all.
 
     Examples
     --------

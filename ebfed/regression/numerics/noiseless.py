@@ -6,7 +6,7 @@ w_i. What is orthogonal to them has noise alone,
 
     (I - U_i U_i') (y_i - X_i beta) = e_i,
 
-which tells sigma and, without error, as many combinations of beta as its columns have rank. The
+which gives sigma and, without error, as many combinations of beta as its columns have rank. The
 others, N c, and the spread follow from rows that have no noise,
 
     w_i = U_i' X_i N c + C_i u_i,    C_i = U_i' Z_i,    u_i ~ N(0, T),
@@ -122,15 +122,15 @@ class Exact(NamedTuple):
         R: Any = np.linalg.qr(np.column_stack([A, within[:, -1]]), mode="r")
         _, sizes, turn = np.linalg.svd(R[:, :-1])
         sizes = np.concatenate([sizes, np.zeros(len(turn) - len(sizes))])
-        told = sizes > NOTHING * np.sqrt(max(n_rows, 1))
-        left = n_rows - int(told.sum())
+        known = sizes > NOTHING * np.sqrt(max(n_rows, 1))
+        left = n_rows - int(known.sum())
         if left <= 0:
             return None
-        half = turn[told].T / sizes[told]
+        half = turn[known].T / sizes[known]
         beta = half @ half.T @ (R[:, :-1].T @ R[:, -1])
         noise = float(np.sum((R[:, -1] - R[:, :-1] @ beta) ** 2)) / left
         covariance = noise * basis @ half @ half.T @ basis.T
-        return cls(noise, basis @ beta, basis @ turn[~told].T, covariance)
+        return cls(noise, basis @ beta, basis @ turn[~known].T, covariance)
 
 
 def limit_of(

@@ -226,8 +226,8 @@ def _added(
     start = _start(before)
 
     def add(begin: int, end: int) -> bool:
-        stop = min(end * PIECE, len(sums))
-        firsts = range(begin * PIECE, stop, AT_ONCE)
+        stop = min(end * AT_ONCE, len(sums))
+        firsts = range(begin * AT_ONCE, stop, AT_ONCE)
         return all(add_some(first, min(first + AT_ONCE, stop)) for first in firsts)
 
     def add_some(first: int, last: int) -> bool:
@@ -235,8 +235,9 @@ def _added(
         kind = some, some.view(integer), sign, bits, least, skip
         return kernels.add_shortened(*kind, start[first:last], sums[first:last])
 
-    enough = -(-ENOUGH // max(len(values) * PIECE, 1))
-    return sums if all(in_parts(add, -(-len(sums) // PIECE), enough)) else None
+    # columns that are computed together are the same for any number of threads
+    enough = -(-ENOUGH // max(len(values) * AT_ONCE, 1))
+    return sums if all(in_parts(add, -(-len(sums) // AT_ONCE), enough)) else None
 
 
 def add_up(

@@ -106,7 +106,7 @@ def from_formula(
         of the estimator's `channel`.
     subset : str or array-like of bool of shape (n_rows,), optional
         Rows to fit: an expression of the columns, such as ``"year > 1990 & kind in ['a', 'b']"``,
-        or whether each row is one. A row for which a comparison lacks a value is none.
+        or a boolean for each row. A row where a comparison lacks a value is left out.
     na_action : {"raise", "drop", "exclude"}
         Treatment of rows that lack a value: R's ``na.fail``, ``na.omit`` and ``na.exclude``. Those
         left out are counted in the summary; of ``"exclude"``, `predict` and `augment` of the rows

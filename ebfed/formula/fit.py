@@ -657,7 +657,7 @@ class FormulaFit:
         Raises
         ------
         TypeError
-            If the estimator has none.
+            If the estimator has no such density.
         """
         if not isinstance(self.estimator_, LocationEstimator):
             name = self.estimator_.__class__.__name__

@@ -674,7 +674,7 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
 def _farness(rows: Likelihood, z: NDArray, n: int) -> NDArray:
     """Share of the way from shrunk estimates to the estimates that the interval reaches.
 
-    By how many of n would be so many deviations z away if the population were normal.
+    It grows as fewer of n estimates are expected z deviations away in a normal population.
     """
     from scipy.special import log_ndtr, stdtr
 

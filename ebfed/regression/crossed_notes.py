@@ -45,12 +45,12 @@ def notes_of_crossed(fit: Any) -> list[str]:
     notes += unidentified(fit)
     notes += [
         f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
-        for (name, variance), varies in zip(fit.variances_.items(), known, strict=True)
-        if varies and np.all(variance == 0)
+        for (name, variance), identified in zip(fit.variances_.items(), known, strict=True)
+        if identified and np.all(variance == 0)
     ]
     return notes + [
         f"The covariance of {name!r} is singular: a combination of its coefficients does not "
         "differ between levels beyond the noise."
-        for (name, each), varies in zip(fit.covariances_.items(), known, strict=True)
-        if varies and len(each) > 1 and each.any() and singular(each)
+        for (name, each), identified in zip(fit.covariances_.items(), known, strict=True)
+        if identified and len(each) > 1 and each.any() and singular(each)
     ]

@@ -230,7 +230,7 @@ def confint_of_crossed(
     Raises
     ------
     TypeError, ValueError
-        If the level or the method is none, or there are options.
+        If `level` is no probability, `method` is not ``"wald"``, or there are options.
     """
     if method != "wald":
         raise ValueError(f"method must be 'wald' where factors are crossed; got {method!r}.")

@@ -315,7 +315,7 @@ def maximise(sums: CrossedSums, restricted: bool, known: NDArray[np.bool_] | Non
     sums : CrossedSums
     restricted : bool
     known : bool ndarray of shape (n_factors,), optional
-        Factors whose variances rows tell; the others have none.
+        Factors whose variances are identified; those of others are zero.
 
     Raises
     ------

@@ -377,7 +377,7 @@ def _repeated(root: NDArray, times: int) -> csr_matrix:
 def entries_of_roots(sums: SlopedSums, correlated: Sequence[bool]) -> list[tuple[NDArray, ...]]:
     """Rows and columns of the entries of each factor's root that are parameters.
 
-    Those of columns that are zero are none.
+    Entries of columns that are zero are left out.
     """
     found: list[tuple[NDArray, ...]] = []
     for factor, full in enumerate(correlated):

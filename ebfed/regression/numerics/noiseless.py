@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 __all__ = ["NOTHING", "NO_NOISE", "Between", "Exact", "Limit", "limit_of"]
 
-# Share of the largest singular value that is none.
+# Share of the largest singular value that is negligible.
 NOTHING = 1e-8
-# Standard deviation of the noise, in that of the spread, below which it is none.
+# Standard deviation of the noise, in that of the spread, below which it is negligible.
 NO_NOISE = 1e-6
 MOST_STEPS, CONVERGED = 5000, 1e-11
 

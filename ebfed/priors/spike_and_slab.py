@@ -25,11 +25,6 @@ N_POPULATIONS = 24  # of more clients, where it matters still
 MOST = 600.0  # logarithm of a ratio beside which the spike is nothing
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
-NOT_FOUND = (
-    "Populations that the estimates leave plausible were not found: their errors are too unequal. "
-    "Intervals leave out the uncertainty of the population."
-)
-
 
 class SpikeAndSlab(Symmetric):
     """Population ``pi0 delta(mode) + (1 - pi0) g((theta - mode) / scale) / scale``.
@@ -99,13 +94,15 @@ class SpikeAndSlab(Symmetric):
         furthest = max(whole.ends[1] - fitted[2], fitted[2] - whole.ends[0], whole.unit)
         largest = np.arcsinh((2.0 if self.spike else 1e3) * furthest / whole.unit)
         reach = 2 * furthest
-        low = np.array([-np.inf, 0.0, whole.ends[0] - reach])[free]
-        high = np.array([np.inf, largest, whole.ends[1] + reach])[free]
+        low = np.array([-np.inf, 0.0, (whole.ends[0] - reach) / whole.unit])[free]
+        high = np.array([np.inf, largest, (whole.ends[1] + reach) / whole.unit])[free]
 
         def full(points: NDArray) -> NDArray:
-            """Weight, scale and mode, from the logit of one and the inverse sinh of the next."""
+            """Weight, scale and mode, from a logit, an inverse sinh, and in units of the scale."""
             whole_points = np.tile(fitted, (len(points), 1))
             whole_points[:, free] = points
+            if free[2]:
+                whole_points[:, 2] *= whole.unit
             if free[0]:
                 whole_points[:, 0] = expit(whole_points[:, 0])
             else:
@@ -134,15 +131,11 @@ class SpikeAndSlab(Symmetric):
             [
                 logit(np.clip(fitted[0], 0.05, 0.95)),
                 np.arcsinh(max(fitted[1], 0.1 * whole.unit) / whole.unit),
-                fitted[2],
+                fitted[2] / whole.unit,
             ]
         )[free]
         is_scale = np.array([False, True, False])[free]
-        try:
-            points, weights = explore(log_density, np.clip(start, low, high), is_scale)
-        except ValueError:
-            self._add_note(NOT_FOUND)
-            return
+        points, weights = explore(log_density, np.clip(start, low, high), is_scale)
         is_slow = isinstance(whole, _OfMessages) and isinstance(whole.rows, StudentT)
         if whole.n_clients > FEW or is_slow:  # fewer populations will do, and save time
             points, weights = thinned(points, weights, N_POPULATIONS)

@@ -85,3 +85,27 @@ def test_turned_rows_have_the_criterion_of_whitened_ones(rows, intercept):
         assert common.curvature().sum() == pytest.approx(whitened.curvature().sum(), rel=1e-9)
         residuals = whitened.squares_left(other.beta)
         assert common.squares_left(one.beta) == pytest.approx(residuals, rel=1e-9)
+
+
+@pytest.mark.parametrize(("m", "p", "seed"), [(100, 40, 2), (500, 120, 0), (500, 120, 1)])
+def test_one_variance_of_more_columns_than_rows(m, p, seed):
+    """Groups hardly tell noise from spread. The error was that columns are collinear."""
+    rng = np.random.default_rng(seed)
+    X, groups = rng.normal(size=(5 * m, p)), np.repeat(np.arange(m), 5)
+    y = np.sum(X * rng.normal(1, 1, size=(m, p))[groups], axis=1)
+    fit = eb.LinearEB("spherical").fit(X, y, groups=groups)
+    rows = np.column_stack([np.ones(len(X)), X, y]).reshape(m, 5, p + 2)
+
+    def criterion(spread, noise):
+        V = spread * rows[:, :, :-1] @ rows[:, :, :-1].swapaxes(1, 2) + noise * np.eye(5)
+        inner = np.einsum("mra,mrb->ab", rows, np.linalg.solve(V, rows))
+        H = inner[:-1, :-1]
+        left = inner[-1, -1] - inner[-1, :-1] @ np.linalg.solve(H, inner[:-1, -1])
+        constant = (5 * m - p - 1) * np.log(2 * np.pi)
+        return np.linalg.slogdet(V)[1].sum() + np.linalg.slogdet(H)[1] + left + constant
+
+    here = criterion(fit.covariance_[0, 0], fit.noise_variance_)
+    np.testing.assert_allclose(fit.criterion_, here, rtol=1e-9)
+    for noise in (0.0, 0.9 * fit.noise_variance_, 1.1 * fit.noise_variance_ + 0.1):
+        moved = fit.noise_variance_ - noise  # rows keep about their variance
+        assert here < criterion(fit.covariance_[0, 0] + moved / (p + 1), noise) + 1e-6

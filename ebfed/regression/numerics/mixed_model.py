@@ -505,7 +505,7 @@ class Problem:
         if self.covariance == "spherical":
             step, bend = np.empty_like(slope), np.empty_like(slope)
             for block in self.blocks:
-                bend[block] = curvature[block, block].sum()
+                bend[block] = max(curvature[block, block].sum(), 1e-300)
                 step[block] = slope[block].sum() / bend[block]
         else:
             step = raised_inverse(curvature) @ slope
@@ -704,8 +704,10 @@ class _CommonProblem(Problem):
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in T, of which only the sum is right."""
         share = self.spread * self.weights
-        q = len(self.varying)
-        return np.full((q, q), (share @ share - share.sum() ** 2 / self.n_rows) / q**2)
+        mean, q = share.sum() / self.n_rows, len(self.varying)
+        # far beyond the noise shares are all but equal: a difference of sums would have no digits
+        away = np.sum((share - mean) ** 2) + (self.n_rows - len(share)) * mean**2
+        return np.full((q, q), away / q**2)
 
 
 @dataclass

@@ -35,16 +35,15 @@ def command(table, out):
 
 def start(table, out, size=None):
     """Run the command in a process of its own, whose files may have so many bytes."""
-    child = fork()
-    if child:
-        return child
-    if size is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    code = 3
-    with contextlib.suppress(BaseException), contextlib.redirect_stderr(io.StringIO()):
-        code = CliRunner().invoke(app, command(table, out)).exit_code
-    os._exit(code)
+
+    def run():
+        if size is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        with contextlib.redirect_stderr(io.StringIO()):
+            return CliRunner().invoke(app, command(table, out)).exit_code
+
+    return fork(run)
 
 
 def whole_result(table, out):
@@ -78,14 +77,14 @@ STEPS = ["open", "fsync", "replace"]
 def test_killed_while_it_writes(step, suffix, table, tmp_path):
     out = tmp_path / f"out{suffix}"
     out.write_text(OLD)
-    child = fork()
-    if child == 0:
+
+    def write():
         setattr(os, step, lambda *args: os.kill(os.getpid(), signal.SIGKILL))
         from ebfed.cli.fit import _write
 
         _write(pd.read_csv(table), out)
-        os._exit(0)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+    assert os.WIFSIGNALED(os.waitpid(fork(write), 0)[1])
     assert out.read_text() == OLD
 
 

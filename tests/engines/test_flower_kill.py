@@ -1,12 +1,14 @@
 """A node that is killed, or whose disk is full: nothing is sent that is not in the ledger."""
 
 import multiprocessing
+import os
 import resource
 import signal
 import time
 
 import numpy as np
 import pytest
+from forks import fork
 
 from ebfed import wire
 from ebfed.engines import journal
@@ -14,6 +16,8 @@ from ebfed.engines.flower import Node
 from ebfed.learning import ClientPrivacy, DPFedAvg
 from ebfed.models import Linear
 from ebfed.streams import make_key
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 ROUNDS = 12
 RNG = np.random.default_rng(5)
@@ -48,22 +52,19 @@ def work(folder, pipe, seed, most=None):
 
 def run(folder, seed, patience=None, most=None):
     """Let a process work, and kill it after so many seconds; returns what it has sent."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "ebfed.learning", "ebfed.engines.flower"])
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(folder, there, seed, most))
-    process.start()
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = fork(lambda: work(folder, there, seed, most))
     there.close()
     got = []
     try:
         got.append(here.recv())
         if patience is not None:
             time.sleep(patience)
-            process.kill()
+            os.kill(child, signal.SIGKILL)
         while True:
             got.append(here.recv())
     except EOFError:
-        process.join()
+        os.waitpid(child, 0)
     return dict(each for each in got if each != "ready")
 
 
@@ -82,7 +83,7 @@ def check(folder, known, sent):
 
 def kill(folder, times, rng):
     known = {}
-    for each in ("first", "second"):  # the first one waits for modules
+    for each in ("first", "second"):  # the first one reads compiled code
         began = time.monotonic()
         assert len(run(folder / each, seed=0)) == ROUNDS
         longest = time.monotonic() - began

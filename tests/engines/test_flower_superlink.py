@@ -1,7 +1,5 @@
 """The token of a SuperLink, and the keys of nodes."""
 
-from contextlib import contextmanager
-
 import pytest
 from typer.testing import CliRunner
 
@@ -11,7 +9,7 @@ from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
 
 from ebfed.cli.app import app
-from ebfed.engines.flower import connection, superlink
+from ebfed.engines.flower import superlink
 from ebfed.engines.flower.connection import load_key, make_key_pair
 
 
@@ -69,33 +67,3 @@ def test_a_key_is_made_once_for_its_owner(tmp_path):
     assert private.curve.name == "secp384r1"
     assert private.public_key() == shown
     assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
-
-
-def test_a_node_outlives_a_run_that_is_stopped(tmp_path, monkeypatch):
-    """Flower raises no Exception then, but a BaseException."""
-    from flwr.supercore.run import RunNotRunningException
-    from flwr.supernode import fleet_http_connection
-
-    asked, sent = ["stopped", "next", KeyboardInterrupt], []
-
-    def receive():
-        if (request := asked.pop(0)) is KeyboardInterrupt:
-            raise KeyboardInterrupt
-        return request
-
-    @contextmanager
-    def connected(*arguments):
-        yield 7, receive, None, None, None, None, None, None
-
-    def send(reply, *others):
-        if reply == "stopped":
-            raise RunNotRunningException
-        sent.append(reply)
-
-    monkeypatch.setattr(fleet_http_connection, "http_request_response", connected)
-    monkeypatch.setattr(connection, "_reply", lambda received, *others: received)
-    monkeypatch.setattr(connection, "_send", send)
-    link, said = connection.Link("127.0.0.1:1", None, None), []
-    connection.answer_requests(link, None, tmp_path / "number", said.append)
-    assert sent == ["next"]
-    assert said == ["Connected as node 7."]

@@ -216,13 +216,16 @@ def test_labels_of_any_kind_can_be_kept(tmp_path):
 
 def run_and_kill(folder, seconds):
     """Fit in a process of its own, killed after so many seconds; whether it ended before."""
-    child = fork()
-    if child == 0:
+
+    def fit():
         learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
-        os._exit(0)
+
+    child = fork(fit)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            assert status == 0
             return True
         time.sleep(0.001)
     os.kill(child, signal.SIGKILL)
@@ -253,18 +256,16 @@ def test_killed_at_random_moments(kills, tmp_path):
 
 def run_on_a_small_disk(folder, size):
     """Fit in a process of its own, whose files may have so many bytes; whether it ended."""
-    child = fork()
-    if child == 0:
+
+    def fit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
             learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
         except OSError:
-            os._exit(1)
-        except BaseException:
-            os._exit(2)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return 1
+
+    status = os.waitstatus_to_exitcode(os.waitpid(fork(fit), 0)[1])
     assert status in (0, 1), "a full disk is an OSError"
     return status == 0
 
@@ -302,8 +303,8 @@ NOISY = {"privacy": eb.ClientPrivacy(noise_multiplier=1.0, clip_quantile=0.5)}
 
 def killed_in_round(est, number):
     """Fit in a process of its own, that is killed when a server has the messages of a round."""
-    child = fork()
-    if child == 0:
+
+    def fit():
         inner = type(est).update
 
         def update(self, state, messages):
@@ -313,8 +314,8 @@ def killed_in_round(est, number):
 
         type(est).update = update
         est.fit(X, Y, groups=GROUPS)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+    return os.waitstatus_to_exitcode(os.waitpid(fork(fit), 0)[1]) == -signal.SIGKILL
 
 
 LEARNERS = [

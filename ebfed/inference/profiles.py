@@ -52,6 +52,8 @@ LIMITS = {
 }
 # By how much less a deviance is another minimum, not rounding of the search.
 LOWER = 1e-6
+# By how much less it has to be for ends to be sought again: they move by 1e-4 of their distance.
+SETTLED = 2e-4
 # Square roots of deviances that are the same, and minima between which an end may lie.
 SAME, MOST_MINIMA = 1e-4, 6
 # Sizes of a coefficient's spread from which minima are sought, and groups with which these are few.
@@ -149,7 +151,7 @@ class MixedDeviance:
             lowest = self.best
             centre = self.value(held, self._roots(lowest[1], None, 0.0))
             low, high = (self._end(held, centre, limit, z) for limit in LIMITS[held.kind])
-            if self.best is lowest:
+            if lowest[0] - self.best[0] <= SETTLED:
                 return centre, low, high
 
     def estimates(self, every: list[Held]) -> NDArray[np.float64]:

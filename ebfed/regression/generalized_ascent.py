@@ -24,6 +24,9 @@ NEAR = 1e-3
 # Gain at which a fit is done, some 1e-5 standard errors from the maximum; and what a change of the
 # rules from one population to the next may lose.
 EXACT, NOISE = 1e-10, 1e-6
+# Standard deviation, in units of the logit, from which quadrature loses digits of a likelihood that
+# is a step at most rows.
+WIDE = 8.0
 
 
 def coordinates(
@@ -127,12 +130,12 @@ def ascend(
     asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
     value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
     ended = state | {"phase": "end", "point": state["best_point"]}
-    unlimited = state["one_class_groups"] or here.at_bounds()[1]
+    unlimited = state["unlimited"] or here.at_bounds()[1]
     if value > state["perfect"] or (unlimited and gain <= LITTLE):
         return ended
     if gain <= enough or stalled or radius < EXACT:
         if state["phase"] == "fine":
-            return ended | {"converged": gain <= enough + noise}
+            return ended | _settled(state, here, gain <= enough + noise, unlimited)
         return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
     if state["round"] >= n_rounds:
         if not unlimited:  # there is nothing to converge to
@@ -141,3 +144,20 @@ def ascend(
     if state["phase"] == "coarse" and gain <= NEAR:
         return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
     return asked
+
+
+def _settled(
+    state: GeneralizedState, here: QuadraturePopulation, short: bool, unlimited: bool
+) -> dict[str, bool | None]:
+    """Return whether a search has arrived, of which no step is better, or there is no maximum.
+
+    Steps that are short only because none of them was better leave more to gain. Where spreads are
+    so wide that almost every row's likelihood is a step, it no longer depends on their scale.
+    """
+    left = climb(state["slope"], state["second"], max(state["radius"], FIRST_RADIUS / 2))[1]
+    if left <= NEAR or unlimited:
+        return {"converged": short}
+    if np.linalg.norm(here.root, 2) > WIDE:
+        return {"converged": None, "unlimited": True}
+    warn_unfinished(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
+    return {"converged": False}

@@ -118,12 +118,13 @@ def _profiled(
 
     profile, ends = GeneralizedProfile(fit), np.full((len(rows), 2), np.nan)
     while True:
-        best = profile.best
+        best, _ = profile.best
         every = zip(profile.every(), rows, strict=True)
         for j, (held, row) in enumerate(tqdm(every, "profiles", len(rows), disable=not progress)):
-            if held is not None and not (held.kind == "mean" and np.isnan(row[4])):
+            fixed = held is not None and held.kind in ("mean", "shape")
+            if held is not None and not (fixed and np.isnan(row[3])):
                 ends[j] = profile.interval(held, float(ndtri((1 + level) / 2)))
-        if profile.best is best:  # else a profile has led to a higher maximum
+        if profile.settled(best):  # else a profile has led to a higher maximum
             return ends
 
 

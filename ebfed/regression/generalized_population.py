@@ -216,12 +216,11 @@ class GeneralizedPopulation(FittedPopulation):
             self.estimable.coefficients,
             np.sqrt(np.diag(self.shape_covariance)[: len(self.mean)]),
         )
+        mean = np.where(known, self.mean, np.nan)  # thresholds have the intercept in them
         return [
-            *fixed_parameters(
-                terms, np.where(known, self.mean, np.nan), np.where(known, errors, np.nan)
-            ),
+            *fixed_parameters(terms, mean, np.where(known, errors, np.nan)),
             *spreads,
-            *self.family.parameters(self.mean, self.shapes, self.shape_covariance),
+            *self.family.parameters(mean, self.shapes, self.shape_covariance),
         ]
 
 

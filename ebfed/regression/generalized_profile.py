@@ -9,6 +9,10 @@ coefficient whose spread is held at v comes first in the order of L, where ``v =
 correlation v, the first two rows are ``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of
 opposite signs were that of -v. Newton's method climbs in the others. Where one of the two spreads
 is zero, every correlation has the same likelihood, which bounds its profile.
+
+The other coefficients of the mean are relative to what is expected of them at a value of one that
+is held, and steps are as long as what they change in the rows. Where the likelihood of no row falls
+as a coefficient grows, the end of its interval is infinite.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from ebfed.inference.profiles import (
     FEW,
     LOWER,
     OTHER_SIZES,
+    SETTLED,
     Held,
     followed_end,
     lower_root,
@@ -33,6 +38,7 @@ from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb, uncertainty
 from ebfed.regression.posteriors import quadrature
+from ebfed.regression.separation import bounds_of, unlimited_forms
 
 if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
@@ -42,8 +48,12 @@ __all__ = ["GeneralizedProfile"]
 
 # Gain of log-likelihood at which a search is done, and what changes of rules may lose.
 ENOUGH, NOISE, MOST_STEPS = 1e-9, 1e-6, 100
+# Steps in succession without a gain: values and slopes differ by errors of the quadrature.
+MOST_VAIN = 8
 # Longest steps, where columns have unit size.
 FIRST_RADIUS, RADIUS = 2.0, 16.0
+# Share of the largest eigenvalue of columns of unit size that is rounding.
+FLAT = 1e-13
 # A dispersion that is none: negative binomial counts are Poisson ones.
 POISSON = 1e-12
 # First steps from an estimate: of a spread or shape, in its own size.
@@ -75,6 +85,8 @@ class GeneralizedProfile:
         if self.kind == "spherical":
             square = np.full(len(square), square.mean())
         self.unit = 1 / np.sqrt(np.where(square > 0, square, 1.0))
+        self.products = (clients.X * self.unit).T @ (clients.X * self.unit) / max(len(clients.X), 1)
+        self._ways: dict[int | None, NDArray] = {}
         # coefficients that differ in each level, as `tidy` has them and as the fit had them
         self.named = fit._columns().places_of_levels()
         self.places = [
@@ -86,7 +98,13 @@ class GeneralizedProfile:
         ]
         self.covariances = [*result.get("above", ()), result["covariance"]]
         self.null = result["null"] / self.unit[:, None]
+        covariance = result["mean_covariance"] / np.outer(self.unit, self.unit)
         self.errors = np.sqrt(np.diag(result["mean_covariance"]))
+        self.origin = fit.mean_ / self.unit
+        # how the others move with each coefficient that is held, a column for each
+        variance = np.diag(covariance)
+        self.tangents = covariance / np.where(variance > 0, variance, np.inf)
+        np.fill_diagonal(self.tangents, 0.0)
 
     def every(self) -> list[Held | None]:
         """Parameters in the order of `tidy`; None for those that are not identified."""
@@ -129,11 +147,16 @@ class GeneralizedProfile:
             if not np.isfinite(centre):
                 return np.nan, np.nan
             low, high = (self._end(held, centre, limit, step, z) for limit in limits)
-            if self.best is best:
+            if self.settled(best[0]):
                 return low, high
 
     def _end(self, held: Held, centre: float, limit: float, step: float, z: float) -> float:
         """Return where twice the log-likelihood is ``z**2`` below the largest, or the limit."""
+        if (
+            held.kind in ("mean", "shape")
+            and self._unlimited[held.kind][held.first, int(limit > 0)]
+        ):
+            return limit
         of_spread = held.kind == "spread" and limit > 0  # beyond the limit it is that at the limit
         end = followed_end(
             lambda value, at: self.profile(held, min(value, limit) if of_spread else value, at),
@@ -144,6 +167,20 @@ class GeneralizedProfile:
             step,
         )
         return float(np.sign(limit)) if held.kind == "correlation" and end == limit else end
+
+    @cached_property
+    def _unlimited(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether the log-likelihood of no row falls as a coefficient or threshold grows."""
+        p, t = len(self.unit), len(self.shapes)
+        found = np.zeros((p + t + 1, 2), bool)
+        bounds = bounds_of(self.family, self.clients.X, self.responses)
+        if bounds is not None:
+            bounds = np.pad(bounds, ((0, 0), (0, p + t - bounds.shape[1])))
+            forms = np.insert(np.eye(p + t), p, 0.0, axis=0)
+            forms[p:, 0] -= 1.0  # thresholds, the first of which is zero, less the intercept
+            used = p + t + 1 if self.family.classes else p
+            found[:used] = unlimited_forms(bounds, forms[:used])
+        return {"mean": found[:p], "shape": found[p:]}
 
     def profile(
         self, held: Held, value: float, start: NDArray | None = None
@@ -173,7 +210,7 @@ class GeneralizedProfile:
         """
         if len(self.clients) > FEW:
             return []
-        point, ends = self._whole(held, value, at)[0], self._ends()
+        point, ends = self._whole(held, value, at)[0], self._ends
         starts = [] if held is None else [self._inside(held, self.best[1])]
         for level, places in enumerate(self.places):
             part = slice(ends[level], ends[level + 1])
@@ -196,7 +233,7 @@ class GeneralizedProfile:
 
     def _of_fit(self, held: Held, point: NDArray) -> NDArray[np.float64]:
         """Return a whole point in the order of the fit, from that of what is held."""
-        ends = self._ends()
+        ends = self._ends
         roots = [
             self._root_of(level, self._covariance_at(point, level, held))
             for level in range(len(self.places))
@@ -214,23 +251,49 @@ class GeneralizedProfile:
             Parameters that are not held, where to begin.
         """
         best, at, radius, gain = -np.inf, start, FIRST_RADIUS, np.inf
+        step = np.zeros(len(start))
         point, slope, second = start, np.zeros(len(start)), np.zeros((len(start),) * 2)
+        turn, top, vain = self._even(held, len(start)), (-np.inf, start), 0
         for _ in range(MOST_STEPS):
             found, score, curvature = self._at(held, value, at)
             rise = found - best
+            vain = 0 if found > top[0] + ENOUGH else vain + 1
+            top = max(top, (found, at), key=lambda each: each[0])
             if not rise > -NOISE:
-                radius = min(radius, float(np.linalg.norm(at - point))) / 4
+                radius = min(radius, float(np.linalg.norm(step))) / 4
             else:
                 if rise > 0.75 * gain or gain < NOISE:
                     radius = min(2 * radius, RADIUS)
                 elif rise < 0.25 * gain:
                     radius = radius / 4
                 best, point, slope, second = found, at, score, curvature
-            step, gain = climb(slope, second, radius)
-            if gain <= ENOUGH or radius < ENOUGH:
+            step, gain = climb(turn.T @ slope, turn.T @ second @ turn, radius)
+            if gain <= ENOUGH or radius < ENOUGH or vain == MOST_VAIN:
                 break
-            at = point + step
-        return best, point
+            at = point + turn @ step
+        return top
+
+    def _even(self, held: Held | None, size: int) -> NDArray[np.float64]:
+        """Return directions in which parameters that are not held matter alike to the rows."""
+        lost = self._lost_of_mean(held)
+        if lost not in self._ways:
+            kept = np.delete(np.arange(len(self.unit)), [] if lost is None else lost)
+            values, vectors = np.linalg.eigh(self.products[np.ix_(kept, kept)])
+            known = values > FLAT * values.max(initial=0.0)
+            self._ways[lost] = vectors / np.sqrt(np.where(known, values, 1.0))
+        turn, k = np.eye(size), len(self._ways[lost])
+        turn[:k, :k] = self._ways[lost]
+        return turn
+
+    def _lost_of_mean(self, held: Held | None) -> int | None:
+        """Return the coefficient of the mean that is no parameter if this is held."""
+        if held is None or held.kind not in ("mean", "shape"):
+            return None
+        return held.first if held.kind == "mean" else 0 if self.family.classes else None
+
+    def settled(self, since: float) -> bool:
+        """Whether the largest log-likelihood is so near to an earlier one that ends stay."""
+        return 2 * (self.best[0] - since) <= SETTLED
 
     @property
     def best(self) -> tuple[float, NDArray[np.float64]]:
@@ -286,6 +349,7 @@ class GeneralizedProfile:
         rest = [j for j in range(len(places)) if j not in first]
         return places[first + rest] if self.kind == "full" else places
 
+    @cached_property
     def _ends(self) -> NDArray[np.int64]:
         """Ends of the parameters of mean, root of each level, and shapes."""
         own = [len(self._root_of(j, G)) for j, G in enumerate(self.covariances)]
@@ -295,7 +359,7 @@ class GeneralizedProfile:
         self, point: NDArray, level: int, held: Held | None = None
     ) -> NDArray[np.float64]:
         """Covariance of a level at a whole point in the order of the fit, or of this, (p, p)."""
-        places, ends = self._order(held, level), self._ends()
+        places, ends = self._order(held, level), self._ends
         own = point[ends[level] : ends[level + 1]]
         G = np.zeros((len(self.unit),) * 2)
         L = np.zeros((len(places),) * 2)
@@ -313,7 +377,7 @@ class GeneralizedProfile:
             step = float(self.errors[j]) or float(self.unit[j])
             return float(best[j] * self.unit[j]), (-np.inf, np.inf), step
         if held.kind == "shape":
-            mean, shapes = best[: len(self.unit)] * self.unit, best[self._ends()[-2] :]
+            mean, shapes = best[: len(self.unit)] * self.unit, best[self._ends[-2] :]
             centre = self.family.parameters(mean, shapes, self._no_errors)[held.first][3]
             if self.family.classes:
                 return centre, (-np.inf, np.inf), STEP
@@ -329,7 +393,7 @@ class GeneralizedProfile:
 
     def _inside(self, held: Held, best: NDArray) -> NDArray[np.float64]:
         """Return what is not held of the best parameters."""
-        ends = self._ends()
+        ends = self._ends
         parts = [
             self._root_of(level, self._covariance_at(best, level), self._order(held, level))
             for level in range(len(self.places))
@@ -345,11 +409,18 @@ class GeneralizedProfile:
             spreads = [np.abs(whole[lost - 1]), np.hypot(whole[lost], whole[lost + 1])]
             whole = whole.copy()
             whole[[lost - 1, lost + 1]] = np.sqrt(spreads)
+        if self._lost_of_mean(held) is not None:
+            whole = whole.copy()
+            whole[: len(self.unit)] -= self._expected(whole, lost)
         return np.delete(whole, lost)
+
+    def _expected(self, whole: NDArray, lost: int) -> NDArray[np.float64]:
+        """Return how others of the mean are expected to move with one that is held."""
+        return self.tangents[:, lost] * (whole[lost] - self.origin[lost])
 
     def _held(self, held: Held) -> tuple[int, int]:
         """Return the place that is no parameter if this is held, and the first of its part."""
-        ends = self._ends()
+        ends = self._ends
         if held.kind == "mean":
             return held.first, 0
         if held.kind == "shape":
@@ -365,9 +436,10 @@ class GeneralizedProfile:
             return at, np.eye(len(at))
         lost, _ = self._held(held)
         point, turn = np.insert(at, lost, 0.0), np.delete(np.eye(len(at) + 1), lost, axis=1)
-        ends = self._ends()
+        ends = self._ends
         if held.kind == "mean":
             point[lost] = value / self.unit[lost]
+            point[: len(self.unit)] += self._expected(point, lost)
         elif held.kind == "spread":
             point[lost] = value / self.unit[self.places[held.level][held.first]]
         elif held.kind == "correlation":
@@ -383,6 +455,8 @@ class GeneralizedProfile:
             slopes = self.family.turn(shapes)
             if held.first and slopes is not None:
                 turn[0, ends[-2] - 1 :] = slopes[held.first - 1] / self.unit[0]
+            point[: len(self.unit)] += self._expected(point, 0)
+            turn[: len(self.unit)] += np.outer(self.tangents[:, 0], turn[0])
         else:
             point[lost] = np.log(max(value, POISSON))
         return point, turn
@@ -395,7 +469,7 @@ class GeneralizedProfile:
         nothing = -np.inf, np.zeros(len(at)), np.zeros((len(at),) * 2)
         if not np.isfinite(point).all():
             return nothing
-        ends, sizes = self._ends(), self._sizes()
+        ends, sizes = self._ends, self._sizes()
         shapes = point[ends[-2] :]
         entries = entries_of(self.kind, sizes)
         spread = self._turn(sizes)

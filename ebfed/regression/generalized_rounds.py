@@ -352,7 +352,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "notes": notes,
             "gain": np.inf,
             # where the likelihood has no maximum
-            "one_class_groups": state["estimates_spread"] and not messages["mixed"].any(),
+            "unlimited": state["estimates_spread"] and not messages["mixed"].any(),
             "perfect": PERFECT * N if self.family.certain else np.inf,
             "unit": unit,
             "empty": empty,
@@ -374,7 +374,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         fitted = population_of(state, self.covariance)
         mean, roots = fitted.seen()
         low, high = fitted.at_bounds()
-        if high or state["one_class_groups"]:
+        if high or state["unlimited"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=8)
         elif low and state["estimates_spread"]:

@@ -173,7 +173,7 @@ class LogisticRounds(GeneralizedRounds):
         found, start = self._coordinates(state, messages)
         state = cast(LogisticState, found)
         if self.method == "laplace":  # its approximation to the likelihood has a maximum
-            state["one_class_groups"] = False
+            state["unlimited"] = False
         if self.method in ("auto", "aghq"):
             varying = len(start.places)
             if varying <= quadrature.MOST_INTEGRATED:
@@ -261,7 +261,7 @@ class LogisticRounds(GeneralizedRounds):
         near = settled or step.gain <= ENOUGH
         if near and state["phase"] == "ep" and state["can_correct"]:
             return _asked(state, step.population) | {"phase": "corrected", "reach": 1.0}
-        if value > state["perfect"] or (state["one_class_groups"] and step.gain <= LITTLE):
+        if value > state["perfect"] or (state["unlimited"] and step.gain <= LITTLE):
             return state | {"phase": "end"}
         if settled:
             left = self._score(asked, messages, 1.0).gain
@@ -271,9 +271,9 @@ class LogisticRounds(GeneralizedRounds):
                 )
             return state | {"phase": "end", "converged": left <= MOST_LEFT + slack}
         if state["round"] >= self.n_rounds:
-            if not state["one_class_groups"]:  # there is nothing to converge to
+            if not state["unlimited"]:  # there is nothing to converge to
                 warn_unfinished(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
-            converged = None if state["one_class_groups"] else False
+            converged = None if state["unlimited"] else False
             return state | {"phase": "end", "converged": converged}
         return _asked(state, step.population)
 
@@ -325,7 +325,7 @@ class LogisticRounds(GeneralizedRounds):
         if self.method == "gradient":
             notes += [JOINT]
             warnings.warn(JOINT, IdentificationWarning, stacklevel=7)
-        elif high or state["one_class_groups"]:
+        elif high or state["unlimited"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=7)
         elif low and state["estimates_spread"]:

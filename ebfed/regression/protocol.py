@@ -296,8 +296,8 @@ class GeneralizedState(RegressionState):
     """Directions in which the mean moves, shape (k, rank)."""
     null: NotRequired[NDArray[np.float64]]
     """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
-    one_class_groups: NotRequired[bool]
-    """Whether every group has one class only, so that the likelihood has no maximum."""
+    unlimited: NotRequired[bool]
+    """Whether the likelihood has no maximum, as where every group has one class only."""
     perfect: NotRequired[float]
     """Log-likelihood of rows that are as good as certain."""
     gain: NotRequired[float]

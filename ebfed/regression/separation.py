@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ebfed.regression.families import ResponseFamily, Responses
 
-__all__ = ["Endless", "direction_without_end", "endless_terms"]
+__all__ = ["Endless", "bounds_of", "direction_without_end", "endless_terms", "unlimited_forms"]
 
 # Rows that are looked at first: if these have no such direction, all have none.
 SOME = 1000
@@ -62,16 +62,29 @@ def endless_terms(
     rows : Responses
     terms : sequence of p str
     """
-    seen = rows.weight > 0
-    if not seen.all():
-        X, rows = X[seen], rows.take(seen)
-    bounds = family.bounds(X, rows)
+    bounds = bounds_of(family, X, rows)
     found = None if bounds is None else direction_without_end(bounds)
     if found is None:
         return Endless()
     direction, complete = found
     moved = np.abs(direction[: len(terms)]) > STRICT * np.abs(direction).max()
     return Endless(tuple(term for term, own in zip(terms, moved, strict=True) if own), complete)
+
+
+def bounds_of(family: ResponseFamily, X: NDArray, rows: Responses) -> NDArray[np.float64] | None:
+    """Return B: likelihoods of rows do not fall along d if ``B d >= 0``; see `bounds` of families.
+
+    Parameters
+    ----------
+    family : ResponseFamily
+    X : ndarray of shape (n_rows, p)
+    rows : Responses
+        Those without weight are left out.
+    """
+    seen = rows.weight > 0
+    if not seen.all():
+        X, rows = X[seen], rows.take(seen)
+    return family.bounds(X, rows)
 
 
 def direction_without_end(bounds: NDArray) -> tuple[NDArray[np.float64], bool] | None:
@@ -121,6 +134,40 @@ def direction_without_end(bounds: NDArray) -> tuple[NDArray[np.float64], bool] |
     direction = back @ (most.x[:-1] if complete else found.x)
     direction = np.where(np.abs(direction) > STRICT * np.abs(direction).max(), direction, 0.0)
     return direction / np.abs(direction).max(), bool(complete)
+
+
+def unlimited_forms(bounds: NDArray, forms: NDArray) -> NDArray[np.bool_]:
+    """Whether combinations of coefficients may go to either infinity while no likelihood falls.
+
+    Parameters
+    ----------
+    bounds : ndarray of shape (r, p)
+    forms : ndarray of shape (k, p)
+
+    Returns
+    -------
+    bool ndarray of shape (k, 2)
+        Whether there is d with ``bounds @ d >= 0`` for which ``forms @ d`` is negative, and
+        positive.
+
+    Examples
+    --------
+    >>> unlimited_forms(np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0]]), np.eye(2)).tolist()
+    [[False, False], [False, True]]
+    """
+    found = np.zeros((len(forms), 2), bool)
+    if direction_without_end(bounds) is None:
+        return found
+    from scipy.optimize import linprog
+
+    Q, back = _upright(bounds)
+    distinct, goals = np.unique(Q, axis=0), forms @ back
+    for goal, ends in zip(goals, found, strict=True):
+        size = np.linalg.norm(goal)
+        for end, sign in enumerate((-1.0, 1.0) if size > 0 else ()):
+            best = linprog(-sign * goal / size, -distinct, np.zeros(len(distinct)), bounds=(-1, 1))
+            ends[end] = best.x is not None and -best.fun > STRICT
+    return found
 
 
 def _upright(bounds: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -216,7 +216,9 @@ class GroupEffects:
         view = self.view()
         return _wide(view, 0.0, np.ones_like(view.varies))
 
-    def confint(self, level: float = 0.95, *, method: Any = "wald", ddf: Any = None) -> Any:
+    def confint(
+        self, level: float = 0.95, *, method: Any = "wald", ddf: Any = None, **options: Any
+    ) -> Any:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a
@@ -231,17 +233,28 @@ class GroupEffects:
         method : {"wald"}
         ddf : {"asymptotic"}, optional
             Degrees of freedom; these are infinite.
+        **options
+            None: `n_boot` and others are of methods that are not here.
 
         Returns
         -------
         DataFrame
             ``term`` (and ``response``), ``estimate``, ``conf.low``, ``conf.high``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `level` is no probability, `method` or `ddf` is another, or there are options.
         """
         if method != "wald" or ddf not in (None, "asymptotic"):
             raise ValueError(
                 f"intervals of {type(self).__name__} are of method='wald', ddf='asymptotic'; "
                 f"got method={method!r}, ddf={ddf!r}. LinearEB and GeneralizedEB, with a column of "
                 "ones, have others."
+            )
+        if options:
+            raise TypeError(
+                f"confint of {type(self).__name__} has no argument {next(iter(options))!r}."
             )
         return intervals_of_mean(self.view(), level)
 

@@ -19,12 +19,7 @@ spec.loader.exec_module(small_tables)
 FIRST, SOME, ALL, AT_ONCE = 12, 62, 2000, 50
 
 # What is known to be wrong, as ``question: what is wrong``. It is to be empty in a release.
-OPEN: tuple[str, ...] = (
-    # of means of groups, which have no bootstrap
-    r"bootstrap: TypeError: .*confint\(\) got an unexpected keyword argument 'n_boot'",
-    # of separated negative binomial counts
-    r"profile: obscure ValueError: .f\(a\) and f\(b\) must have different signs",
-)
+OPEN: tuple[str, ...] = ()
 
 
 def is_open(table, question, why):

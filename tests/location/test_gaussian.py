@@ -101,6 +101,7 @@ def test_intervals_that_there_are_not():
     """Methods of other fits were a TypeError."""
     fit = eb.GaussianEB().fit([1.0, 2.0, 6.0, 7.0], groups=list("aabb"))
     assert len(fit.confint(method="wald", ddf="asymptotic")) == 1
-    for wrong in ({"method": "profile"}, {"ddf": "kenward-roger"}):
+    others = {"method": "bootstrap", "n_boot": 3}, {"method": "profile", "progress": True}
+    for wrong in (*others, {"ddf": "kenward-roger"}):
         with pytest.raises(ValueError, match="are of method='wald'"):
             fit.confint(**wrong)

@@ -291,3 +291,38 @@ def test_ends_are_where_the_likelihood_says(family, seed):
             deviance = min([found[0], *(profile.profile(held, value, x)[0] for x in starts)])
             excess = deviance + 2 * profile.best[0]
             assert excess <= Z**2 + 2e-3 if at_bound else abs(excess - Z**2) < 2e-3, held
+
+
+def test_profiles_do_not_depend_on_where_columns_are_zero():
+    """With x at 8,000 the search for the others did not arrive, and ends took minutes."""
+    rng = np.random.default_rng(3)
+    g, x = np.repeat(np.arange(5), 4), rng.normal(size=20)
+    y = 1 + np.digitize(x + rng.normal(size=5)[g] + rng.logistic(size=20), [-0.5, 1.0])
+    near, far = (
+        eb.from_formula(
+            "y ~ x + (1 | g)", pd.DataFrame({"y": y, "x": x + shift, "g": g}), family="ordinal"
+        )
+        .confint(method="profile")
+        .set_index("term")
+        .loc[["x", "sd__intercept"], ["conf.low", "conf.high"]]
+        for shift in (0.0, 8e3)
+    )
+    np.testing.assert_allclose(far, near, rtol=1e-3)
+
+
+def test_ends_of_coefficients_without_a_finite_estimate_are_infinite():
+    """An interaction with a level without events was said to be below 8,589."""
+    f = np.repeat(["u", "v"], 12)
+    b = np.tile(np.repeat(["no", "yes"], 6), 2)
+    y = np.where(b == "yes", 0, np.tile([1, 2, 0, 1, 3, 1], 4))
+    frame = pd.DataFrame({"y": y, "f": f, "b": b, "g": np.tile(np.arange(4), 6)})
+    with pytest.warns(eb.priors.IdentificationWarning, match="without end"):
+        fit = eb.from_formula("y ~ f * b + (1 | g)", frame, family="poisson")
+    found = fit.confint(method="profile").set_index("term")
+    both = found.loc["f[T.v]:b[T.yes]", ["conf.low", "conf.high"]].to_numpy(float)
+    np.testing.assert_array_equal(both, [-np.inf, np.inf])
+    assert found.loc["b[T.yes]", "conf.low"] == -np.inf
+    assert found.loc["b[T.yes]", "conf.high"] < 0
+    assert np.isfinite(
+        found.loc[["intercept", "f[T.v]"], ["conf.low", "conf.high"]].to_numpy(float)
+    ).all()

@@ -8,6 +8,7 @@ import pytest
 from scipy.special import expit
 
 import ebfed as eb
+from ebfed.priors import IdentificationWarning
 from ebfed.regression.families import Ordinal, Responses
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.posteriors.quadrature import derivatives
@@ -166,3 +167,46 @@ def test_variances_of_nearly_certain_classes_keep_their_digits():
     expected = chance[0] + 3 * chance[1]
     np.testing.assert_allclose(found[0], expected, rtol=1e-6)
     assert found[1] >= 0
+
+
+@pytest.mark.parametrize(
+    ("formula", "y", "x", "f", "g"),
+    [
+        (
+            "y ~ x + f + (1 | g)",
+            "121133233",
+            [-0.45, -1.36, 0.31, 0.81, 0.66, -0.75, -1.11, 0.21, -0.44],
+            "uvvuvvwuu",
+            "001122223",
+        ),
+        (
+            "y ~ x + (1 + x || g)",
+            "1211211212122222",
+            np.array([68, -163, 128, 177, -112, 63, -106, -19, 16, -49, -148, 77, 17, 13, 103, -52])
+            / 100,
+            "uvvvwuuwuuuvvvwv",
+            "0000001123344445",
+        ),
+    ],
+)
+def test_spreads_without_end_are_not_called_converged(formula, y, x, f, g):
+    """Effects of groups separate the classes: steps ended in errors of the quadrature."""
+    frame = pd.DataFrame({"y": list(map(int, y)), "x": x, "f": list(f), "g": list(g)})
+    with pytest.warns(IdentificationWarning, match="as a variance between groups grows"):
+        fit = eb.from_formula(formula, frame, family="ordinal")
+    assert "Converged:      yes" not in str(fit.summary())
+
+
+def test_thresholds_need_an_intercept_that_rows_identify():
+    """With columns x and 2 x + 1 a threshold had an estimate, and a profile without an end."""
+    rng = np.random.default_rng(1)
+    x, g = rng.normal(size=24), np.repeat(np.arange(6), 4)
+    y = 1 + np.digitize(x + rng.logistic(size=24), [-0.5, 1.0])
+    frame = pd.DataFrame({"y": y, "x": x, "dup": 2 * x + 1, "b": np.tile([0.0, 1.0], 12), "g": g})
+    with pytest.warns(IdentificationWarning, match="collinear"):
+        fit = eb.from_formula("y ~ x + dup + b + (1 | g)", frame, family="ordinal")
+    tidy = fit.tidy().set_index("term")
+    assert tidy.loc[["intercept", "1|2", "2|3"], ["estimate", "std.error"]].isna().all(axis=None)
+    ends = fit.confint(method="profile").set_index("term")[["conf.low", "conf.high"]]
+    assert ends.loc[["intercept", "1|2", "2|3"]].isna().all(axis=None)
+    assert np.isfinite(ends.loc["b"].to_numpy(float)).all()

@@ -92,7 +92,7 @@ class Ordinal(ResponseFamily):
         """Return bounds of coefficients, and of thresholds but the first, which is zero."""
         place, highest = rows.y.astype(np.int64), int(rows.y.max(initial=2))
         above, below = place > 1, place < highest
-        thresholds = np.eye(highest)[:, 1:]  # by number; of the first none
+        thresholds = np.eye(highest - 1)[:, 1:]  # by number; of the first none
         return np.concatenate(
             [
                 np.hstack([X[above], -thresholds[place[above] - 2]]),
@@ -161,6 +161,7 @@ class Ordinal(ResponseFamily):
         turn[1:, p:] = self.turn(shapes)
         errors = np.sqrt(np.maximum(np.diag(turn @ covariance @ turn.T), 0))
         values = self._thresholds(shapes) - mean[0]
+        errors = np.where(np.isnan(values), np.nan, errors)
         return [
             ("ran_pars", "Residual", f"{k}|{k + 1}", float(value), float(error))
             for k, (value, error) in enumerate(zip(values, errors, strict=True), 1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 __all__ = ["climb", "uncertainty"]
 
 # Curvatures of less than this share of what they are the sum of are rounding; and eigenvalues of
 # less than this share of the largest.
 FLAT, ROUNDING = 1e-11, 1e-15
+# Share of the radius by which a step may be too long, and steps in which it is sought.
+PRECISE, MOST_STEPS = 1e-10, 100
 
 
 def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, float]:
@@ -54,14 +55,14 @@ def climb(slope: NDArray, curvature: NDArray, radius: float) -> tuple[NDArray, f
 
     stuck = (above <= 0) & (along != 0)
     if stuck.any() or np.linalg.norm(step(0.0)) > radius:
-        # length falls in what is added, and is at most half the radius at the end
-        most = 2 * float(np.linalg.norm(along)) / radius
-        low = 1e-12 * most
-        if np.linalg.norm(step(low)) > radius:
-            low = brentq(
-                lambda u: np.linalg.norm(step(u)) - radius, low, most, xtol=low / 10, rtol=1e-10
-            )
-        move = step(low)
+        # the length falls in what is added, and Newton's method for its inverse never goes too far
+        more = 1e-12 * float(np.linalg.norm(along)) / radius
+        for _ in range(MOST_STEPS):
+            move = step(more)
+            length = float(np.linalg.norm(move))
+            if length <= (1 + PRECISE) * radius:
+                break
+            more += (length / radius - 1) * length**2 / float((move**2 / (above + more)).sum())
     else:
         move = step(0.0)
         if least > 0:

@@ -207,7 +207,7 @@ def test_ends_are_where_the_deviance_says(seed):
             at_bound = end == 0 or (held.kind == "correlation" and abs(end) == 1)
             value = np.clip(end, -NEARLY_ONE, NEARLY_ONE) if held.kind == "correlation" else end
             deep, found = deviance.profile(held, value)
-            starts = [found, *deviance._elsewhere(held, value, found)]
+            starts = [found, *deviance._restarts(held, value, found)]
             starts += [found + rng.normal(size=len(found)) for _ in range(3)]
             deep = min(deviance.profile(held, value, start)[0] for start in starts)
             excess = deep - deviance.best[0]

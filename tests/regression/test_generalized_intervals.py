@@ -287,7 +287,7 @@ def test_ends_are_where_the_likelihood_says(family, seed):
                 continue
             value = np.clip(end, -1 + 1e-8, 1 - 1e-8) if held.kind == "correlation" else end
             found = profile.profile(held, value)
-            starts = profile._elsewhere(held, value, found[1])
+            starts = profile._restarts(held, value, found[1])
             deviance = min([found[0], *(profile.profile(held, value, x)[0] for x in starts)])
             excess = deviance + 2 * profile.best[0]
             assert excess <= Z**2 + 2e-3 if at_bound else abs(excess - Z**2) < 2e-3, held

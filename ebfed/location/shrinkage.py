@@ -94,13 +94,12 @@ def posterior_from(
         Degrees of freedom of the standard errors, from 0.1 to 1e10; infinite ones are those of
         normal errors, as all are if None. With one mean of each group, the number of its rows less
         one; with one regression, its residual degrees of freedom. With few degrees some estimates
-        are very far off, and the likelihood is highest if each of these is a group of its own;
-        ``"npmle"`` leaves out atoms that the error explains as well (`priors.Discrete`). With fewer
-        than 8 degrees ``"log_spline"`` and ``"scale_mixture"`` follow such estimates: where the
-        population has heavy tails too, their squared errors may be more than 1 % above those under
-        the true population. From 20,000 estimates on, fits and posteriors are sums and
-        interpolations over fewer that stand for all; posterior means are exact to 1e-5 standard
-        errors.
+        are very far off, and the likelihood is highest if each of these is a group of its own, as
+        it is under ``"npmle"``. With fewer than 8 degrees ``"log_spline"`` and ``"scale_mixture"``
+        follow such estimates too: where the population has heavy tails, their squared errors may be
+        more than 1 % above those under the true population. From 20,000 estimates on, fits and
+        posteriors are sums and interpolations over fewer that stand for all; posterior means are
+        exact to 1e-5 standard errors.
     labels : array-like or series of shape (n,), optional
         Labels of the estimates. They only name the rows of the result: each estimate has a
         parameter of its own, also where several have one label, such as two studies of an author.

@@ -318,8 +318,9 @@ def test_an_index_labels_unless_it_counts():
     named = pd.Series(EFFECTS, pd.Index([3, 1, 2, 7], name="district"))
     out = eb.posterior_from(named, pd.Series(SE, named.index)).to_frame()
     assert (out.columns[0], out["district"].tolist()) == ("district", [3, 1, 2, 7])
-    for plain in (pd.Series(EFFECTS), pd.Series([0.0, *EFFECTS])[1:]):
-        assert eb.posterior_from(plain, SE).to_frame().columns[0] == "local"
+    assert eb.posterior_from(pd.Series(EFFECTS), SE).to_frame().columns[0] == "local"
+    rest = eb.posterior_from(pd.Series([0.0, *EFFECTS])[1:], SE).to_frame()
+    assert rest["term"].tolist() == [1, 2, 3, 4]
     out = eb.posterior_from(named, SE, labels=SCHOOLS).to_frame()
     assert out["group"].tolist() == SCHOOLS
     covariance = pd.DataFrame(np.diag(SE), SCHOOLS, SCHOOLS)

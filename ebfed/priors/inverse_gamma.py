@@ -431,7 +431,7 @@ class LogVariancePosterior(TwoMoments):
     @classmethod
     def of(cls, likelihood: LogVariance, prior: InverseGamma) -> Self:
         """Posterior of clients' own sums of squares under a fitted population."""
-        from scipy.special import polygamma
+        from scipy.special import expit, polygamma
 
         half, squared = likelihood._half, likelihood.squares / 2
         shape, log_scale = prior._shape, prior._log_scale
@@ -447,9 +447,10 @@ class LogVariancePosterior(TwoMoments):
                 shift = moved._log_scale + prior.mean_
                 ends.append(_mean_of(moved._shape, shift, half, squared))
             slope = np.where(open_, (ends[1] - ends[0]) / np.where(unit > 0, 2 * unit, 1.0), 0.0)
-        # share of the population's mean in the estimate
-        own = squared * np.exp(-log_scale) / shape
-        common = prior.mean_variance_ / (1 + own) ** 2
+        with np.errstate(divide="ignore"):
+            own = np.log(squared) - log_scale - np.log(shape)
+        # share of the population's mean in the estimate, of populations of any width
+        common = prior.mean_variance_ * expit(-own) ** 2
         variance = np.where(np.isinf(prior.df_), 0.0, polygamma(1, shape + half))
         found = cls(mean, np.sqrt(variance + common + slope**2 * prior.variance_variance_))
         own_share = np.where(np.isinf(prior.df_), 0.0, half / (shape + half))
@@ -519,5 +520,6 @@ def _mean_of(shape: NDArray, log_scale: NDArray, half: NDArray, squared: NDArray
     """Posterior mean of theta: ``log(a s0**2 + squares / 2) - psi(a + degrees / 2)``."""
     from scipy.special import psi
 
-    total = np.log(shape) + log_scale + np.log1p(squared * np.exp(-log_scale) / shape)
+    with np.errstate(divide="ignore"):
+        total = np.logaddexp(np.log(shape) + log_scale, np.log(squared))
     return total - psi(shape + half)

@@ -32,6 +32,16 @@ def test_posterior_is_conjugate():
     np.testing.assert_allclose(posterior.prob_above(1.0)[:, 0], exact.sf(np.e), rtol=1e-8)
 
 
+@pytest.mark.parametrize("variance", [1e-300, 1e-320])
+def test_groups_under_a_population_of_any_width_are_as_if_alone(variance):
+    """Of reports with much noise, such populations are plausible. Means of groups were infinite."""
+    some = messages(4, 6.0)
+    posterior = InverseGamma(df=1e-3, variance=variance).fit(some).posterior(some)
+    alone = stats.invgamma(2.5, scale=some.squares[:, 0] / 2)
+    for q in (0.01, 0.5, 0.99):  # a thousandth of a degree of freedom more
+        np.testing.assert_allclose(np.exp(posterior.quantile(q))[:, 0], alone.ppf(q), rtol=2e-3)
+
+
 @pytest.mark.parametrize("unit", [1e-30, 1e20])
 def test_units_do_not_matter(unit):
     some = messages(12, 4.0)

@@ -379,8 +379,11 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         terms = self._columns(state["n_features"], state["columns"]).terms
         if state["n"].sum() <= fit.rank:
             notes = [*notes, NO_ROWS_LEFT]
+        estimable = Estimable(fit.null, self._of_mean(state))
         if fit.null.shape[1]:
-            notes = [*notes, collinear_note(Estimable(fit.null, self._of_mean(state)))]
+            notes = [*notes, collinear_note(estimable)]
+        # of any covariance, that of collinear columns is one of their sum
+        own = estimable.coefficients if self.covariance == "full" else np.ones(len(fit.null), bool)
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         n_free = {
@@ -399,7 +402,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "noise_variance": fit.noise_variance,
             "criterion": criterion,
             "n_parameters": fit.rank + sum(n_free(len(each)) for each in varying) + 1,
-            "notes": notes + _remarks(terms, fit, varying, state.get("levels", "")),
+            "notes": notes + _remarks(terms, fit, own, varying, state.get("levels", "")),
             "n_sums": n_sums,
             "covariates": state["covariates"],
         }
@@ -470,8 +473,10 @@ def _size(question: Question, width: int) -> int:
     return sum(math.prod(shape) for shape in shapes_of(question, width).values())
 
 
-def _remarks(names: list[str], fit: Fit, varying: Sequence[NDArray], levels: str) -> list[str]:
-    """Note which parameters are at a boundary."""
+def _remarks(
+    names: list[str], fit: Fit, own: NDArray, varying: Sequence[NDArray], levels: str
+) -> list[str]:
+    """Note which parameters are at a boundary, of columns that have a variance of their own."""
     remarks = []
     if fit.noise_variance == 0 and fit.covariances.any():
         remarks.append(NOISELESS)
@@ -482,7 +487,7 @@ def _remarks(names: list[str], fit: Fit, varying: Sequence[NDArray], levels: str
     elif fit.path:
         groups = levels.split("\n") if levels else ["groups"]
         for level, covariance, places in zip(groups, fit.covariances, varying, strict=True):
-            if flat := [names[j] for j in places if covariance[j, j] == 0]:
+            if flat := [names[j] for j in places if covariance[j, j] == 0 and own[j]]:
                 between = f"groups of level {level!r}" if levels else "groups"
                 remarks.append(
                     f"Estimated variance between {between} is zero for {', '.join(flat)}: groups "

@@ -550,3 +550,21 @@ def test_covariates_of_known_groups_are_those_of_the_fit():
     both = estimator.predict(X[:2], covariates=[0.0, 1.0])
     assert both.shape == (2,)
     assert np.isfinite(estimator.score(X, y, groups=groups + 100, covariates=w))
+
+
+@pytest.mark.filterwarnings("ignore:Columns of X are collinear")
+@pytest.mark.parametrize("groups", ["g", "h/g"])
+def test_effects_of_collinear_columns_have_the_size_of_their_sum(groups):
+    """Rows do not tell them apart: variances of each grew to 1e8, with effects that cancel."""
+    rng = np.random.default_rng(1)
+    g, h, x = np.repeat(np.arange(30), 6), np.repeat(np.arange(6), 30), rng.normal(size=180)
+    effects = rng.normal(size=(30, 2))[g] * [0.7, 0.5] + rng.normal(size=(6, 1))[h]
+    y = 1 + x + effects[:, 0] + effects[:, 1] * x + rng.normal(size=180)
+    table = pd.DataFrame({"y": y, "x": x, "z": 2 * x - 1, "g": g, "h": h})
+    one = eb.from_formula(f"y ~ x + z + (1 + x | {groups})", table)
+    both = eb.from_formula(f"y ~ x + z + (1 + x + z | {groups})", table)
+    # the search ends within 1e-8 of the least
+    assert both.log_likelihood_ == pytest.approx(one.log_likelihood_, abs=1e-7)
+    np.testing.assert_allclose(both.predict(table), one.predict(table), atol=1e-3)
+    spreads = both.tidy("ran_pars").set_index("term").filter(like="sd__", axis=0)
+    assert spreads["estimate"].max() < 2

@@ -33,6 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ebfed import kernels
@@ -194,6 +195,7 @@ class Problem:
         products = self.begin()
         self.basis, self.lost = _basis(products[:-1, :-1])
         self.rank = self.basis.shape[1]
+        self.of_effects = self.map.T @ products @ self.map / max(n_rows, 1)
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
         self.last: tuple[NDArray, Profile] | None = None
@@ -253,7 +255,8 @@ class Problem:
                     failed = None
                 except np.linalg.LinAlgError as error:  # of numbers out of range
                     failed = error
-            if failed or np.abs(root).max() > FAR:
+            # effects as rows show them: those of nearly collinear columns may be large, and cancel
+            if failed or np.linalg.norm(root.T @ self.of_effects @ root, 2) > FAR**2:
                 limit = self.without_noise(root)
                 if limit is not None:
                     self.converged = True
@@ -425,10 +428,40 @@ class Problem:
             return self.descend(CommonRoot(sizes), np.diag(first))
         if self.covariance == "diag":
             return self.descend(DiagonalRoot(), np.diag(first))
-        start = self.value_and_slope, np.diag(first), self.whole_curvature
-        ended = descend_covariances(*start, self.blocks, LARGEST_OF_ANY, *self.enough())
+        return self.descend_in_any(first)
+
+    def descend_in_any(self, first: NDArray) -> tuple[NDArray, list[float]]:
+        """Descend in T of any kind, along the directions of effects that rows tell apart.
+
+        Along others, of collinear columns, the criterion is flat: a search would drift there.
+        """
+        ways = [_basis(self.of_effects[b, b])[0] for b in self.blocks]
+        ends = np.cumsum([0, *(each.shape[1] for each in ways)]).tolist()
+        blocks = [slice(*each) for each in pairwise(ends)]
+        along, every = block_diag(*ways), ends[-1] == len(first)
+        turned = None if every else block_diag(*(np.kron(each, each) for each in ways))
+
+        def whole(root: NDArray) -> NDArray:
+            if every:
+                return root
+            root, found = along @ root, np.zeros((len(first), len(first)))
+            for b, own in zip(self.blocks, blocks, strict=True):
+                found[b, b.start : b.start + own.stop - own.start] = root[b, own]
+            return found
+
+        def value_and_slope(root: NDArray) -> tuple[float, NDArray]:
+            value, slope = self.value_and_slope(whole(root))
+            return value, slope if every else along.T @ slope @ along
+
+        def curvature() -> NDArray:
+            found = self.whole_curvature()
+            return found if turned is None else turned.T @ found @ turned
+
+        root = np.diag(first) if every else np.linalg.qr((np.linalg.pinv(along) * first).T)[1].T
+        start = value_and_slope, root, curvature
+        ended = descend_covariances(*start, blocks, LARGEST_OF_ANY, *self.enough())
         root, path, self.converged = ended
-        return root, path
+        return whole(root), path
 
     def enough(self) -> tuple[float, float]:
         """What is left to fall at the end, twice, and how much of it calls for a warning."""

@@ -75,8 +75,8 @@ FLAT = 1e-13
 FEW_DIGITS = 1e-6
 
 # Root from which effects are taken to be far beyond the noise: their share of what noise explains
-# of them is then below rounding of the search.
-FAR = 1e4
+# of them is then below rounding of the search. Those above the other are in the limit with them.
+FAR, NEAR = 1e4, 1e3
 
 BLOCK = 2048  # rows that stay in the processor's cache
 
@@ -267,27 +267,29 @@ class Problem:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return self.conclude(root, path)
 
-    def groups(self, columns: NDArray) -> tuple[NDArray, NDArray]:
-        """Rows of ``[X y]`` by group, shape (n, r, p + 1), and some effects of these."""
-        return self.rows.transpose(2, 1, 0), self.Z[columns].transpose(2, 1, 0)
+    def between(self, columns: NDArray) -> Between | None:
+        """What rows say of some of the effects without noise; None of too many."""
+        return Between.of(self.rows.transpose(2, 1, 0), self.Z[columns].transpose(2, 1, 0))
 
     def without_noise(self, root: NDArray) -> Limit | None:
         """Limit as the noise goes to zero, of effects that are far beyond it; None if not known.
 
         Effects near the noise keep their spread, in units of it.
         """
-        kind = "full" if self.covariance == "full" else "diag"
         kept = np.arange(len(root))
         while len(kept):
-            between = Between.of(*self.groups(kept))
+            between = self.between(kept)
+            if between is None:
+                return None
+            kinds = [self.covariance] * len(between.counts)
             try:
-                found = limit_of(between, self.n_rows, self.basis, kind, self.restricted)
+                found = limit_of(between, self.n_rows, self.basis, kinds, self.restricted)
             except np.linalg.LinAlgError:
                 return None
             if found is None:
                 return None
             own = np.diag(found.covariance)
-            far = own > max(FAR**2 * found.noise, NO_NOISE**2 * own.max())
+            far = own > max(NEAR**2 * found.noise, NO_NOISE**2 * own.max())
             if far.all():
                 spread = found.noise * (root @ root.T)
                 error = np.zeros_like(spread)
@@ -295,15 +297,17 @@ class Problem:
                 spread[np.ix_(kept, kept)] = found.covariance
                 error[np.ix_(kept, kept)] = found.error
                 return found._replace(covariance=spread, error=error)
-            kept = kept[far]
+            kept = kept[own > own.min()]  # the others may move into what it had
         return None
 
     def at_limit(self, limit: Limit, path: list[float]) -> Fit:
         """Put a limit into the units of the data."""
         T = limit.covariance
         size = float(np.trace(T))
-        values, vectors = np.linalg.eigh(T / size)
-        root = vectors * np.sqrt(np.maximum(values, 0))
+        root = np.zeros_like(T)
+        for block in self.blocks:
+            values, vectors = np.linalg.eigh(T[block, block] / size)
+            root[block, block] = vectors * np.sqrt(np.maximum(values, 0))
         values, vectors = np.linalg.eigh(limit.beta_covariance / size)
         half = (vectors * np.sqrt(np.maximum(values, 0))).T
         profile = Profile(0.0, 0.0, np.zeros((0, 0)), half, limit.beta, size * self.dof)
@@ -693,11 +697,10 @@ class _CommonProblem(Problem):
         """Limit as the noise goes to zero: turned rows are independent, with a spread each."""
         reached = self.spread > NOTHING**2 * self.spread.max(initial=0.0)
         size = np.sqrt(self.spread[reached])
-        rows = (self.turned[reached] / size[:, None])[:, None, :]
-        between = Between(
-            self.turned[~reached], rows, np.ones((len(rows), 1, 1)), np.ones((len(rows), 1), bool)
-        )
-        found = limit_of(between, self.n_rows, self.basis, "diag", self.restricted)
+        solved = (self.turned[reached] / size[:, None])[:, None, None, :]
+        n, none = len(solved), np.zeros((len(solved), 1, 1, 0))
+        between = Between(self.turned[~reached], [solved], [none], [n], n)
+        found = limit_of(between, self.n_rows, self.basis, ["diag"], self.restricted)
         if found is None:
             return None
         q = len(self.varying)

@@ -23,11 +23,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import null_space
 
 from ebfed import kernels
 from ebfed.kernels.factors import BATCH
@@ -40,15 +39,14 @@ from ebfed.regression.numerics.mixed_model import (
     Problem,
     Profile,
     column_products,
-    fit_mixed_model,
 )
-from ebfed.regression.numerics.noiseless import NO_NOISE, Between, Exact, Limit
+from ebfed.regression.numerics.noiseless import MOST_EFFECTS, Between
 
 __all__ = ["fit_nested_model"]
 
 NO_LIMIT = (
-    "Groups explain their rows all but without noise: the search for several levels with slopes "
-    "has too few digits for their variances, which are not right."
+    "Groups explain their rows all but without noise, and one parent has too many of them for the "
+    "limit: the variances have too few digits, and are not right."
 )
 
 
@@ -155,50 +153,29 @@ class NestedProblem(Problem):
         above = kernels.stacked_factors(white, *self.orders[level - 1]) if level else white
         return log_det, white, above
 
-    def without_noise(self, root: NDArray) -> Limit | None:
-        """Limit as the noise goes to zero, of intercepts: groups are the rows of their parents."""
-        if any(self.varying != 0) or any(b.stop - b.start != 1 for b in self.blocks):
-            warnings.warn(NO_LIMIT, IdentificationWarning, stacklevel=2)
-            return None
-        rows = self.rows.transpose(2, 1, 0)[: len(self.owners[-1])]
-        low = self.blocks[-1].start
-        Z = rows[:, :, :1] * self.map[0, low]
-        between = Between.of(rows, Z)
-        exact = Exact.of(between.within, self.n_rows - int(between.known.sum()), self.basis)
-        if exact is None:
-            return None
-        first = np.eye(self.p)[:, :1]
-        others = exact.free @ null_space(np.linalg.lstsq(exact.free, first, rcond=None)[0].T)
-        maps = np.column_stack([first * self.map[0, low], others])
-        table = between.rows[:, 0] / between.effects[:, 0]
-        w = table[:, -1] - table[:, :-1] @ exact.beta
-        reduced = np.column_stack([table[:, :-1] @ maps, w])
-        some = np.linalg.norm(Z, axis=(1, 2)) > 0
-        above = _factors(reduced, self.owners[-1][some], int(self.owners[-1].max()) + 1)
-        options: dict[str, Any] = {
-            "covariance": self.covariance,
-            "method": "reml" if self.restricted else "ml",
-            "intercept": True,
-        }
-        places = [np.zeros(1, np.int64)] * (len(self.blocks) - 1)
-        if len(places) == 1:
-            fit = fit_mixed_model(above, len(w), places[0], **options)
-        else:
-            fit = fit_nested_model(above, self.owners[1:-1], len(w), places, **options)
-        spread = np.append(fit.covariances[:, 0, 0], fit.noise_variance)
-        free = len(w) - fit.rank * self.restricted
-        error = np.append(fit.covariance_errors[:, 0, 0], 2 * fit.noise_variance**2 / max(free, 1))
-        if not spread.any():
-            return None
-        small = exact.noise < NO_NOISE**2 * spread.max()
-        covariance = maps @ fit.mean_covariance @ maps.T
-        return Limit(
-            np.diag(spread),
-            np.diag(error),
-            0.0 if small else exact.noise,
-            exact.beta + maps @ fit.mean,
-            covariance + (0.0 if small else 1.0) * exact.covariance,
-        )
+    def between(self, columns: NDArray) -> Between | None:
+        """What rows say of some of the effects without noise, by parent at the top."""
+        ancestors = [np.arange(len(self.owners[-1]))]
+        for owner in reversed(self.owners[1:]):
+            ancestors.insert(0, owner[ancestors[0]])
+        kept = [columns[(block.start <= columns) & (columns < block.stop)] for block in self.blocks]
+        levels = [k for k, each in enumerate(kept) if len(each)]
+        rows, effects = [], []
+        for top in range(len(self.owners[0])):
+            groups = np.flatnonzero(ancestors[0] == top)
+            own = self.rows[:, :, groups].transpose(2, 1, 0)
+            some = own.any(axis=2)
+            rows.append(own[some])
+            effects.append([])
+            for k in levels:
+                units, place = np.unique(ancestors[k][groups], return_inverse=True)
+                Z = np.zeros((*own.shape[:2], len(units), len(kept[k])))
+                Z[np.arange(len(groups)), :, place] = own @ self.map[:, kept[k]]
+                effects[-1].append(Z[some].reshape(len(rows[-1]), -1))
+            if sum(each.shape[1] for each in effects[-1]) > MOST_EFFECTS:
+                warnings.warn(NO_LIMIT, IdentificationWarning, stacklevel=2)
+                return None
+        return Between.of_clusters(rows, effects, [len(kept[k]) for k in levels])
 
     def levels(self) -> list[NDArray]:
         """Z of each level whitened, from the rows that were whitened last."""
@@ -291,17 +268,6 @@ class NestedProblem(Problem):
             flat = Z.reshape(len(Z), Z[0].size if len(Z) else 0)
             average[block, block] = flat @ flat.T / len(owner)
         return average
-
-
-def _factors(rows: NDArray, owner: NDArray[np.int64], m: int) -> NDArray[np.float64]:
-    """Triangular factors of the rows of m parents, shape (m, r, p + 1)."""
-    order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(m + 1))
-    found = np.zeros((m, rows.shape[1], rows.shape[1]))
-    for j, (a, b) in enumerate(pairwise(ends.tolist())):
-        R = np.linalg.qr(rows[order[a:b]], mode="r")
-        found[j, : len(R)] = R
-    return found
 
 
 def _squared(matrices: NDArray) -> NDArray:

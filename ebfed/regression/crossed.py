@@ -23,7 +23,12 @@ from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels, reliability_of_levels
 from ebfed.regression.crossed_files import CrossedFile
-from ebfed.regression.crossed_fitting import CrossedFit, fixed_too, independent_columns
+from ebfed.regression.crossed_fitting import (
+    CrossedFit,
+    check_noise,
+    fixed_too,
+    independent_columns,
+)
 from ebfed.regression.crossed_inference import (
     crossed_kenward_roger,
     crossed_satterthwaite,
@@ -624,6 +629,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
                 f"ddf={ddf!r} needs a fit that converged to a maximum of the likelihood; "
                 "'asymptotic' is for z tests."
             )
+        check_noise(self, "tests")
         if ddf == "asymptotic" or (counts and nearby is None):
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
         if nearby is not None:

@@ -20,7 +20,7 @@ __all__ = ["CrossedFile"]
 
 OF_FIT = (
     *("first", "others", "triangle", "mean", "mean_covariance"),
-    *("noise", "criterion", "converged", "history"),
+    *("noise", "unit", "criterion", "converged", "history"),
 )
 
 

@@ -15,13 +15,34 @@ from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
+from ebfed.regression.numerics.crossed_model import (
+    CrossedEquations,
+    CrossedSystem,
+    ResponseSystem,
+    maximise,
+)
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 
-__all__ = ["CrossedFit", "fixed_too", "independent_columns", "log_det", "regressed", "scaled"]
+__all__ = [
+    "CrossedFit",
+    "check_noise",
+    "criterion_at",
+    "fixed_too",
+    "has_noise",
+    "independent_columns",
+    "limit_where_far",
+    "log_det",
+    "positive",
+    "regressed",
+    "scaled",
+    "unit_of",
+]
 
 # Share of a column's length, less which it follows from others.
 LEAST = 1e-10
+# Variance of effects over that of noise, beyond which differences of sums have no digits.
+LITTLE_NOISE = 1e9
 
 
 @dataclass(frozen=True)
@@ -39,6 +60,9 @@ class CrossedFit:
         Coefficients of X.
     noise : float
         Variance of rows of weight 1; of families without noise, 1.
+    unit : float
+        Variance that the equations are over: that of the noise. Where that is zero, a small share
+        of the largest of the factors, which is then what rounding leaves.
     criterion : float
         -2 log-likelihood.
     converged : bool
@@ -55,6 +79,7 @@ class CrossedFit:
     mean: NDArray
     mean_covariance: NDArray
     noise: float
+    unit: float
     criterion: float
     converged: bool
     history: list[dict[str, Any]]
@@ -80,21 +105,39 @@ class CrossedFit:
             If columns are collinear, or nothing varies.
         """
         triangle, least, columns = regressed(design, terms, rows)
-        sums = levels.sums(rows.weight, columns)
+        sums, known = levels.sums(rows.weight, columns), np.array([not each[0] for each in fixed])
         try:
-            known = np.array([not each[0] for each in fixed])
             system, converged, history = maximise(sums, restricted, known)
+            spread: NDArray | None = np.diag(system.gamma)
         except (LinAlgError, OverflowError):
-            raise ValueError(
-                "the effects explain y without noise; this model has no likelihood then."
-            ) from None
-        first, others, beta = system.solution
+            spread = None
+        bases = [np.full((len(design), 1), float(each)) for each in known]
+        limit = limit_where_far(
+            spread, levels.by_factor, bases, rows.weight, columns, ["diag"] * len(known), restricted
+        )
+        if limit is not None:
+            noise, unit = limit.noise, unit_of(limit)
+            system = CrossedSystem(sums, np.diag(limit.covariance) / unit, restricted)
+            beta, covariance = limit.beta, limit.beta_covariance
+            converged, history = True, [{"criterion": criterion_at(system, noise)}]
+        else:
+            noise = unit = system.noise
+            beta, covariance = system.solution[2], noise * system.covariance(system.p)
+        first, others, _ = system.solution
+        far = np.flatnonzero(system.gamma).tolist()
+        if limit is not None and len(limit.effects) == len(far):  # these have more digits
+            known_effects = dict(zip(far, limit.effects, strict=True))
+            own = [
+                known_effects[k].ravel() / system.theta[k] if k in far else np.zeros(size)
+                for k, size in enumerate(levels.sizes.tolist())
+            ]
+            first, others = own[0], np.concatenate(own[1:])
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        criterion = system.deviance + restricted * log_det(triangle)
+        criterion = criterion_at(system, noise) + restricted * log_det(triangle)
         criterion -= float(np.log(rows.weight).sum())
-        covariance = system.noise * back @ system.covariance(system.p) @ back.T
-        mean, noise = least + back @ beta, system.noise
-        fitted = (triangle, mean, covariance, noise, criterion, converged, history)
+        mean, covariance = least + back @ beta, back @ covariance @ back.T
+        covariance = covariance if limit is None else positive(covariance)
+        fitted = (triangle, mean, covariance, noise, unit, criterion, converged, history)
         return cls(system, first, others, *fitted)
 
     @classmethod
@@ -132,6 +175,7 @@ class CrossedFit:
             back @ found.beta,
             back @ found.covariance @ back.T,
             1.0,
+            1.0,
             found.mode.criterion + base,
             found.converged,
             [{"criterion": value + base} for value in found.path],
@@ -156,7 +200,7 @@ class CrossedFit:
 
     def population(self, factor: int) -> NDArray:
         """Covariance of the effect of a level of a factor, shape (1, 1)."""
-        return np.array([[self.equations.gamma[factor] * self.noise]])
+        return np.array([[self.equations.gamma[factor] * self.unit]])
 
     def effects(self, factor: int) -> NDArray:
         """Effects of the levels of a factor."""
@@ -195,7 +239,7 @@ class CrossedFit:
             others = np.flatnonzero(self.equations.sums.owner == factor)[:, None]
         inverse = self.equations.inverse(0) if columns is None else self.inverse
         along = None if columns is None else np.tile(columns, (n, 1))
-        return self.noise * self.equations.variances(rows, others, np.zeros(n), along, inverse)
+        return self.unit * self.equations.variances(rows, others, np.zeros(n), along, inverse)
 
     def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
         """Linear predictors of rows, whose levels are -1 where the fit had none."""
@@ -207,7 +251,7 @@ class CrossedFit:
     def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
         """Draw these linear predictors from their posterior, given the variances."""
         first, others, columns = self.equations.sample(len(self.mean), rng)
-        root = np.sqrt(self.noise)
+        root = np.sqrt(self.unit)
         moved = replace(
             self,
             first=self.first + root * first,
@@ -215,12 +259,12 @@ class CrossedFit:
             mean=self.mean + root * solve_triangular(self.triangle, columns, lower=False),
         )
         z = moved.predictor(design, codes)
-        new = np.sqrt(self.noise * ((codes < 0) @ self.equations.gamma))
+        new = np.sqrt(self.unit * ((codes < 0) @ self.equations.gamma))
         return z + new * rng.standard_normal(len(z))
 
     def spread(self, design: NDArray) -> NDArray:
         """Variances of the effects of rows of new levels."""
-        return np.full(len(design), (self.noise * self.equations.gamma).sum())
+        return np.full(len(design), (self.unit * self.equations.gamma).sum())
 
     def renewed(
         self,
@@ -231,7 +275,7 @@ class CrossedFit:
         """Draw the effects of rows whose levels are new."""
         total = np.zeros(len(design))
         for (ids, own), gamma in zip(levels, self.equations.gamma, strict=True):
-            total += np.sqrt(self.noise * gamma) * rng.standard_normal(len(ids))[own]
+            total += np.sqrt(self.unit * gamma) * rng.standard_normal(len(ids))[own]
         return total
 
     def with_rows(
@@ -254,9 +298,75 @@ class CrossedFit:
         others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + self.starts, -1)
         new = (codes < 0) @ self.equations.gamma
         columns = scaled(design, self.triangle)
-        return self.noise * self.equations.variances(
-            codes[:, 0], others, new, columns, self.inverse
-        )
+        return self.unit * self.equations.variances(codes[:, 0], others, new, columns, self.inverse)
+
+
+def limit_where_far(
+    spread: NDArray | None,
+    codes: Sequence[NDArray],
+    bases: Sequence[NDArray],
+    weight: NDArray,
+    columns: NDArray,
+    kinds: Sequence[str],
+    restricted: bool,
+) -> Limit | None:
+    """Limit without noise of a model whose effects are far beyond it; None where they are not.
+
+    Parameters
+    ----------
+    spread : ndarray of shape (q, q) or None
+        Covariances of effects over the noise, of which the search has few digits where they are
+        large; None where it failed.
+    codes, bases, weight, columns, kinds, restricted
+        As in `limit_of_crossed`.
+
+    Raises
+    ------
+    ValueError
+        If the search failed, and there is no limit.
+    """
+    if spread is not None and spread.max() <= FAR**2:
+        return None
+    with np.errstate(all="ignore"):  # of rows that noise is in after all
+        limit = limit_of_crossed(codes, bases, weight, columns, kinds, restricted, spread)
+    if limit is None and spread is None:
+        raise ValueError("the effects explain y without noise; this model has no likelihood then.")
+    return limit
+
+
+def unit_of(limit: Limit) -> float:
+    """Variance that equations are over at a limit; see `CrossedFit`."""
+    return limit.noise if limit.noise > 0 else float(limit.covariance.max()) / FAR**2
+
+
+def has_noise(fit: Any) -> bool:
+    """Whether noise is not so far below the spread of effects that tests have no digits."""
+    most = max(np.diag(each).max(initial=0.0) for each in fit.covariances_.values())
+    return bool(most <= LITTLE_NOISE * fit.noise_variance_)
+
+
+def check_noise(fit: Any, what: str) -> None:
+    """Refuse what needs noise.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not has_noise(fit):
+        raise ValueError(f"{what} need noise; the effects explain all rows of this fit.")
+
+
+def positive(covariance: NDArray) -> NDArray[np.float64]:
+    """Return a covariance without what rounding leaves below zero."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+
+def criterion_at(system: ResponseSystem, noise: float) -> float:
+    """-2 log-likelihood at a noise whose rows it explains; NaN if that is zero."""
+    if noise == 0:
+        return np.nan
+    return float(system.deviance + system.degrees * np.log(noise / system.noise))
 
 
 def scaled(design: NDArray, triangle: NDArray) -> NDArray:

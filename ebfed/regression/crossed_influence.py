@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
-from ebfed.regression.crossed_fitting import regressed
+from ebfed.regression.crossed_fitting import check_noise, regressed
 from ebfed.regression.crossed_reading import CrossedRows
 from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.families import Responses
@@ -77,7 +77,7 @@ def influence_of_crossed(
     Raises
     ------
     ValueError
-        If these are not the rows of the fit, or there is no such factor.
+        If these are not the rows of the fit, there is no such factor, or effects explain all rows.
 
     References
     ----------
@@ -112,6 +112,7 @@ def influence_of_crossed(
     if refit or self._family is not None:
         changes = _refitted(self, rows, codes[:, place], len(ids))
     else:
+        check_noise(self, "influences")
         own = [codes[keep, k] for k in range(codes.shape[1])]
         terms = [self.terms_[j] for j in self._columns]
         changes = _changes(self._fit, terms, design[keep], found.take(keep), own, place)

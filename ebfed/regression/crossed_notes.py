@@ -8,7 +8,7 @@ import numpy as np
 
 from ebfed.inference.estimable import collinear_note
 from ebfed.regression.crossed_slopes import singular
-from ebfed.regression.levels import FIXED_TOO
+from ebfed.regression.levels import FIXED_TOO, NOISELESS
 
 __all__ = ["notes_of_crossed", "unfinished", "unidentified"]
 
@@ -41,6 +41,7 @@ def unidentified(fit: Any) -> list[str]:
 def notes_of_crossed(fit: Any) -> list[str]:
     """Remarks on a fit whose variances and coefficients are set."""
     notes = [LAPLACE] * (fit.family != "gaussian") + [unfinished(fit.family)] * (not fit.converged_)
+    notes += [NOISELESS] * (fit.noise_variance_ == 0)
     known = [not len(fixed) for fixed in fit._kept["fixed"]]
     notes += unidentified(fit)
     notes += [

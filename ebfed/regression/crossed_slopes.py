@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import block_diag as dense_blocks
 from scipy.sparse import csr_matrix
 
 from ebfed.priors.posterior import NormalMarginals
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_fitting import CrossedFit, log_det, regressed, scaled
+from ebfed.regression.crossed_fitting import (
+    CrossedFit,
+    criterion_at,
+    limit_where_far,
+    log_det,
+    positive,
+    regressed,
+    scaled,
+    unit_of,
+)
 from ebfed.regression.families import Responses
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
@@ -172,7 +183,8 @@ class SlopedFit:
         Columns of X that differ between the levels of each factor; -1 is the intercept.
     maps : list of ndarray of shape (p_k, p_k)
         Coefficients of these columns, by those of the equations.
-    triangle, mean, mean_covariance, noise, criterion, converged, history : as in `CrossedFit`
+    triangle, mean, mean_covariance, noise, unit, criterion, converged, history
+        As in `CrossedFit`.
     """
 
     system: SlopedSystem
@@ -182,6 +194,7 @@ class SlopedFit:
     mean: NDArray
     mean_covariance: NDArray
     noise: float
+    unit: float
     criterion: float
     converged: bool
     history: list[dict[str, Any]]
@@ -236,22 +249,31 @@ class SlopedFit:
         sums = SlopedSums.of(codes, sizes, bases, rows.weight, columns)
         try:
             system, converged, history = maximise_slopes(sums, restricted, correlated)
+            spread: NDArray | None = dense_blocks(*(root @ root.T for root in system.roots))
         except LinAlgError:
-            raise ValueError(
-                "the effects explain y without noise; this model has no likelihood then."
-            ) from None
+            spread = None
+        kinds = ["full" if full else "diag" for full in correlated]
+        limit = limit_where_far(spread, codes, bases, rows.weight, columns, kinds, restricted)
+        if limit is not None:
+            noise, unit = limit.noise, unit_of(limit)
+            system = SlopedSystem(sums, _roots(limit.covariance / unit, bases), restricted)
+            beta, covariance = limit.beta, limit.beta_covariance
+            converged, history = True, [{"criterion": criterion_at(system, noise)}]
+        else:
+            noise = unit = system.noise
+            beta, covariance = system.solution[1], noise * system.column_covariance()
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        criterion = system.deviance + restricted * log_det(triangle)
+        criterion = criterion_at(system, noise) + restricted * log_det(triangle)
         criterion -= float(np.log(rows.weight).sum())
-        covariance = system.noise * back @ system.column_covariance() @ back.T
-        mean = least + back @ system.solution[1]
-        fitted = (triangle, mean, covariance, system.noise, criterion, converged, history)
+        mean, covariance = least + back @ beta, back @ covariance @ back.T
+        covariance = covariance if limit is None else positive(covariance)
+        fitted = (triangle, mean, covariance, noise, unit, criterion, converged, history)
         return cls(system, places, maps, *fitted)
 
     def population(self, factor: int) -> NDArray:
         """Covariance of the coefficients of the levels of a factor."""
         root = self.maps[factor] @ self.system.roots[factor]
-        return self.noise * root @ root.T
+        return self.unit * root @ root.T
 
     def effects(self, factor: int) -> NDArray:
         """Coefficients of the levels of a factor, shape (n_levels, p_k)."""
@@ -264,7 +286,7 @@ class SlopedFit:
         """Posterior covariances of these coefficients."""
         root = self.maps[factor] @ self.system.roots[factor]
         inner = self.system.covariances(factor, 0 if given_mean else len(self.mean))
-        return self.noise * root @ inner @ root.T
+        return self.unit * root @ inner @ root.T
 
     def errors_with(self, factor: int, design: NDArray) -> NDArray:
         """Posterior standard deviations of these, each plus a combination of the coefficients.
@@ -286,7 +308,7 @@ class SlopedFit:
         bases = [np.zeros((n * k, len(each))) for each in self.maps]
         bases[factor] = np.tile(self.maps[factor], (n, 1))
         columns = np.tile(scaled(design, self.triangle), (n, 1))
-        variance = self.noise * self.system.variances(codes, bases, columns)
+        variance = self.unit * self.system.variances(codes, bases, columns)
         return np.sqrt(variance).reshape(n, k)
 
     def _along(
@@ -306,7 +328,7 @@ class SlopedFit:
     def variance(self, design: NDArray, codes: NDArray) -> NDArray:
         """Variances of these linear predictors."""
         columns = scaled(design, self.triangle)
-        return self.noise * self.system.variances([*codes.T], self.bases(design), columns)
+        return self.unit * self.system.variances([*codes.T], self.bases(design), columns)
 
     def bases(self, design: NDArray) -> list[NDArray]:
         """Columns of rows whose coefficients differ between levels, as the equations have them."""
@@ -331,14 +353,14 @@ class SlopedFit:
         total = np.zeros(len(design))
         for k, (ids, own) in enumerate(levels):
             drawn = rng.standard_normal((len(ids), len(self.maps[k])))
-            drawn = np.sqrt(self.noise) * self._in_units(drawn, k)
+            drawn = np.sqrt(self.unit) * self._in_units(drawn, k)
             total += np.einsum("np,np->n", columns_at(design, self.places[k]), drawn[own])
         return total
 
     def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
         """Draw these linear predictors from their posterior, given the variances."""
         moved, columns = self.system.sample(rng)
-        root = np.sqrt(self.noise)
+        root = np.sqrt(self.unit)
         effects = [self.effects(k) + root * self._in_units(b, k) for k, b in enumerate(moved)]
         mean = self.mean + root * solve_triangular(self.triangle, columns, lower=False)
         z = self._along(design, codes, effects, mean)
@@ -393,8 +415,18 @@ class SlopedFit:
 
 OF_FIT = (
     *("triangle", "mean", "mean_covariance"),
-    *("noise", "criterion", "converged", "history"),
+    *("noise", "unit", "criterion", "converged", "history"),
 )
+
+
+def _roots(spread: NDArray, bases: Sequence[NDArray]) -> list[NDArray]:
+    """Lower triangles that are roots of the blocks of covariances, which may be singular."""
+    found, ends = [], np.cumsum([0, *(each.shape[1] for each in bases)])
+    for i, j in pairwise(ends.tolist()):
+        values, vectors = np.linalg.eigh(spread[i:j, i:j])
+        root = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T, mode="r").T
+        found.append(root * np.where(np.diag(root) < 0, -1.0, 1.0))
+    return found
 
 
 def places_of(varying: Sequence[str], terms: Sequence[str]) -> list[int]:

@@ -16,6 +16,7 @@ from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, 
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_fitting import has_noise
 from ebfed.regression.generalized_inference import degrees_of_generalized
 from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
@@ -189,7 +190,7 @@ def errors_and_degrees(
 
 def _has_degrees(fit: Any) -> bool:
     if not hasattr(fit, "clients_"):  # of crossed factors, whose fit has all
-        return True
+        return has_noise(fit)
     if not has_rows_of_all(fit):
         return False
     return getattr(fit, "solver", None) != "gradient" and getattr(fit, "noise_variance_", 1) > 0

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "FIXED_TOO",
+    "NOISELESS",
     "confounded",
     "confounded_notes",
     "names_in",
@@ -28,6 +29,12 @@ ONE_ROW = (
     "No group of level {level!r} has two rows: noise and spread between them are not identified "
     "apart. The spread is taken to be zero."
 )
+
+NOISELESS = (
+    "Groups explain their rows without noise, which is taken to be zero: the likelihood has no "
+    "maximum, and coefficients and variances are its limit as the noise goes to zero."
+)
+
 
 FIXED_TOO = (
     "The variance of {terms} between {groups} is not identified, as columns of X tell these groups "

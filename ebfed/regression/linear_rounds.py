@@ -25,6 +25,7 @@ from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.levels import (
+    NOISELESS,
     confounded,
     confounded_notes,
     names_in,
@@ -62,10 +63,6 @@ __all__ = ["LinearRounds"]
 NO_ROWS_LEFT = (
     "There are no more rows than mean coefficients: the noise is not identified. It is taken to be "
     "zero, so that intervals have no length, and say nothing."
-)
-NOISELESS = (
-    "Groups explain their rows without noise, which is taken to be zero: the likelihood has no "
-    "maximum, and coefficients and variances are its limit as the noise goes to zero."
 )
 
 

@@ -107,6 +107,12 @@ class CrossedLevels:
         table = csr_matrix((np.zeros(len(pairs)), pairs % q, indptr), (sizes[0], q))
         return cls(codes[0], places, np.array(sizes), owner, table, slots.reshape(keys.shape))
 
+    @property
+    def by_factor(self) -> list[NDArray[np.int64]]:
+        """Level of each row of each factor."""
+        starts = np.concatenate(([0], np.cumsum(self.sizes[1:-1])))
+        return [self.codes, *(self.places - starts).T]
+
     @cached_property
     def _among(self) -> list[tuple[NDArray, NDArray, NDArray]]:
         """Pairs of levels of other factors, and that of each row."""

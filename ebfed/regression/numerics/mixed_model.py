@@ -41,7 +41,14 @@ from ebfed.inference.estimable import null_of
 from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.covariance_descent import descend_covariances
-from ebfed.regression.numerics.noiseless import NO_NOISE, NOTHING, Between, Limit, limit_of
+from ebfed.regression.numerics.noiseless import (
+    FAR,
+    NOTHING,
+    Between,
+    Limit,
+    limit_of,
+    limit_of_far,
+)
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
     CommonRoot,
@@ -73,10 +80,6 @@ FLAT = 1e-13
 
 # A sum of squares of residuals, by that of y, of which the difference of sums has few digits.
 FEW_DIGITS = 1e-6
-
-# Root from which effects are taken to be far beyond the noise: their share of what noise explains
-# of them is then below rounding of the search. Those above the other are in the limit with them.
-FAR, NEAR = 1e4, 1e3
 
 BLOCK = 2048  # rows that stay in the processor's cache
 
@@ -276,29 +279,12 @@ class Problem:
 
         Effects near the noise keep their spread, in units of it.
         """
-        kept = np.arange(len(root))
-        while len(kept):
-            between = self.between(kept)
-            if between is None:
-                return None
-            kinds = [self.covariance] * len(between.counts)
-            try:
-                found = limit_of(between, self.n_rows, self.basis, kinds, self.restricted)
-            except np.linalg.LinAlgError:
-                return None
-            if found is None:
-                return None
-            own = np.diag(found.covariance)
-            far = own > max(NEAR**2 * found.noise, NO_NOISE**2 * own.max())
-            if far.all():
-                spread = found.noise * (root @ root.T)
-                error = np.zeros_like(spread)
-                spread[kept, :] = spread[:, kept] = 0.0
-                spread[np.ix_(kept, kept)] = found.covariance
-                error[np.ix_(kept, kept)] = found.error
-                return found._replace(covariance=spread, error=error)
-            kept = kept[own > own.min()]  # the others may move into what it had
-        return None
+        owner = np.repeat(np.arange(len(self.blocks)), [b.stop - b.start for b in self.blocks])
+        kinds = [self.covariance] * len(self.blocks)
+        of_rows = self.n_rows, self.basis, self.restricted
+        return limit_of_far(
+            self.between, np.arange(len(root)), owner, kinds, root @ root.T, *of_rows
+        )
 
     def at_limit(self, limit: Limit, path: list[float]) -> Fit:
         """Put a limit into the units of the data."""

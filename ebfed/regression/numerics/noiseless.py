@@ -27,7 +27,7 @@ convergence, Biometrika 81.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,12 +35,28 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 
-__all__ = ["MOST_EFFECTS", "NOTHING", "NO_NOISE", "Between", "Exact", "Limit", "limit_of"]
+__all__ = [
+    "FAR",
+    "MOST_EFFECTS",
+    "NOTHING",
+    "NO_NOISE",
+    "Between",
+    "Exact",
+    "Limit",
+    "limit_of",
+    "limit_of_crossed",
+    "limit_of_far",
+]
 
 # Share of the largest singular value that is negligible.
 NOTHING = 1e-8
 # Standard deviation of the noise, in that of the spread, below which it is negligible.
 NO_NOISE = 1e-6
+# Root from which effects are taken to be far beyond the noise: their share of what noise explains
+# of them is then below rounding of the search. Those above the other are in the limit with them.
+FAR, NEAR = 1e4, 1e3
+# Rows of crossed factors that are added to a triangle at a time.
+SOME_ROWS = 4096
 # Effects of a cluster, of which a dense matrix is factored.
 MOST_EFFECTS = 3_000
 # Steps of EM, and change at which they end, of the largest entry.
@@ -138,6 +154,8 @@ class Limit(NamedTuple):
         sigma squared; 0 where it is negligible beside T.
     beta : ndarray of shape (p,)
     beta_covariance : ndarray of shape (p, p)
+    effects : list of ndarray of shape (m, n_k, q_k)
+        Of factors far beyond the noise.
     """
 
     covariance: NDArray
@@ -145,6 +163,7 @@ class Limit(NamedTuple):
     noise: float
     beta: NDArray
     beta_covariance: NDArray
+    effects: list[NDArray]
 
 
 class Exact(NamedTuple):
@@ -222,7 +241,114 @@ def limit_of(
         0.0 if small else exact.noise,
         exact.beta + free @ at.coefficients,
         covariance + (0.0 if small else 1.0) * exact.covariance,
+        at.effects,
     )
+
+
+def limit_of_far(
+    between: Callable[[NDArray], Between | None],
+    kept: NDArray,
+    owner: NDArray,
+    kinds: Sequence[str],
+    spread: NDArray | None,
+    n_rows: int,
+    basis: NDArray,
+    restricted: bool,
+) -> Limit | None:
+    """Limit of the effects that are far beyond the noise; None if it is not known.
+
+    Parameters
+    ----------
+    between : callable
+        What rows say of some effects; None of too many.
+    kept : int64 ndarray
+        Effects whose variance is identified.
+    owner : int64 ndarray of shape (q,)
+        Factor of each effect.
+    kinds : list of str
+        Of each factor; see `limit_of`.
+    spread : ndarray of shape (q, q) or None
+        T where a search ended, in units of the noise: others keep it, unless it went far. None if
+        there is none.
+    n_rows, basis, restricted : as in `limit_of`
+    """
+    T = np.zeros((len(owner), len(owner)))
+    while len(kept):
+        rows = between(kept)
+        own_kinds = [kinds[k] for k in np.unique(owner[kept])]
+        try:
+            found = None if rows is None else limit_of(rows, n_rows, basis, own_kinds, restricted)
+        except np.linalg.LinAlgError:
+            return None
+        if found is None:
+            return None
+        own = np.diag(found.covariance)
+        if (own > max(NEAR**2 * found.noise, NO_NOISE**2 * own.max())).all():
+            break
+        near = own == own.min()  # the others may move into what it had
+        T[kept[near], kept[near]] = np.where(own[near] > found.noise, own[near], 0.0)
+        kept = kept[~near]
+    if not len(kept):
+        return None
+    left = np.setdiff1d(np.arange(len(owner)), kept)
+    if spread is not None and np.diag(spread)[left].max(initial=0.0) < NEAR**2:
+        T[np.ix_(left, left)] = found.noise * spread[np.ix_(left, left)]
+    if found.noise == 0:
+        T[:] = 0.0
+    error = np.zeros_like(T)
+    T[np.ix_(kept, kept)], error[np.ix_(kept, kept)] = found.covariance, found.error
+    return found._replace(covariance=T, error=error)
+
+
+def limit_of_crossed(
+    codes: Sequence[NDArray],
+    bases: Sequence[NDArray],
+    weight: NDArray,
+    columns: NDArray,
+    kinds: Sequence[str],
+    restricted: bool,
+    spread: NDArray | None,
+) -> Limit | None:
+    """Limit of crossed factors; None if it is not known, or they have too many effects.
+
+    Parameters
+    ----------
+    codes : list of int64 ndarray of shape (n,)
+        Level of each row of each factor.
+    bases : list of ndarray of shape (n, q_k)
+        Columns whose coefficients differ between levels; of zeros, where they have no variance.
+    weight : ndarray of shape (n,)
+    columns : ndarray of shape (n, p + 1)
+        ``[X y]``; times the roots of the weights, columns of X are orthonormal.
+    kinds, restricted, spread : as in `limit_of_far`
+    """
+    root = np.sqrt(weight)[:, None]
+    rows = root * columns
+    widths = [basis.shape[1] for basis in bases]
+    owner = np.repeat(np.arange(len(bases)), widths)
+    whole, sizes = root * np.hstack(bases), [int(own.max()) + 1 for own in codes]
+
+    def between(kept: NDArray) -> Between | None:
+        own = [kept[owner[kept] == k] for k in range(len(bases))]
+        ends = np.cumsum([size * len(each) for size, each in zip(sizes, own, strict=True)])
+        if ends[-1] > MOST_EFFECTS:
+            return None
+        R: Any = np.zeros((0, ends[-1] + rows.shape[1]))
+        for at in range(0, len(rows), SOME_ROWS):
+            here, Z = slice(at, at + SOME_ROWS), []
+            for code, size, each in zip(codes, sizes, own, strict=True):
+                block = np.zeros((len(rows[here]), size, len(each)))
+                block[np.arange(len(block)), code[here]] = whole[here][:, each]
+                Z.append(block.reshape(len(block), -1))
+            R = np.linalg.qr(np.vstack([R, np.hstack([*Z, rows[here]])]), mode="r")
+        effects = np.split(R[:, : ends[-1]], ends[:-1], axis=1)
+        there = [k for k, each in enumerate(own) if len(each)]
+        parts = [R[:, ends[-1] :]], [[effects[k] for k in there]], [len(own[k]) for k in there]
+        return Between.of_clusters(*parts)
+
+    known = np.flatnonzero(whole.any(axis=0))
+    basis = np.sqrt(len(rows)) * np.eye(rows.shape[1] - 1)  # columns of a mean square of 1
+    return limit_of_far(between, known, owner, kinds, spread, len(rows), basis, restricted)
 
 
 class _At(NamedTuple):
@@ -238,6 +364,7 @@ class _At(NamedTuple):
     coefficient_covariance : ndarray of shape (k, k)
     criterion : float
         -2 log-likelihood, but for a constant.
+    effects : list of ndarray of shape (m, n_k, q_k)
     """
 
     covariances: list[NDArray]
@@ -245,6 +372,7 @@ class _At(NamedTuple):
     coefficients: NDArray
     coefficient_covariance: NDArray
     criterion: float
+    effects: list[NDArray]
 
 
 class _Effects:
@@ -313,7 +441,7 @@ class _Effects:
         if self.restricted:
             criterion -= 2 * np.log(np.abs(np.diag(back))).sum()
         covariance = scale * back @ back.T
-        return _At([scale * each for each in T], moments, c, covariance, float(criterion))
+        return _At([scale * each for each in T], moments, c, covariance, float(criterion), u)
 
     def maximise(self) -> _At:
         """Take steps of EM, then of BFGS if they are slow."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.formula.inferring import with_tests
 from ebfed.regression import CrossedEB, LinearEB, LogisticEB
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
@@ -49,6 +50,7 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     >>> fit.diagnostics()
     <Diagnostics of 220 rows>
     """
+    self = with_tests(self)
     if not hasattr(self.estimator_, "diagnostics"):
         raise TypeError(
             f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
@@ -120,6 +122,7 @@ def influence_of_formula(self: FormulaFit, level: str | None = None, **options: 
     TypeError
         If the estimator has none.
     """
+    self = with_tests(self)
     if not hasattr(self.estimator_, "influence"):
         raise TypeError(f"{type(self.estimator_).__name__} has no influence of groups.")
     if not isinstance(self.estimator_, CrossedEB):

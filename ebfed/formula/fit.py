@@ -36,7 +36,7 @@ from ebfed.formula.diagnosis import (
     residuals_of_formula,
 )
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.inferring import formula_tests
+from ebfed.formula.inferring import confint_of_formula, formula_tests, with_tests
 from ebfed.formula.margins import margins
 from ebfed.formula.names import plain_name
 from ebfed.formula.response import Response, family_of
@@ -461,6 +461,7 @@ class FormulaFit:
     residuals = residuals_of_formula
     influence = influence_of_formula
     tests = formula_tests
+    confint = confint_of_formula
     margins = margins
 
     # Other frames -----------------------------------------------------------------------------
@@ -583,7 +584,11 @@ class FormulaFit:
         1.
         """
         if not hasattr(self.estimator_, "predict_interval"):
-            raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
+            twin = with_tests(self)
+            if not hasattr(twin.estimator_, "predict_interval"):
+                raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
+            low, high = twin.predict_interval(self._frame(data), **options)
+            return self._rows.padded(low, data), self._rows.padded(high, data)
         table, labels = self._read(data)
         frame_, by = self._frame(data), self._rows.by
         if options.get("kind") != "rate":

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.families.base import IDENTITY, Link
 from ebfed.formula.grid import ReferenceGrid
+from ebfed.formula.inferring import with_tests
 from ebfed.inference.contrasts import contrast_tests
 from ebfed.inference.degrees_of_freedom import Inference
 from ebfed.inference.multiplicity import (
@@ -234,6 +235,7 @@ def margins(
     0  peace     140.0       25.0   8.0      82.0      197.0
     1    war     118.0       26.0  10.0      60.0      177.0
     """
+    self = with_tests(self)
     estimator = self.estimator_
     if not hasattr(estimator, "inference"):
         raise TypeError(f"{estimator.__class__.__name__} has no tests of coefficients.")

@@ -53,7 +53,7 @@ def test_missing_combinations_have_no_type_iii():
 
 
 def test_what_has_no_tests_says_so():
-    fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"))
+    fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"), prior="npmle")
     with pytest.raises(TypeError, match="GaussianEB has no tests"):
         fit.tests()
     with pytest.raises(ValueError, match="type must be 'wald', 'III' or None"):
@@ -71,3 +71,44 @@ def test_counts_are_tested_by_z():
     np.testing.assert_allclose(terms["p.value"][0], found["p.value"][1])
     with pytest.raises(ValueError, match="ddf must be 'satterthwaite' or 'asymptotic'"):
         fit.tests(ddf="kenward-roger")
+
+
+@pytest.mark.parametrize("weights", [None, "w"])
+@pytest.mark.parametrize(
+    "formula", ["Reaction ~ 1 + (1 | Subject)", "Reaction ~ 1 + (1 | s / Subject)"]
+)
+def test_means_of_groups_are_tested_as_the_same_model(formula, weights):
+    """They had no tests, profiles, margins, residuals or influences."""
+    rows = data_of("sleepstudy")
+    numbers = np.unique(rows["Subject"], return_inverse=True)[1]
+    rows = rows.assign(s=numbers % 6, w=1.0 + np.arange(len(rows)) % 3)
+    fit = eb.from_formula(formula, rows, weights=weights)
+    assert type(fit.estimator_) is eb.GaussianEB
+    other = eb.from_formula(formula, rows, eb.LinearEB(), weights=weights)
+    pd.testing.assert_frame_equal(fit.tests(), other.tests())
+    pd.testing.assert_frame_equal(fit.tests(ddf="kenward-roger"), other.tests(ddf="kenward-roger"))
+    found = fit.tests()
+    # the two searches end within 1e-4 of the variances
+    np.testing.assert_allclose(found["estimate"][0], fit.tidy("fixed")["estimate"][0], rtol=1e-5)
+    np.testing.assert_allclose(found["std.error"][0], fit.tidy("fixed")["std.error"][0], rtol=1e-3)
+    pd.testing.assert_frame_equal(fit.margins().frame(), other.margins().frame())
+    np.testing.assert_allclose(
+        fit.residuals(), rows["Reaction"] - fit.predict(), rtol=1e-3, atol=0.1
+    )
+    pd.testing.assert_frame_equal(fit.influence(), other.influence())
+    for ends in zip(fit.predict_interval(rows), other.predict_interval(rows), strict=True):
+        np.testing.assert_array_equal(*ends)
+    pd.testing.assert_frame_equal(
+        fit.confint(ddf="satterthwaite"), other.confint(ddf="satterthwaite")
+    )
+
+
+def test_means_of_groups_have_profiles():
+    """Of sleepstudy, as `confint` of lme4 has them; it was a ValueError."""
+    fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"))
+    found = fit.confint(method="profile")
+    other = eb.from_formula(fit.formula, data_of("sleepstudy"), eb.LinearEB())
+    pd.testing.assert_frame_equal(found, other.confint(method="profile"))
+    assert len(found) == 3
+    with pytest.raises(ValueError, match="has no rows"):
+        fit.published().tests()

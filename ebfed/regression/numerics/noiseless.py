@@ -59,10 +59,6 @@ FAR, NEAR = 1e4, 1e3
 SOME_ROWS = 4096
 # Effects of a cluster, of which a dense matrix is factored.
 MOST_EFFECTS = 3_000
-# Share of the largest variance that others have, which are zero, so that T has an inverse.
-TINY = 1e-14
-# Eigenvalue of a correlation matrix along which effects have no spread.
-NO_SPREAD = 1e-9
 # Steps of EM, and change at which they end, of the largest entry.
 MOST_STEPS, CONVERGED = 50, 1e-11
 # Root of a variance, in the largest, at which it is tried as zero; root there; and what the
@@ -430,8 +426,7 @@ class _Effects:
         left = [F[..., d:] - np.einsum("mjad,mdg->mjag", F[..., :d], along) for F in self.columns]
         u = [each[..., -1] - each[..., :-1] @ c for each in left]
         Q = sum(float(np.sum((x @ half.T) ** 2)) for half, x in zip(halves, u, strict=True))
-        # effects that are zero along a combination have no part in Q, and leave it no scale
-        scale, moments = 1.0 if any(map(_singular, T)) else Q / self.degrees, []
+        scale, moments = Q / self.degrees, []
         parts = zip(self.columns, left, u, self.counts, self.kinds, strict=True)
         for F, each, x, n, kind in parts:
             open_ = np.einsum("mjad,mde->mjae", F[..., :d], root)
@@ -439,8 +434,6 @@ class _Effects:
             if self.restricted:
                 moment += scale * _squared(each[..., :-1] @ back)
             moments.append(_of_kind(moment / n, kind))
-        least = TINY * max(np.diag(each).max() for each in moments)
-        moments = [each + least * np.eye(len(each)) for each in moments]
         criterion = self.degrees * np.log(scale)
         criterion -= 2 * np.log(np.abs(np.diagonal(root, axis1=1, axis2=2))).sum()
         for n, half in zip(self.counts, halves, strict=True):
@@ -571,12 +564,6 @@ def _squared(columns: NDArray) -> NDArray:
     """Sum of products of the effects of levels, shape (m, n, q, c) to (q, q)."""
     flat = columns.swapaxes(0, 2).reshape(columns.shape[2], -1)
     return flat @ flat.T
-
-
-def _singular(T: NDArray) -> bool:
-    """Whether a combination of effects has no spread."""
-    sizes = np.sqrt(np.diag(T))
-    return bool(np.linalg.eigvalsh(T / np.outer(sizes, sizes))[0] < NO_SPREAD)
 
 
 def _of_kind(T: NDArray, kind: str) -> NDArray:

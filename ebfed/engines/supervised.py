@@ -487,6 +487,8 @@ def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> 
     measure = r2_score if numeric else accuracy_score
     if numeric:
         check_size(numbers(response, "y"), "y")
+        if np.isnan(predicted).any():  # of rows that the fit does not identify, with a warning
+            return np.nan
     try:
         with np.errstate(invalid="ignore"):  # of huge numbers, as whole ones
             return float(measure(response, predicted, sample_weight=weights))

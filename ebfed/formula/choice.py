@@ -99,13 +99,14 @@ def chosen(
     estimator: Estimator | None,
     family: str | None,
     prior: Any,
+    varying: list[list[str]] | None,
     **settings: Any,
 ) -> Estimator:
     """Return the estimator of a formula, not fitted: a copy of one that was given, or by family."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
-        estimator = choose(model, design, family, prior)
+        estimator = choose(model, design, family, prior, varying)
         if isinstance(estimator, LogisticEB | GeneralizedEB):
             prior = None
     elif family is not None:
@@ -116,7 +117,13 @@ def chosen(
     return own.set_params(**settings)
 
 
-def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
+def choose(
+    model: FormulaTerms,
+    design: Design,
+    family: str | None,
+    prior: Any,
+    varying: list[list[str]] | None = None,
+) -> Estimator:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -140,9 +147,21 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
         location = not of_prior if prior is not None else kind != "binomial" and location
     if kind not in REGRESSION or (location and kind in LOCATION):
         return LOCATION[kind]()
-    if kind == "binomial" and (model.offset or model.above):
+    correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
+    if kind == "binomial" and (model.offset or model.above or correlated):
         return GeneralizedEB("binomial")
     return REGRESSION[kind]()
+
+
+def some_of(varying: list[list[str]], design: Design) -> bool:
+    """Whether some terms have one coefficient for all groups of a level."""
+    every = {*[CONSTANT] * design.constant, *design.names}
+    return any(set(each) < every for each in varying)
+
+
+def joint_in(model: FormulaTerms, varying: list[list[str]]) -> bool:
+    """Whether terms that differ between groups are correlated."""
+    return bool(model.correlated) and max(map(len, varying)) > 1
 
 
 def following(
@@ -186,14 +205,12 @@ def following(
             "GaussianEB() and BernoulliEB() estimate means and rates."
         )
     if varying is not None:
-        every = [CONSTANT] * design.constant + design.names
-        some = any(set(each) < set(every) for each in varying)
+        some, joint = some_of(varying, design), joint_in(model, varying)
         if some and "varying" not in known:
             raise ValueError(
                 f"all terms differ between groups in {type(estimator).__name__}; write "
                 f"'{model.response} ~ {model.fixed} | {model.group}'."
             )
-        joint = bool(model.correlated) and max(map(len, varying)) > 1
         if some and joint and isinstance(estimator, LogisticEB):
             raise ValueError(
                 f"in LogisticEB terms are not correlated where others do not differ; write "

@@ -161,11 +161,11 @@ class FormulaFit:
             model, data, given.pop("consent"), given.pop("na_action"), weights, by
         )
         design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-        estimator = chosen(model, design, **given)
         varying = None
         if model.varying is not None:
             bars = zip(model.terms_of_levels, model.levels, strict=True)
             varying = [design.names_in(own, rows.data, f"({own} | {name})") for own, name in bars]
+        estimator = chosen(model, design, varying=varying, **given)
         if model.slopes:
             varying = terms_of_factors(model, design, rows.data)
         of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
@@ -651,6 +651,8 @@ class FormulaFit:
             weight = counts[1] * (1.0 if weight is None else weight)
         averaged = "variance_weighted" if observed.ndim == 2 else "uniform_average"
         predicted = self.predict(rows.data)
+        if np.isnan(predicted).any():  # of rows that the fit does not identify, with a warning
+            return np.nan
         return float(r2_score(observed, predicted, sample_weight=weight, multioutput=averaged))
 
     def log_density(self, data: Any) -> float:

@@ -248,7 +248,7 @@ def diagnostics_of_linear(
         renewed=_renewed(design, mean, ids, own, levels),
         leverage=leverage,
         smoothed=None,
-        rank=int(np.linalg.matrix_rank(design)),
+        rank=int(np.linalg.matrix_rank(np.nan_to_num(design))),
     )
 
 

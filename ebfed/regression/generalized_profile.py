@@ -389,7 +389,8 @@ class GeneralizedProfile:
             centre, size = float(np.sqrt(G[j, j])), float(self.unit[j])
             return centre, (0.0, size * np.sqrt(HIGH)), STEP * max(centre, LEAST * size)
         both = float(np.sqrt(G[j, j] * G[k, k]))
-        return G[j, k] / both if both > 0 else np.nan, (-NEARLY_ONE, NEARLY_ONE), STEP
+        limits = -NEARLY_ONE, NEARLY_ONE
+        return float(np.clip(G[j, k] / both, *limits)) if both > 0 else np.nan, limits, STEP
 
     def _inside(self, held: Held, best: NDArray) -> NDArray[np.float64]:
         """Return what is not held of the best parameters."""

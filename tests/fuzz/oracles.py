@@ -220,8 +220,8 @@ def conjugate(table: Any, fit: Any, kind: str) -> None:
 
     def loss(at: NDArray) -> float:
         if kind == "BernoulliEB":
-            return -beta(expit(at[0]), np.exp(at[1]))
-        return -gamma(np.exp(at[0]), np.exp(at[1]))
+            return -beta(expit(at[0]), np.exp(max(at[1], -14.0)))
+        return -gamma(np.exp(at[0]), np.exp(max(at[1], -14.0)))
 
     best = max(-minimize(loss, [start, each], method="Nelder-Mead").fun for each in (-2, 1, 12))
     compare(here, best)

@@ -202,8 +202,6 @@ def table(number: int) -> SmallTable:
     fixed = "1" if structure == "one way" else FIXED[rng.integers(len(FIXED))]
     if "slopes" in structure and "x" not in fixed.split():
         fixed = f"x + {fixed}"
-    if structure == "slopes" and family == "binomial":
-        fixed = "x"
     if fixed != "1" and "constant" in odd:
         frame["z"], fixed = 3.0, f"{fixed} + z"
     if "x" in fixed.split() and "collinear" in odd and structure != "slopes":

@@ -545,3 +545,13 @@ def test_a_cell_without_events_is_predicted_to_have_none(family):
     assert np.isfinite(fit.augment()[".resid"]).all()
     assert fit.score(rows) < 1
     assert (fit.predict(rows.drop(columns="g"))[empty] < 0.01).all()
+
+
+def test_binary_rows_have_correlated_effects_of_some_terms():
+    """The formula was refused: the estimator that was chosen has no such model."""
+    rng = np.random.default_rng(0)
+    g, x, z = np.repeat(np.arange(12), 8), *rng.normal(size=(2, 96))
+    y = np.where(rng.random(96) < expit(x + rng.normal(size=12)[g]), "yes", "no")
+    frame = pd.DataFrame({"y": y, "x": x, "z": z, "g": g})
+    tidy = eb.from_formula("y ~ x + z + (1 + x | g)", frame, family="binomial").tidy()
+    assert "cor__intercept.x" in set(tidy["term"])

@@ -105,10 +105,11 @@ def _shares(
         own = likelihood if whole else likelihood.column(j)
         each = populations if whole else [one.column(j) for one in populations]
         with np.errstate(divide="ignore", over="ignore"):
-            logs = np.array([one.log_marginal(own) for one in each]) + np.log(weights[:, [j]])
+            log_weights = np.log(weights[:, [j]])
+            logs = np.array([one.log_marginal(own) for one in each]) + log_weights
         # data so far from all populations that squares overflow do not tell these apart
         beyond = np.isneginf(logs).all(axis=0)
-        logs[:, beyond] = np.log(weights[:, [j]])
+        logs[:, beyond] = log_weights
         parts = np.exp(logs - logs.max(axis=0))
         columns.append(parts / parts.sum(axis=0))
     return np.stack(columns, axis=2)

@@ -201,8 +201,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
 
     X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
     X, y = unmasked(X, "X"), unmasked(y, "y")
-    values = _typed(wrapped(X, eager_only=True, allow_series=True))
-    style = Style()
+    given = wrapped(X, eager_only=True, allow_series=True)
+    values, style = _typed(given), Style()
     if isinstance(values, nw.Series):
         if values.dtype.is_temporal() or values.dtype in (nw.Categorical, nw.Enum):
             raise TypeError(f"X must be numbers; got a series of {values.dtype}.")
@@ -214,8 +214,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
         keys = {"groups": groups, "consent": consent, "y": y}
         keys = {key: name for key, name in keys.items() if isinstance(name, str)}
         columns = value_columns(values.schema, keys)
-        groups = values[groups] if "groups" in keys else groups
-        consent = values[consent] if "consent" in keys else consent
+        groups = given[groups] if "groups" in keys else groups
+        consent = given[consent] if "consent" in keys else consent
         y = values[y] if "y" in keys else y
         X = _pandas(values.select(*columns) if keys else values)
     else:

@@ -150,12 +150,16 @@ def test_exchangeable_elections_gain_what_the_model_expects():
 
 
 def test_npmle_is_the_same_everywhere(study):
-    """Four folds have several maximisers; the centre of them is known to more digits than shown."""
+    """Four folds have several maximisers; the centre of them is known to more digits than shown.
+
+    Figures are those of a gap of 1e-12 per client. At 1e-8, the default, digits are right to about
+    the root of the gap.
+    """
     assert of(study, "NPMLE", "saturated").tolist() == [True, True, False, False, True, True]
-    implied = [26.8011649, 12.6742818, 34.3693570, 34.1229837, 9.4079773, 9.3227244]
-    np.testing.assert_allclose(of(study, "NPMLE", "implied"), implied, rtol=1e-6)
-    gains = [4.1136626, 4.2094602, -9.1353853, -21.3564617, 6.5600673, 4.9239195]
-    np.testing.assert_allclose(of(study, "NPMLE", "gain"), gains, rtol=1e-6)
+    implied = [26.8011700, 12.6742820, 34.3691508, 34.1229327, 9.4079773, 9.3227245]
+    np.testing.assert_allclose(of(study, "NPMLE", "implied"), implied, rtol=1e-5)
+    gains = [4.1136625, 4.2094603, -9.1349435, -21.3565609, 6.5600674, 4.9239196]
+    np.testing.assert_allclose(of(study, "NPMLE", "gain"), gains, rtol=1e-5)
 
 
 def test_text_says_which_gain_is_which(study, table):

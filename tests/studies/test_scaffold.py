@@ -188,9 +188,11 @@ def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
     assert (out / f"{stem}.png").stat().st_size > 10_000
     assert (out / f"{stem}.txt").read_text(encoding="utf-8") == study.to_text() + "\n"
     for kind in kinds:
-        stored = pd.read_csv(out / f"{stem}_{kind}.csv", dtype={"figure": str})
-        if "panel" in stored:  # a figure of one panel gives it no name
-            stored["panel"] = stored["panel"].fillna("")
+        text = {"figure": str, "panel": str, "doubt": str}
+        stored = pd.read_csv(out / f"{stem}_{kind}.csv", dtype=text)
+        # a figure of one panel gives it no name
+        empty = stored.columns.intersection(["panel", "doubt"])
+        stored[empty] = stored[empty].fillna("")
         pd.testing.assert_frame_equal(stored, getattr(study, kind))
     declared = import_module(f"ebfed.studies.{stem}").STUDY
     kept = replace(declared, one_run=Broken(declared.one_run, 0))

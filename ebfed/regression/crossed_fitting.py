@@ -18,7 +18,6 @@ from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import (
     CrossedEquations,
     CrossedSystem,
-    ResponseSystem,
     maximise,
 )
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
@@ -362,7 +361,7 @@ def positive(covariance: NDArray) -> NDArray[np.float64]:
     return (vectors * np.maximum(values, 0.0)) @ vectors.T
 
 
-def criterion_at(system: ResponseSystem, noise: float) -> float:
+def criterion_at(system: Any, noise: float) -> float:
     """-2 log-likelihood at a noise whose rows it explains; NaN if that is zero."""
     if noise == 0:
         return np.nan

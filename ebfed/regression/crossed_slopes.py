@@ -424,7 +424,8 @@ def _roots(spread: NDArray, bases: Sequence[NDArray]) -> list[NDArray]:
     found, ends = [], np.cumsum([0, *(each.shape[1] for each in bases)])
     for i, j in pairwise(ends.tolist()):
         values, vectors = np.linalg.eigh(spread[i:j, i:j])
-        root = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T, mode="r").T
+        R: Any = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T, mode="r")
+        root = R.T
         found.append(root * np.where(np.diag(root) < 0, -1.0, 1.0))
     return found
 

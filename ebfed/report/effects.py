@@ -217,7 +217,14 @@ class GroupEffects:
         return _wide(view, 0.0, np.ones_like(view.varies))
 
     def confint(
-        self, level: float = 0.95, *, method: Any = "wald", ddf: Any = None, **options: Any
+        self,
+        level: float = 0.95,
+        *,
+        method: Any = "wald",
+        ddf: Any = None,
+        n_boot: int = 1000,
+        random_state: Any = 0,
+        progress: bool = False,
     ) -> Any:
         """Return intervals for the parameters of the population's mean.
 
@@ -233,8 +240,8 @@ class GroupEffects:
         method : {"wald"}
         ddf : {"asymptotic"}, optional
             Degrees of freedom; these are infinite.
-        **options
-            None: `n_boot` and others are of methods that are not here.
+        n_boot, random_state, progress
+            Of the bootstrap, which other fits have.
 
         Returns
         -------
@@ -243,18 +250,14 @@ class GroupEffects:
 
         Raises
         ------
-        TypeError, ValueError
-            If `level` is no probability, `method` or `ddf` is another, or there are options.
+        ValueError
+            If `level` is no probability, or `method` or `ddf` is another.
         """
         if method != "wald" or ddf not in (None, "asymptotic"):
             raise ValueError(
                 f"intervals of {type(self).__name__} are of method='wald', ddf='asymptotic'; "
                 f"got method={method!r}, ddf={ddf!r}. LinearEB and GeneralizedEB, with a column of "
                 "ones, have others."
-            )
-        if options:
-            raise TypeError(
-                f"confint of {type(self).__name__} has no argument {next(iter(options))!r}."
             )
         return intervals_of_mean(self.view(), level)
 

@@ -131,4 +131,4 @@ def test_labels_of_another_kind_are_refused():
 
 def test_intervals_of_rows_where_there_are_none():
     with pytest.raises(TypeError, match="GaussianEB has no intervals for rows"):
-        eb.from_formula("y | g", ROWS).predict_interval(ROWS)
+        eb.from_formula("y | g", ROWS, prior="npmle").predict_interval(ROWS)

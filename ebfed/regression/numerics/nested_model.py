@@ -160,7 +160,8 @@ class NestedProblem(Problem):
             ancestors.insert(0, owner[ancestors[0]])
         kept = [columns[(block.start <= columns) & (columns < block.stop)] for block in self.blocks]
         levels = [k for k, each in enumerate(kept) if len(each)]
-        rows, effects = [], []
+        rows: list[NDArray] = []
+        effects: list[list[NDArray]] = []
         for top in range(len(self.owners[0])):
             groups = np.flatnonzero(ancestors[0] == top)
             own = self.rows[:, :, groups].transpose(2, 1, 0)

@@ -119,7 +119,7 @@ class Between(NamedTuple):
                 R: Any = np.linalg.qr(np.column_stack([effects, own]), mode="r")
                 effects, own = R[:, : effects.shape[1]], R[:, effects.shape[1] :]
             parts.append(_solved(own[None], effects[None]))
-        found = []
+        found: list[list[NDArray]] = []
         for place in (1, 2):
             whole = _stacked([part[place][0] for part in parts])
             by_factor, at = [], np.zeros(len(parts), np.int64)
@@ -137,7 +137,8 @@ class Between(NamedTuple):
             found.append(by_factor)
         counts = [sum(each[k].shape[1] for each in Z) // q for k, q in enumerate(widths)]
         within = np.concatenate([each[0] for each in parts])
-        return cls(within, *found, counts, sum(int(each[3][0]) for each in parts))
+        solved, null = found
+        return cls(within, solved, null, counts, sum(int(each[3][0]) for each in parts))
 
 
 class Limit(NamedTuple):
@@ -273,6 +274,7 @@ def limit_of_far(
     n_rows, basis, restricted : as in `limit_of`
     """
     T = np.zeros((len(owner), len(owner)))
+    found: Limit | None = None
     while len(kept):
         rows = between(kept)
         own_kinds = [kinds[k] for k in np.unique(owner[kept])]
@@ -288,7 +290,7 @@ def limit_of_far(
         near = own == own.min()  # the others may move into what it had
         T[kept[near], kept[near]] = np.where(own[near] > found.noise, own[near], 0.0)
         kept = kept[~near]
-    if not len(kept):
+    if found is None or not len(kept):
         return None
     left = np.setdiff1d(np.arange(len(owner)), kept)
     if spread is not None and np.diag(spread)[left].max(initial=0.0) < NEAR**2:

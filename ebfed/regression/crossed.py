@@ -36,7 +36,7 @@ from ebfed.regression.crossed_inference import (
     sloped_satterthwaite,
 )
 from ebfed.regression.crossed_influence import influence_of_crossed
-from ebfed.regression.crossed_notes import notes_of_crossed, unfinished, unidentified
+from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.crossed_slopes import (
     JointNormals,
@@ -281,7 +281,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         }
         n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
         if not fit.converged:
-            warnings.warn(unfinished(self.family), ConvergenceWarning, stacklevel=2)
+            warnings.warn(UNFINISHED, ConvergenceWarning, stacklevel=2)
         self._learn(fit, kept, rows.styles, ids, n)
         for note in unidentified(self):
             warnings.warn(note, IdentificationWarning, stacklevel=2)

@@ -10,20 +10,13 @@ from ebfed.inference.estimable import collinear_note
 from ebfed.regression.crossed_slopes import singular
 from ebfed.regression.levels import FIXED_TOO, NOISELESS
 
-__all__ = ["notes_of_crossed", "unfinished", "unidentified"]
+__all__ = ["UNFINISHED", "notes_of_crossed", "unidentified"]
 
 LAPLACE = (
     "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
     "underestimated where levels have few rows."
 )
 UNFINISHED = "The search for the variances did not converge; the fit is where it stopped."
-INFINITE = " A coefficient may be infinite, as where a column of X separates {apart}."
-APART = {"binomial": "successes from failures", "poisson": "counts of zero from others"}
-
-
-def unfinished(family: str) -> str:
-    """Note that a search did not converge."""
-    return UNFINISHED + (INFINITE.format(apart=APART[family]) if family in APART else "")
 
 
 def unidentified(fit: Any) -> list[str]:
@@ -40,7 +33,7 @@ def unidentified(fit: Any) -> list[str]:
 
 def notes_of_crossed(fit: Any) -> list[str]:
     """Remarks on a fit whose variances and coefficients are set."""
-    notes = [LAPLACE] * (fit.family != "gaussian") + [unfinished(fit.family)] * (not fit.converged_)
+    notes = [LAPLACE] * (fit.family != "gaussian") + [UNFINISHED] * (not fit.converged_)
     notes += [NOISELESS] * (fit.noise_variance_ == 0)
     known = [not len(fixed) for fixed in fit._kept["fixed"]]
     notes += unidentified(fit)

@@ -372,3 +372,16 @@ def test_rates_and_shares_of_trials():
     linear = eb.CrossedEB().fit(rows, counts, groups=["a", "b"])
     with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
         linear.predict(rows, type="rate")
+
+
+@pytest.mark.filterwarnings("ignore:The search for the variances did not converge")
+def test_classes_that_a_column_separates():
+    """Weights of rows go to zero at the mode: the equations of columns were singular."""
+    x = [int(each) for each in "11201110021222201120111001010202"]
+    g = [int(each) for each in "00111111112223333334445556677777"]
+    h = [int(each) for each in "01132321032030310110313131232332"]
+    rows = pd.DataFrame({"y": np.sign(x), "x": np.array(x, float), "g": g, "h": h})
+    with pytest.warns(eb.IdentificationWarning, match="separated without error"):
+        fit = eb.from_formula("y ~ x + (1 | g) + (1 | h)", rows, family="binomial")
+    assert fit.tidy()["std.error"][1] > 1e3
+    np.testing.assert_allclose(fit.predict(rows), rows["y"], atol=1e-3)

@@ -42,6 +42,8 @@ CLOSE = 1e-16
 TOLERANCE = 1e-8
 # Weights of rows are above this at the start, also where columns separate rows.
 LEAST = 1e-8
+# Share of the largest weight that others have at least, where equations would be singular.
+LIGHT = 1e-10
 # Step of differences of slopes, as a share of standard errors.
 STEP = 1e-2
 
@@ -286,8 +288,17 @@ class CrossedLaplace:
         return self.with_columns(mode).covariance(self.columns.shape[1])
 
     def with_columns(self, mode: Mode) -> CrossedEquations:
-        """Equations at a mode of effects and coefficients of columns together."""
-        return CrossedEquations(self.levels.sums(mode.found[1], self.columns), mode.equations.gamma)
+        """Equations at a mode of effects and coefficients of columns together.
+
+        Where columns separate rows, the weights of these go to zero, and the equations are singular
+        but for `LIGHT`.
+        """
+        weight, gamma = mode.found[1], mode.equations.gamma
+        try:
+            return CrossedEquations(self.levels.sums(weight, self.columns), gamma)
+        except LinAlgError:
+            weight = np.maximum(weight, LIGHT * weight.max())
+            return CrossedEquations(self.levels.sums(weight, self.columns), gamma)
 
     def _without(self, point: NDArray, least: float) -> NDArray:
         """Set small spreads to zero where the criterion is as low there."""

@@ -476,7 +476,8 @@ def _typed(table: Any) -> Any:
 def _is_odd(dtype: Any) -> bool:
     import narwhals as nw
 
-    return dtype in (nw.Object, nw.Unknown, nw.Decimal, nw.Float16, nw.Int32)
+    short = getattr(nw, "Float16", nw.Unknown)  # older versions of narwhals do not know it
+    return dtype in (nw.Object, nw.Unknown, nw.Decimal, short, nw.Int32)
 
 
 def _pandas(values: Any) -> Any:

@@ -22,7 +22,11 @@ def test_marginal_is_dirichlet_multinomial(concentration):
     """Moments of a Dirichlet give its own marginal; 1e-8 as log-gammas of 1e5 cancel."""
     mean = np.array([0.2, 0.5, 0.3])
     variance = mean * (1 - mean) / (1 + concentration)
-    expected = stats.dirichlet_multinomial.logpmf(COUNTS, mean * concentration, COUNTS.sum(axis=1))
+    trials = COUNTS.sum(axis=1)
+    expected, some = np.zeros(len(COUNTS)), trials > 0  # older versions of SciPy refuse none
+    expected[some] = stats.dirichlet_multinomial.logpmf(
+        COUNTS[some], mean * concentration, trials[some]
+    )
     np.testing.assert_allclose(VOTES.marginal(mean, variance), expected, rtol=1e-8, atol=1e-8)
 
 

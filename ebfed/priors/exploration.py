@@ -99,7 +99,7 @@ def explore(
         if not lattice.fill(height) or np.isneginf(lattice.values.max()):
             steps, crowded = 2 * steps, True
             continue
-        weights, steep = lattice.shares(), lattice.steep() & ~crowded
+        weights, steep = lattice.shares(), lattice.steep() & (not crowded)
         if lattice.values.max() < lowest or weights @ weights > 1 / FEWEST:
             steep[:] = True
         if not steep.any():

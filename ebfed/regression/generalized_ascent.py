@@ -6,6 +6,8 @@ near and then by many; the server takes the best step within a radius that it tr
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
-__all__ = ["ascend", "begin", "coordinates", "population_of"]
+__all__ = ["ascend", "ascend_elsewhere", "begin", "coordinates", "population_of"]
 
 # Standard deviations of the first population, and lengths of steps, in units of the logit.
 FIRST_SPREAD, FIRST_RADIUS, RADIUS = 0.7, 2.0, 16.0
@@ -24,6 +26,12 @@ NEAR = 1e-3
 # Gain at which a fit is done, some 1e-5 standard errors from the maximum; and what a change of the
 # rules from one population to the next may lose.
 EXACT, NOISE = 1e-10, 1e-6
+# Standard deviations from which a second search begins, and what is kept of the first.
+WIDE_SPREAD = 2.0
+OF_MAXIMUM = (
+    *("point", "best_point", "best_value", "log_likelihood", "slope", "second", "radius", "gain"),
+    *("mean_covariance", "information", "converged", "phase", "unlimited"),
+)
 # Standard deviation, in units of the logit, from which quadrature loses digits of a likelihood that
 # is a step at most rows.
 WIDE = 8.0
@@ -144,6 +152,34 @@ def ascend(
     if state["phase"] == "coarse" and gain <= NEAR:
         return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
     return asked
+
+
+def ascend_elsewhere(
+    state: GeneralizedState, kind: Covariance, calm: tuple[float, ...]
+) -> GeneralizedState:
+    """End a search, or begin it again from wide spreads if it found that groups do not differ.
+
+    Rows that scatter and groups that do not differ can be a maximum beside that of rows that hardly
+    scatter, with shapes `calm`, and groups that differ. The higher one is kept.
+    """
+    if "earlier" in state:
+        earlier = state["earlier"]
+        if state["best_value"] > earlier["best_value"] + NOISE:
+            return state
+        return cast(GeneralizedState, {**state, **earlier})
+    here = population_of(state, kind)
+    if not (calm and state["estimates_spread"] and here.at_bounds()[0]):
+        return state
+    point, rank = here.start(WIDE_SPREAD, 0.0, np.array(calm)).point, here.ways.shape[1]
+    point[:rank] = here.point[:rank]
+    return state | {
+        "earlier": {name: each for name, each in state.items() if name in OF_MAXIMUM},
+        "phase": "coarse",
+        "point": point,
+        "radius": FIRST_RADIUS,
+        "gain": np.inf,
+        "best_value": -np.inf,
+    }
 
 
 def _settled(

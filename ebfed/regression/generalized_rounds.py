@@ -22,7 +22,13 @@ from ebfed.priors import IdentificationWarning
 from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
+from ebfed.regression.generalized_ascent import (
+    ascend,
+    ascend_elsewhere,
+    begin,
+    coordinates,
+    population_of,
+)
 from ebfed.regression.generalized_notes import (
     LAPLACE,
     NO_INFORMATION,
@@ -297,6 +303,8 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             sums = totals_of(cast(dict, messages), parts, len(state["n"]))
             messages = cast(GeneralizedMessage, {name: x[None] for name, x in sums.items()})
         state = self._step(state, messages) | {"round": state["round"] + 1}
+        if state["phase"] == "end":
+            state = ascend_elsewhere(state, self.covariance, self.family.calm)
         return self._end(state) if state["phase"] == "end" else state
 
     def _step(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:

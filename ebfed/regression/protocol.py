@@ -321,6 +321,8 @@ class GeneralizedState(RegressionState):
     information: NotRequired[NDArray[np.float64]]
     """Minus the second derivatives in the mean of coordinates that differ, shape (q,)."""
     mean_covariance: NotRequired[NDArray[np.float64]]
+    earlier: NotRequired[dict[str, Any]]
+    """What a first search found, of the names above, while a second goes on elsewhere."""
 
 
 class LogisticState(GeneralizedState):

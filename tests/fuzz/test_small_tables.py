@@ -20,8 +20,6 @@ FIRST, SOME, ALL, AT_ONCE = 12, 62, 2000, 50
 
 # What is known to be wrong, as ``question: what is wrong``. It is to be empty in a release.
 OPEN: tuple[str, ...] = (
-    # of negative binomial counts at the ends of their dispersion: tables 1335, 1485
-    r"oracle: contradiction: (1\.83|0\.732) of log-likelihood lost",
     # tables 942, 1974 and 1799
     r"(tidy|wald): silent nan in conf.high",
     r"summary: silent nan in BIC",

@@ -555,3 +555,13 @@ def test_binary_rows_have_correlated_effects_of_some_terms():
     frame = pd.DataFrame({"y": y, "x": x, "z": z, "g": g})
     tidy = eb.from_formula("y ~ x + z + (1 + x | g)", frame, family="binomial").tidy()
     assert "cor__intercept.x" in set(tidy["term"])
+
+
+def test_groups_that_differ_and_rows_that_scatter_are_both_tried():
+    """Each explains such counts, and is a maximum of the likelihood: the lower was found."""
+    y = [148, 0, 901, 0, 1078, 0, 0, 0, 93361, 42910, 24627, 67016, 0, 0, 0, 0, 0, 0, 1]
+    rows = pd.DataFrame({"y": y, "g": np.repeat([0, 1, 2, 3], [2, 6, 4, 7])})
+    prior = {"family": "negative_binomial", "prior": "log-normal"}
+    fit = eb.from_formula("y ~ 1 + (1 | g)", rows, **prior)
+    assert fit.log_likelihood_ > -93.7, "-95.5, of groups that do not differ"
+    assert fit.tidy("ran_pars")["estimate"][0] > 1

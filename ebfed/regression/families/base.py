@@ -74,6 +74,8 @@ class ResponseFamily(ABC):
         Whether a log-likelihood of zero is that of rows that are certain.
     adds : bool
         Whether rows that move alike say what their sums say; see `ebfed.kernels.rates`.
+    calm : tuple of float
+        Shapes of rows that hardly scatter, if one of them is a scatter; else empty.
     """
 
     name: ClassVar[str]
@@ -84,6 +86,7 @@ class ResponseFamily(ABC):
     whole: ClassVar[bool] = True
     certain: ClassVar[bool] = False
     adds: ClassVar[bool] = False
+    calm: ClassVar[tuple[float, ...]] = ()
 
     @abstractmethod
     def check(self, y: NDArray, weight: NDArray) -> None:

@@ -31,6 +31,7 @@ class Gamma(LogLink):
     kind: ClassVar[int] = GAMMA
     n_figures: ClassVar[int] = 2
     whole: ClassVar[bool] = False
+    calm: ClassVar[tuple[float, ...]] = (float(np.log(50.0)),)
 
     def check(self, y: NDArray, weight: NDArray) -> None:
         """Refuse what is not positive."""

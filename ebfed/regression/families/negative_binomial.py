@@ -33,6 +33,7 @@ class NegativeBinomial(Poisson):
     name: ClassVar[str] = "negative_binomial"
     kind: ClassVar[int] = NEGATIVE_BINOMIAL
     adds: ClassVar[bool] = False
+    calm: ClassVar[tuple[float, ...]] = (float(np.log(0.02)),)
 
     def check(self, y: NDArray, weight: NDArray) -> None:
         """Refuse what is no count."""

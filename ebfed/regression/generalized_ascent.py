@@ -17,7 +17,7 @@ from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
-__all__ = ["ascend", "ascend_elsewhere", "begin", "coordinates", "population_of"]
+__all__ = ["ascend", "ascend_again", "begin", "coordinates", "population_of"]
 
 # Standard deviations of the first population, and lengths of steps, in units of the logit.
 FIRST_SPREAD, FIRST_RADIUS, RADIUS = 0.7, 2.0, 16.0
@@ -154,7 +154,7 @@ def ascend(
     return asked
 
 
-def ascend_elsewhere(
+def ascend_again(
     state: GeneralizedState, kind: Covariance, calm: tuple[float, ...]
 ) -> GeneralizedState:
     """End a search, or begin it again from wide spreads if it found that groups do not differ.
@@ -167,8 +167,10 @@ def ascend_elsewhere(
         if state["best_value"] > earlier["best_value"] + NOISE:
             return state
         return cast(GeneralizedState, {**state, **earlier})
+    if not (calm and state["estimates_spread"]):
+        return state
     here = population_of(state, kind)
-    if not (calm and state["estimates_spread"] and here.at_bounds()[0]):
+    if not here.at_bounds()[0]:
         return state
     point, rank = here.start(WIDE_SPREAD, 0.0, np.array(calm)).point, here.ways.shape[1]
     point[:rank] = here.point[:rank]

@@ -24,7 +24,7 @@ from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
     ascend,
-    ascend_elsewhere,
+    ascend_again,
     begin,
     coordinates,
     population_of,
@@ -304,7 +304,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             messages = cast(GeneralizedMessage, {name: x[None] for name, x in sums.items()})
         state = self._step(state, messages) | {"round": state["round"] + 1}
         if state["phase"] == "end":
-            state = ascend_elsewhere(state, self.covariance, self.family.calm)
+            state = ascend_again(state, self.covariance, self.family.calm)
         return self._end(state) if state["phase"] == "end" else state
 
     def _step(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:

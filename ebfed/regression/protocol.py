@@ -322,7 +322,7 @@ class GeneralizedState(RegressionState):
     """Minus the second derivatives in the mean of coordinates that differ, shape (q,)."""
     mean_covariance: NotRequired[NDArray[np.float64]]
     earlier: NotRequired[dict[str, Any]]
-    """What a first search found, of the names above, while a second goes on elsewhere."""
+    """What a first search found, of the names above, while a second goes on."""
 
 
 class LogisticState(GeneralizedState):

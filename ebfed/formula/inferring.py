@@ -9,6 +9,7 @@ import numpy as np
 from ebfed.formula.terms import contrasts_of_terms
 from ebfed.inference.contrasts import term_tests
 from ebfed.location import GaussianEB
+from ebfed.location.base import LocationEstimator
 from ebfed.regression import LinearEB
 from ebfed.regression.inferring import Tested, check_type
 from ebfed.tables.frames import frame
@@ -31,7 +32,9 @@ def with_tests(fit: FormulaFit) -> FormulaFit:
         If this is a copy of the fit without its rows.
     """
     own = fit.estimator_
-    if fit._given["estimator"] is not None or not isinstance(own, GaussianEB):
+    if fit._given["estimator"] is not None or not isinstance(own, LocationEstimator):
+        return fit
+    if own.family().name != "gaussian":
         return fit
     if own.method == "moments" or fit.design_.names:
         return fit

@@ -15,11 +15,7 @@ from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_model import (
-    CrossedEquations,
-    CrossedSystem,
-    maximise,
-)
+from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 
@@ -30,7 +26,6 @@ __all__ = [
     "fixed_too",
     "has_noise",
     "independent_columns",
-    "limit_where_far",
     "log_det",
     "positive",
     "regressed",
@@ -111,8 +106,8 @@ class CrossedFit:
         except (LinAlgError, OverflowError):
             spread = None
         bases = [np.full((len(design), 1), float(each)) for each in known]
-        limit = limit_where_far(
-            spread, levels.by_factor, bases, rows.weight, columns, ["diag"] * len(known), restricted
+        limit = limit_of_crossed(
+            levels.by_factor, bases, rows.weight, columns, ["diag"] * len(known), restricted, spread
         )
         if limit is not None:
             noise, unit = limit.noise, unit_of(limit)
@@ -298,39 +293,6 @@ class CrossedFit:
         new = (codes < 0) @ self.equations.gamma
         columns = scaled(design, self.triangle)
         return self.unit * self.equations.variances(codes[:, 0], others, new, columns, self.inverse)
-
-
-def limit_where_far(
-    spread: NDArray | None,
-    codes: Sequence[NDArray],
-    bases: Sequence[NDArray],
-    weight: NDArray,
-    columns: NDArray,
-    kinds: Sequence[str],
-    restricted: bool,
-) -> Limit | None:
-    """Limit without noise of a model whose effects are far beyond it; None where they are not.
-
-    Parameters
-    ----------
-    spread : ndarray of shape (q, q) or None
-        Covariances of effects over the noise, of which the search has few digits where they are
-        large; None where it failed.
-    codes, bases, weight, columns, kinds, restricted
-        As in `limit_of_crossed`.
-
-    Raises
-    ------
-    ValueError
-        If the search failed, and there is no limit.
-    """
-    if spread is not None and spread.max() <= FAR**2:
-        return None
-    with np.errstate(all="ignore"):  # of rows that noise is in after all
-        limit = limit_of_crossed(codes, bases, weight, columns, kinds, restricted, spread)
-    if limit is None and spread is None:
-        raise ValueError("the effects explain y without noise; this model has no likelihood then.")
-    return limit
 
 
 def unit_of(limit: Limit) -> float:

@@ -18,7 +18,6 @@ from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_fitting import (
     CrossedFit,
     criterion_at,
-    limit_where_far,
     log_det,
     positive,
     regressed,
@@ -28,6 +27,7 @@ from ebfed.regression.crossed_fitting import (
 from ebfed.regression.families import Responses
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS, CrossedSystem, maximise
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem, maximise_slopes
+from ebfed.regression.numerics.noiseless import limit_of_crossed
 
 __all__ = [
     "JointNormals",
@@ -253,7 +253,7 @@ class SlopedFit:
         except LinAlgError:
             spread = None
         kinds = ["full" if full else "diag" for full in correlated]
-        limit = limit_where_far(spread, codes, bases, rows.weight, columns, kinds, restricted)
+        limit = limit_of_crossed(codes, bases, rows.weight, columns, kinds, restricted, spread)
         if limit is not None:
             noise, unit = limit.noise, unit_of(limit)
             system = SlopedSystem(sums, _roots(limit.covariance / unit, bases), restricted)

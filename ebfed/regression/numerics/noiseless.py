@@ -270,7 +270,7 @@ def limit_of_far(
         Of each factor; see `limit_of`.
     spread : ndarray of shape (q, q) or None
         T where a search ended, in units of the noise: others keep it, unless it went far. None if
-        there is none.
+        it failed.
     n_rows, basis, restricted : as in `limit_of`
     """
     T = np.zeros((len(owner), len(owner)))
@@ -311,7 +311,9 @@ def limit_of_crossed(
     restricted: bool,
     spread: NDArray | None,
 ) -> Limit | None:
-    """Limit of crossed factors; None if it is not known, or they have too many effects.
+    """Limit of crossed factors; None if their effects are not far beyond the noise.
+
+    Nor is it known of too many effects.
 
     Parameters
     ----------
@@ -322,8 +324,18 @@ def limit_of_crossed(
     weight : ndarray of shape (n,)
     columns : ndarray of shape (n, p + 1)
         ``[X y]``; times the roots of the weights, columns of X are orthonormal.
-    kinds, restricted, spread : as in `limit_of_far`
+    kinds, restricted : as in `limit_of_far`
+    spread : ndarray of shape (q, q) or None
+        Covariances of effects over the noise, of which the search has few digits where they are
+        large. None if it failed.
+
+    Raises
+    ------
+    ValueError
+        If the search failed, and the limit is not known.
     """
+    if spread is not None and spread.max() <= FAR**2:
+        return None
     root = np.sqrt(weight)[:, None]
     rows = root * columns
     widths = [basis.shape[1] for basis in bases]
@@ -350,7 +362,11 @@ def limit_of_crossed(
 
     known = np.flatnonzero(whole.any(axis=0))
     basis = np.sqrt(len(rows)) * np.eye(rows.shape[1] - 1)  # columns of a mean square of 1
-    return limit_of_far(between, known, owner, kinds, spread, len(rows), basis, restricted)
+    with np.errstate(all="ignore"):  # of rows that noise is in after all
+        limit = limit_of_far(between, known, owner, kinds, spread, len(rows), basis, restricted)
+    if limit is None and spread is None:
+        raise ValueError("the effects explain y without noise; this model has no likelihood then.")
+    return limit
 
 
 class _At(NamedTuple):

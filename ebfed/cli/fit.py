@@ -255,8 +255,9 @@ def fit(
         elif (
             family in BY_FORMULA or weight is not None or _has_labels(files, family, value, dialect)
         ):
-            offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
-            formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
+            formula = f"`{value}` | `{group}`"
+            if exposure is not None:
+                formula = f"`{value}` ~ 1 + offset(log(`{exposure}`)) + (1 | `{group}`)"
             estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
         else:
             estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)
@@ -270,9 +271,11 @@ def fit(
         if save is not None:
             from ebfed.report.view import LocationView
 
-            # what options named was fitted by a formula of their columns
-            named = value is not None and isinstance(estimator.view(), LocationView)
-            fit = getattr(estimator, "estimator_", estimator) if named else estimator
+            # options may be fitted as a formula of means, which alone knows the event of two labels
+            fit = estimator
+            if value is not None and isinstance(fit.view(), LocationView):
+                by_formula = hasattr(fit, "estimator_") and not fit.response.levels
+                fit = fit.estimator_ if by_formula else fit
             fit.save(save, groups=groups)
             typer.echo(f"Wrote the fit to {save}")
         typer.echo(f"\n{estimator.summary()}")

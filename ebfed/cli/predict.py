@@ -73,11 +73,13 @@ def predict(
     Means and rates of groups are estimated from the rows of the table and the population of the
     fit, so groups may be new. By a regression, rows are predicted with the coefficients of their
     groups in the fit, and of new groups with the mean of the population: the expected response of
-    each row as given.
+    each row as given. A formula 'y | group' asks for means of groups, 'y ~ 1 + (1 | group)' for
+    those of rows.
     """
     from ebfed.formula import FormulaFit
     from ebfed.formula.grammar import parse
     from ebfed.loading import load_fit
+    from ebfed.report.view import LocationView
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
 
@@ -90,9 +92,12 @@ def predict(
         fit = load_fit(file)
         view = fit.view()
         label = view.style.group if group is None else group
-        labels = parse(fit.formula).levels if isinstance(fit, FormulaFit) else [label]
+        by_formula = isinstance(fit, FormulaFit)
+        # 'y | group', as the options --group and --value are written: columns may have other names
+        of_groups = by_formula and "~" not in fit.formula and isinstance(view, LocationView)
+        labels = parse(fit.formula).levels if by_formula and not of_groups else [label]
         rows = read_rows(files, labels, Dialect.checked(sep, encoding, decimal))
-        if isinstance(fit, FormulaFit):
+        if by_formula and not of_groups:
             given = {"value": value, "exposure": exposure, "observed": observed, "weight": weight}
             for name, column in given.items():
                 if column is not None:
@@ -106,18 +111,26 @@ def predict(
             raise ValueError(
                 "--type goes with a fit by --formula; other fits print rates of groups"
             )
-        # counts are fitted by a formula, in which names are quoted
-        quoted = {name.strip("`"): name for name in view.columns}
-        if value is not None:  # of labels the fit has categories, and no name of their column
-            quoted = {value: view.columns[0] if len(view.columns) == 1 else value}
-        options = {"exposure": exposure, "observed": observed, "sample_weight": weight}
+        weighted = fit.get_params()["weights"] if by_formula else None
+        names = [view.response] if by_formula else view.columns
+        # of labels the fit has categories, and no name of their column
+        own = names[0] if len(names) == 1 else value
+        columns = {name: name for name in names} if value is None else {value: own}
+        options = {"exposure": exposure, "observed": observed, "sample_weight": weight or weighted}
         known = {name: column for name, column in options.items() if column is not None}
-        needed = [label, *quoted, *known.values()]
+        needed = [label, *columns, *known.values()]
         if missing := [name for name in needed if name not in rows]:
             with naming(*files):
                 among = ", ".join(map(repr, rows.columns))
                 raise ValueError(f"no column {missing[0]!r} among {among}")
-        rows = rows[needed].rename(columns=quoted)
+        if by_formula:
+            if weight is not None and weighted is None:
+                raise ValueError("--weight goes with a fit that had one")
+            columns |= {label: view.style.group} | ({weight: weighted} if weight else {})
+            others = {new for old, new in columns.items() if new != old}
+            rows = rows.drop(columns=others & set(rows)).rename(columns=columns)
+        else:
+            rows = rows[needed].rename(columns=columns)
         show(*_estimated(fit, rows, label, known, level), out, level)
 
 
@@ -125,33 +138,21 @@ def _estimated(
     fit: Any, rows: Any, label: str, given: dict[str, str], level: float
 ) -> tuple[Any, list[str]]:
     """Estimates of groups and the column of their labels, or the rows with their predictions."""
+    from ebfed.formula import FormulaFit
     from ebfed.report.view import LocationView
 
-    if isinstance(fit.view(), LocationView):
-        takes = fit.family().of_rows
-        for name in given:
-            if name not in takes:
-                raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
-        if fit.family().name == "binomial":
-            rows = rows.assign(**{name: _events(rows[name]) for name in fit.feature_names_in_})
-        return fit.posterior(rows, groups=label, **given).to_frame(level=level), [label]
-    if given:
-        option = _option(next(iter(given)))
-        raise ValueError(f"{option} goes with a fit of counts, durations or means")
-    return rows.assign(prediction=fit.predict(rows, groups=label)), []
-
-
-def _events(values: Any) -> Any:
-    """Return two labels as 0 and 1, the second in sorted order being the event, as in the fit."""
-    if values.dtype.kind in "biuf":
-        return values
-    labels = sorted(values.dropna().astype(str).unique())
-    if len(labels) != 2:
-        raise ValueError(
-            f"column {values.name!r} must hold 0 and 1, or two labels; it has {len(labels)}: "
-            f"{', '.join(map(repr, labels[:5]))}"
-        )
-    return (values.astype(str) == labels[1]).astype(int).where(values.notna())
+    if not isinstance(fit.view(), LocationView):
+        if given:
+            option = _option(next(iter(given)))
+            raise ValueError(f"{option} goes with a fit of counts, durations or means")
+        return rows.assign(prediction=fit.predict(rows, groups=label)), []
+    takes = fit.family().of_rows
+    for name in given:
+        if name not in takes:
+            raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
+    if isinstance(fit, FormulaFit):
+        return fit.posterior(rows).to_frame(level=level), [fit.view().style.group]
+    return fit.posterior(rows, groups=label, **given).to_frame(level=level), [label]
 
 
 def _option(name: str) -> str:

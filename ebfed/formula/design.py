@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.formula.expressions import check_names, functions_of, names_of
-from ebfed.formula.names import plain_name
+from ebfed.formula.names import column_name, plain_name
 from ebfed.tables.columns import days_of, levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
@@ -374,7 +374,7 @@ def evaluated(text: str, there: Sequence[str] = ()) -> str:
 
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
     """Values of the response: a column, as it is, or an expression."""
-    if (name := plain_name(text.strip("`"))) in column_names(data):
+    if (name := column_name(text)) in column_names(data):
         return values_of(data, name)
     design, values = Design.learn(evaluated(text), data, context)
     if values.shape[1] != 1:

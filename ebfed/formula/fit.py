@@ -38,7 +38,7 @@ from ebfed.formula.diagnosis import (
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.inferring import confint_of_formula, formula_tests, with_tests
 from ebfed.formula.margins import margins
-from ebfed.formula.names import plain_name
+from ebfed.formula.names import column_name
 from ebfed.formula.response import Response, family_of
 from ebfed.formula.rows import (
     WEIGHTS,
@@ -399,7 +399,7 @@ class FormulaFit:
             assert counts is not None
             won, trials = (np.bincount(codes, times * each) for each in counts)
             counted = Summary.from_counts(won, trials, ids)
-            return (Summarised(counted, style, [plain_name(model.response)]),), options
+            return (Summarised(counted, style, [column_name(model.response)]),), options
         values = self.response.of(rows.data, self.estimator_)
         options["groups"] = rows.labels
         if rows.weights is not None:
@@ -407,7 +407,7 @@ class FormulaFit:
         offset = self.response.offset(rows.data)
         if offset is not None:
             options["exposure"] = np.exp(offset)
-        return (frame({plain_name(model.response): values}, Style(style.backend)),), options
+        return (frame({column_name(model.response): values}, Style(style.backend)),), options
 
     def _labels(self, data: Any) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
@@ -449,7 +449,9 @@ class FormulaFit:
         view = replace(view, notes=[*view.notes, *self.response.notes])
         if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
             view = replace(view, notes=[*view.notes, RATES[view.population]])
-        return replace(view, formula=self.formula + also, response=plain_name(self._model.response))
+        return replace(
+            view, formula=self.formula + also, response=column_name(self._model.response)
+        )
 
     def summary(self) -> Any:
         """Return the fit as a printed table."""

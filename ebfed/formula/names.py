@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["marked", "plain_name"]
+__all__ = ["column_name", "marked", "plain_name"]
 
 # Characters of no language: the end of a name that is marked, and what stands for a backtick.
 MARK, TICK = "\ue000", "\ue001"
@@ -26,6 +26,18 @@ def plain_name(text: str) -> str:
     'x:`1`'
     """
     return text.replace(MARK, "").replace(TICK, "`")
+
+
+def column_name(text: str) -> str:
+    """Return the column that a text names in backticks; another text without marks.
+
+    Examples
+    --------
+    >>> column_name("`a b`"), column_name("`a` + `b`")
+    ('a b', '`a` + `b`')
+    """
+    quoted = re.fullmatch(r"`([^`]+)`", text)
+    return plain_name(quoted[1] if quoted else text)
 
 
 def marked(formula: str) -> str:

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 
 from ebfed.formula.design import Context, required, response_of
 from ebfed.formula.grammar import FormulaTerms
-from ebfed.formula.names import plain_name
+from ebfed.formula.names import column_name
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.location.base import LocationEstimator
 from ebfed.tables.columns import levels_of
@@ -85,7 +85,7 @@ class Response:
         if self.model.counts:
             return [self.model.counted]
         if self.kind in ("events", "labels") and self.levels and not _plain(list(self.levels)):
-            name = plain_name(self.model.response.strip("`"))
+            name = column_name(self.model.response)
             return [f"The event is {name} = {_shown(self.levels[1])}."]
         return []
 
@@ -206,7 +206,7 @@ def family_of(estimator: Any) -> str:
 
 def _labels(text: str, data: Any, context: Context) -> tuple[list[Any] | None, list[Any]]:
     """Levels of a category in their order, else None; and the labels that rows have, sorted."""
-    name = plain_name(text.strip("`"))
+    name = column_name(text)
     order = levels_of(data, name) if name in column_names(data) else None
     values = response_of(text, data, context)
     try:

@@ -157,6 +157,29 @@ def test_two_labels_are_an_event_and_the_other(rows, tmp_path, kind):
     np.testing.assert_allclose(chance, found["plain rows"], rtol=1e-6)
 
 
+def test_an_event_is_that_of_the_fit(rows, tmp_path):
+    """The second level of a category, also where its column has one label, or another name."""
+    word = pd.Categorical(np.where(rows["won"] == 1, "high", "low"), ["low", "high"])
+    tables = {"numbers": rows, "labels": rows.assign(won=word)}
+    found = {}
+    for name, table in tables.items():
+        fit, out = (tmp_path / f"{name}.{end}" for end in ("json", "csv"))
+        table.to_parquet(tmp_path / "rows.parquet")
+        won = table[rows["won"] == 1].rename(columns={"won": "result", "fips": "place"})
+        won.assign(won=0).to_parquet(tmp_path / "won.parquet")
+        options = ("--group", "fips", "--value", "won", "--family", "binomial", "--save", fit)
+        assert invoke("fit", tmp_path / "rows.parquet", *options).exit_code == 0
+        options = ("--group", "place", "--value", "result", "--out", out)
+        result = invoke("predict", fit, tmp_path / "won.parquet", *options)
+        assert result.exit_code == 0, result.output
+        found[name] = pd.read_csv(out)["estimate"]
+    assert found["labels"].min() > rows["won"].mean()
+    np.testing.assert_allclose(found["labels"], found["numbers"], rtol=1e-6)
+    word = word.rename_categories({"low": "none"})
+    rows.assign(won=word).to_parquet(tmp_path / "rows.parquet")
+    assert "'none'; the fit had 'low', 'high'" in refusal("predict", fit, tmp_path / "rows.parquet")
+
+
 def test_rows_of_counts_are_predicted_with_their_exposure(rows, tmp_path):
     rng = np.random.default_rng(0)
     table = rows.assign(years=rng.uniform(1, 20, len(rows)))

@@ -403,15 +403,17 @@ class Prior(BaseEstimator, ABC):
             setattr(one, name, value)
         return one
 
+    def _mixes(self, likelihood: Likelihood) -> bool:
+        """Whether `_mixed` averages over populations faster than one by one."""
+        return type(self)._posterior is Prior._posterior and likelihood.n_features == 1
+
     def _mixed(
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
-    ) -> Posterior | None:
-        """Posterior averaged over populations at once, where there is a faster way than one by one.
+    ) -> Posterior:
+        """Posterior averaged over populations at once.
 
         `shares` are the probabilities of the populations, shape (K, 1 or n, 1 or d).
         """
-        if type(self)._posterior is not Prior._posterior or likelihood.n_features > 1:
-            return None
         return several(populations, shares, likelihood)
 
     # To draw and to describe -------------------------------------------------------------------

@@ -68,19 +68,18 @@ def _parts(
 ) -> tuple[Sequence[Posterior], NDArray]:
     """Posteriors under the plausible populations, and the probabilities of these."""
     populations, weights = prior.populations()
+    if by_quadrature and not prior._mixes(likelihood):
+        # by quadrature each takes as long as the fitted one: a few, of all sizes
+        sizes = np.array([one.variance_[0] for one in populations])
+        numbered = np.column_stack([sizes, np.arange(len(sizes))])
+        kept, times = thinned(numbered, weights[:, 0], FEW)
+        some = [populations[int(k)] for k in kept[:, 1]]
+        shares = _shares(prior, some, times[:, None], likelihood)
+        return [several(some, shares, likelihood)], np.ones((1, 1, 1))
     shares = _shares(prior, populations, weights, likelihood)
-    whole = prior._mixed(populations, shares, likelihood)
-    if whole is not None:
-        return [whole], np.ones((1, 1, 1))
-    if not by_quadrature:
-        return [one._posterior(likelihood, *own) for one in populations], shares
-    # by quadrature each takes as long as the fitted one: a few, of all sizes
-    sizes = np.array([one.variance_[0] for one in populations])
-    numbered = np.column_stack([sizes, np.arange(len(sizes))])
-    kept, times = thinned(numbered, weights[:, 0], FEW)
-    some = [populations[int(k)] for k in kept[:, 1]]
-    shares = _shares(prior, some, times[:, None], likelihood)
-    return [several(some, shares, likelihood)], np.ones((1, 1, 1))
+    if prior._mixes(likelihood):
+        return [prior._mixed(populations, shares, likelihood)], np.ones((1, 1, 1))
+    return [one._posterior(likelihood, *own) for one in populations], shares
 
 
 def several(populations: Sequence[Any], shares: NDArray, likelihood: Likelihood) -> Posterior:

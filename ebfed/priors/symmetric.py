@@ -142,11 +142,13 @@ class Symmetric(Prior):
         each = N_NORMALS if isinstance(likelihood, StudentT) else 1
         return each * len(self.scales_)
 
+    def _mixes(self, likelihood: Likelihood) -> bool:
+        return isinstance(likelihood, Estimates) and not self.averages_
+
     def _mixed(
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
-    ) -> Posterior | None:
-        if not isinstance(likelihood, Estimates) or shares.shape[1] > 1:
-            return None
+    ) -> Posterior:
+        assert isinstance(likelihood, Estimates)
         symmetric = [one for one in populations if isinstance(one, Symmetric)]
         first = symmetric[0]
         same = all(

@@ -12,9 +12,9 @@ import ebfed as eb
 from ebfed import Summary, families
 from ebfed.channels import Hybrid, TwoBit
 from ebfed.likelihoods import Binomial, Gaussian, Poisson, StudentT
-from ebfed.priors import Beta, Discrete, Gamma, Laplace, Normal, PointNormal
+from ebfed.priors import Beta, Discrete, Gamma, Laplace, Normal, PointLaplace, PointNormal
 from ebfed.priors.base import OwnReports
-from ebfed.priors.integrated import RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
+from ebfed.priors.integrated import FEW, RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
 from ebfed.priors.two_moments import TwoMoments
 
 RNG = np.random.default_rng(5)
@@ -162,3 +162,19 @@ def test_data_further_than_squares_can_say_have_an_estimate(far):
     low, high = posterior.interval(0.95)
     for figure in (posterior.mean, low, high):
         assert 0 < figure[-1, 0] / far <= 1
+
+
+def test_reports_are_compared_with_a_few_populations(monkeypatch):
+    """Under a population on a grid each takes as long as the fitted one."""
+    rng = np.random.default_rng(0)
+    summary = Summary.from_rows(rng.laplace(0.3, 0.3, 60), groups=np.arange(60))
+    channel = eb.channels.Laplace(12.0, (-1, 2))
+    reports = channel.likelihood(channel.encode(summary, rng=1), families.Gaussian(0.5))
+    prior, asked = PointLaplace().fit(reports), []
+    log_marginal = PointLaplace.log_marginal
+    monkeypatch.setattr(
+        PointLaplace, "log_marginal", lambda *a: asked.append(1) or log_marginal(*a)
+    )
+    assert np.isfinite(prior.posterior(reports).sd).all()
+    assert 0 < len(asked) <= FEW
+    assert len(prior.populations()[0]) > 100

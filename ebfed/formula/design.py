@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self
 
@@ -286,7 +287,8 @@ class Design:
         )
 
 
-def terms_of(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+@lru_cache(maxsize=1024)
+def terms_of(text: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Return each term, and of its factors the kind, such as "lookup" for a column, and the text.
 
     Raises
@@ -297,10 +299,13 @@ def terms_of(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     from formulaic import Formula
 
     with _syntax(text):
-        return [
-            (str(term), [(factor.eval_method.value, str(factor.expr)) for factor in term.factors])
+        return tuple(
+            (
+                str(term),
+                tuple((factor.eval_method.value, str(factor.expr)) for factor in term.factors),
+            )
             for term in Formula(text)
-        ]
+        )
 
 
 def _columns(text: str) -> set[str]:
@@ -343,8 +348,8 @@ def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
     """
     import pandas as pd
 
-    columns = {}
-    there = set(column_names(data))
+    columns, names = {}, column_names(data)
+    there = set(names)
     numeric = {name for text in texts for name in _numeric(text)}
     for marked in sorted({name for text in texts for name in _columns(text)}):
         name = plain_name(marked)
@@ -357,7 +362,7 @@ def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
         elif marked in numeric:
             values = days_of(values)
         columns[marked] = values
-    return pd.DataFrame(columns, index=range(len(values_of(data, column_names(data)[0]))))
+    return pd.DataFrame(columns, index=range(len(values_of(data, names[0]))))
 
 
 def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:

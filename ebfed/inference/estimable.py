@@ -24,6 +24,9 @@ __all__ = ["Estimable", "collinear_note", "null_of"]
 ROUNDING = 1e-7
 # Entry of n, as a share of the largest, that is rounding.
 SMALL = 1e-8
+# The same of the constant, against the products of the others with their centres. Rows of the fit
+# that are small in the others would be off the plane without a constant that is not rounding.
+SMALL_CONSTANT = 1e-10
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def null_of(vectors: NDArray, units: NDArray, centre: NDArray) -> NDArray[np.flo
     null = np.where(np.abs(vectors) > SMALL * largest, vectors, 0.0) / units[:, None]
     whole = np.abs(null[0]) + np.abs(centre) @ np.abs(null)
     null[0] -= centre @ null
-    null[0] = np.where(np.abs(null[0]) > SMALL * whole, null[0], 0.0)
+    null[0] = np.where(np.abs(null[0]) > SMALL_CONSTANT * whole, null[0], 0.0)
     return null
 
 

@@ -198,13 +198,18 @@ class LinearMixedFit:
 
         The columns of ``X B`` are orthogonal, with a mean square of 1.
         """
-        X = self.rows[:, :, :-1].reshape(-1, self.rows.shape[2] - 1)
-        size = np.sqrt(np.einsum("np,np->p", X, X) / max(self.n.sum(), 1))
-        size = np.where(size > 0, size, 1.0)
+        X, size = self.rows[:, :, :-1].reshape(-1, self.rows.shape[2] - 1), self.units
         _, s, Vt = np.linalg.svd(np.linalg.qr(X / size, mode="r"), full_matrices=False)
         kept = s > 1e-6 * s.max(initial=0.0)
         s, V = s[kept] / np.sqrt(max(self.n.sum(), 1)), Vt[kept].T
         return V / s / size[:, None], (V * s).T * size
+
+    @cached_property
+    def units(self) -> NDArray[np.float64]:
+        """Root mean square of each column of X; 1 if that is zero."""
+        X = self.rows[:, :, :-1]
+        size = np.sqrt(np.einsum("nrp,nrp->p", X, X) / max(self.n.sum(), 1))
+        return np.where(size > 0, size, 1.0)
 
     @cached_property
     def columns(self) -> NDArray:
@@ -300,8 +305,8 @@ class LinearMixedFit:
     def identified(self, contrasts: NDArray) -> NDArray[np.bool_]:
         """Whether rows identify each of these combinations of the mean, shape (n,)."""
         B, back = self.basis
-        left = np.abs(contrasts - contrasts @ B @ back).max(axis=1, initial=0.0)
-        return left <= 1e-6 * np.abs(contrasts).max(axis=1, initial=0.0)
+        left = np.abs((contrasts - contrasts @ B @ back) / self.units).max(axis=1, initial=0.0)
+        return left <= 1e-6 * np.abs(contrasts / self.units).max(axis=1, initial=0.0)
 
 
 def _bases(q: int, kind: str) -> NDArray:

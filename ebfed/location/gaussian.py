@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.channels import Channel, Guess
@@ -28,6 +29,11 @@ from ebfed.priors import (
 )
 
 __all__ = ["GaussianEB"]
+
+NO_NOISE = (
+    "The noise variance is zero: rows of a group agree exactly, have no joint density, and so the "
+    "fit has no log-likelihood, AIC or BIC."
+)
 
 
 class GaussianEB(LocationEstimator):
@@ -213,3 +219,11 @@ class GaussianEB(LocationEstimator):
     def noise_variance_(self) -> NDArray:
         """Variance of a row around its group's parameter, shape (d,)."""
         return known_noise(self._learned)
+
+    @property
+    def notes_(self) -> list[str]:
+        """Remarks on the fit."""
+        notes, learned = super().notes_, self._learned
+        if not learned.all_exact or learned.is_server or (self.noise_variance_ > 0).all():
+            return notes
+        return [*notes, NO_NOISE] if np.any(learned.summaries.n > 1) else notes

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import Method
 from ebfed.priors import IdentificationWarning
+from ebfed.regression.generalized_notes import UNBOUNDED
 from ebfed.regression.generalized_profile import GeneralizedProfile
 from ebfed.regression.inferring import check_rows_of_all, walds_intervals
 from ebfed.regression.intervals import IntervalMethod, check_draws, check_no_degrees, frame_of_ends
@@ -69,7 +70,8 @@ def confint_of_generalized(
     Raises
     ------
     ValueError
-        If the level or the method is none; the rows of the fit are with the clients; or, by
+        If the level or the method is none; the rows of the fit are with the clients; by profile,
+        the likelihood has no maximum, or is rounding where responses agree; or, by
         bootstrap, rows have weights or ordered classes, of which a draw may have no row.
 
     References
@@ -116,7 +118,17 @@ def _profiled(
     from scipy.special import ndtri
     from tqdm import tqdm
 
+    if UNBOUNDED in fit.notes_:
+        raise ValueError(
+            "method='profile' needs a likelihood with a maximum; that of this fit rises as a "
+            "variance between groups grows."
+        )
     profile, ends = GeneralizedProfile(fit), np.full((len(rows), 2), np.nan)
+    if profile.rounds_off:
+        raise ValueError(
+            "method='profile' needs noise; responses vary so little that rounding is most of what "
+            "their log-likelihood changes by."
+        )
     while True:
         best, _ = profile.best
         every = zip(profile.every(), rows, strict=True)

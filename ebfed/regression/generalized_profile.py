@@ -60,6 +60,8 @@ POISSON = 1e-12
 STEP, LEAST, LEAST_SHAPE = 0.4, 0.2, 1e-3
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-8
+# Rounding of the log-likelihood with which no maximum can be told.
+DIGITS = 1e-4
 
 
 class GeneralizedProfile:
@@ -290,6 +292,15 @@ class GeneralizedProfile:
         if held is None or held.kind not in ("mean", "shape"):
             return None
         return held.first if held.kind == "mean" else 0 if self.family.classes else None
+
+    @property
+    def rounds_off(self) -> bool:
+        """Whether the log-likelihood is a difference of numbers too large for its digits.
+
+        Whole numbers always scatter.
+        """
+        size = float(np.linalg.norm(self._base(self.shapes)[0]))
+        return not self.family.whole and size * float(np.finfo(float).eps) > DIGITS
 
     def settled(self, since: float) -> bool:
         """Whether the largest log-likelihood is so near to an earlier one that ends stay."""

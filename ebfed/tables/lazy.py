@@ -99,7 +99,10 @@ def column_names(X: Any) -> list[str]:
     ['x']
     """
     import narwhals as nw
+    import pandas as pd
 
+    if isinstance(X, pd.DataFrame):  # asked so often that the time to find the types of all counts
+        return list(X.columns)
     return list(nw.from_native(X).collect_schema())
 
 

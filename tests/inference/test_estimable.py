@@ -200,3 +200,17 @@ def test_part_of():
     np.testing.assert_allclose(np.abs(part), [[0, np.sqrt(0.5), np.sqrt(0.5)]])
     assert part[0, 1] * part[0, 2] > 0
     assert known.part_of(np.array([[0.0, 1.0, 0.0]])).shape == (0, 3)
+
+
+def test_rows_of_the_fit_are_known_in_any_unit():
+    """Of a column in large units some rows are small: the constant keeps them on the plane."""
+    frame = rows()
+    x = (frame["x"].to_numpy() + 3) * 1e8
+    x[:3] = [-4e5, 2e5, 7.0]
+    frame = frame.assign(x=x, dup=2 * x + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentificationWarning)
+        for family in ("gaussian", "ordinal"):
+            name = {"gaussian": "y", "ordinal": "o"}[family]
+            fit = eb.from_formula(f"{name} ~ x + dup + (1 | g)", frame, family=family)
+            assert np.isfinite(fit.predict(frame)).all()

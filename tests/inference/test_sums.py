@@ -75,3 +75,15 @@ def test_the_covariance_of_the_mean_is_that_of_the_fit():
     for levels in (1, 2, 3):
         fit, *_ = nested("full", levels)
         np.testing.assert_allclose(mixed_fit(fit).mean_covariance, fit.mean_covariance_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_what_is_identified_does_not_depend_on_units(unit):
+    """Of a column far from zero: the intercept and the slope have degrees of freedom."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(8), 4)
+    x = unit * (1e3 + rng.normal(size=32))
+    y = x / unit + rng.normal(size=8)[groups] + rng.normal(size=32)
+    fit = eb.LinearEB("diag", varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    assert mixed_fit(fit).identified(np.eye(2)).all()
+    assert np.isfinite(fit.confint()[["conf.low", "conf.high"]].to_numpy()).all()

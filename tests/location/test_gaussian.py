@@ -105,3 +105,13 @@ def test_intervals_that_there_are_not():
     for wrong in (*others, {"ddf": "kenward-roger"}):
         with pytest.raises(ValueError, match="are of method='wald'"):
             fit.confint(**wrong)
+
+
+def test_rows_that_agree_exactly_have_no_likelihood_and_a_note():
+    groups = np.repeat(np.arange(6), 3)
+    weight = np.linspace(0.3, 4.0, 18)
+    fit = eb.GaussianEB().fit(np.full(18, 1.790017), groups=groups, sample_weight=weight)
+    assert np.isnan(eb.report.glance(fit)["BIC"][0])
+    assert any("agree exactly" in note for note in fit.notes_)
+    noisy = eb.GaussianEB().fit(np.linspace(0.0, 1.0, 18) ** 2, groups=groups)
+    assert not any("agree exactly" in note for note in noisy.notes_)

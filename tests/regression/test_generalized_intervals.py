@@ -326,3 +326,26 @@ def test_ends_of_coefficients_without_a_finite_estimate_are_infinite():
     assert np.isfinite(
         found.loc[["intercept", "f[T.v]"], ["conf.low", "conf.high"]].to_numpy(float)
     ).all()
+
+
+def test_no_profile_where_the_likelihood_has_no_maximum():
+    """Groups of one class each: their variance has no end."""
+    groups = np.repeat(np.arange(3), 4)
+    y, x = np.repeat([0, 1, 1], 4), np.tile([-1.0, 0.5, 0.2, 1.0], 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = eb.GeneralizedEB("binomial", varying=["intercept"])
+        fit.fit(x[:, None], y, groups=groups)
+    with pytest.raises(ValueError, match="method='profile' needs a likelihood with a maximum"):
+        fit.confint(method="profile")
+
+
+def test_no_profile_of_rounding():
+    """Gamma responses that are equal: the shape is where the search stopped."""
+    groups, x = np.repeat(np.arange(3), 6), np.linspace(-1, 1, 18)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = eb.GeneralizedEB("gamma", varying=["intercept"])
+        fit.fit(x[:, None], np.full(18, 20.0), groups=groups)
+    with pytest.raises(ValueError, match="method='profile' needs noise"):
+        fit.confint(method="profile")

@@ -69,8 +69,11 @@ def plausible_moments(
     Cauchy's for the standard deviation (Gelman, 2006), times the fifth root of ``variance /
     (variance + scale**2)``, unless one is known. Their scale is a quarter of the width of the
     range. A flat prior would have nearly all its mass beyond the range, where reports are all
-    clipped and exclude nothing; without the root, intervals are too narrow where reports hardly
-    show the spread (500 groups, `Piecewise(4.)`: they cover .92 in place of .95).
+    clipped and exclude nothing; without the root, intervals are too narrow where the variance is
+    two standard errors or so (500 groups, `Piecewise(4.)`: they cover .92 in place of .95, and .94
+    with it). With a larger power they cover more, but estimates are worse than under the fitted
+    population where the variance is within one standard error of zero (500 groups, `Hybrid(2.)`: a
+    power of .35 adds 3 % to their mean squared error).
 
     Parameters
     ----------

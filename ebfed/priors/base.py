@@ -67,6 +67,10 @@ WELL_KNOWN = 0.1
 # Number of clients from which on they say something about the spread of a population.
 FEWEST = 3
 
+# Statistic of Anderson and Darling from which on messages do not have a population's shape, at the
+# level of 1 % (Stephens 1986, table 4.7), and the least number of messages that are tested.
+MISFIT, FEWEST_TO_TEST = 1.035, 10
+
 ONE_GROUP = (
     "Only one group has data: the spread of the population is not identified and taken to be zero."
 )
@@ -515,6 +519,30 @@ class Prior(BaseEstimator, ABC):
                 "The messages hardly identify the spread of the population: its standard error "
                 "exceeds it. More clients, a larger epsilon or a better range would help."
             )
+
+    def _note_if_misfit(self, below: NDArray, above: NDArray, sentence: str) -> None:
+        """Note messages that are not distributed as the fitted population has them.
+
+        Their normal scores are tested for normality, with mean and variance estimated as the
+        population's location and spread were: the test of Anderson and Darling (Stephens 1986).
+
+        Parameters
+        ----------
+        below, above : ndarray of shape (n,)
+            Probabilities of a message below and above each, under the fitted population.
+        sentence : str
+        """
+        from scipy.special import log_ndtr, ndtri
+
+        n = len(below)
+        if n < FEWEST_TO_TEST:
+            return
+        scores = np.sort(np.clip(np.where(below < 0.5, ndtri(below), -ndtri(above)), -8.0, 8.0))
+        scores = (scores - scores.mean()) / scores.std(ddof=1)
+        tails = log_ndtr(scores) + log_ndtr(-scores[::-1])
+        statistic = -n - (2 * np.arange(n) + 1) @ tails / n
+        if statistic * (1 + 0.75 / n + 2.25 / n**2) > MISFIT:
+            self._add_note(sentence)
 
     def _settled(self, likelihood: Likelihood) -> Likelihood:
         """Plug in the pooled noise variance where the likelihood leaves it open.

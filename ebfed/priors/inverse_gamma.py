@@ -28,6 +28,12 @@ from ebfed.privacy.calibration import is_number
 __all__ = ["InverseGamma", "LogVariancePosterior"]
 
 
+SHAPES = (
+    "The sample variances are not distributed as under an inverse gamma population. Intervals of "
+    "groups unlike most may cover too little: prior='log_spline' and 'npmle' take any shape."
+)
+
+
 class InverseGamma(WithCovariates, Prior):
     r"""Population of ``theta = log sigma**2``, where ``1 / sigma**2`` is gamma.
 
@@ -47,6 +53,8 @@ class InverseGamma(WithCovariates, Prior):
     With covariates, the mean of theta is ``w_i' beta``, and :math:`d_0` the same for all groups.
     Where :math:`d_0` is not known well, posteriors average over plausible populations, under a
     prior that is nearly flat in the standard deviation of theta: see `squares.SquaresRegression`.
+    Sample variances of another shape than the fitted F distribution, such as those of two kinds of
+    groups, are noted in `notes_`, where the fit is by maximum likelihood.
 
     Parameters
     ----------
@@ -193,6 +201,8 @@ class InverseGamma(WithCovariates, Prior):
         self._set(*np.array(fits).T)
         for j, each in enumerate(rows):
             self._learn_precision(j, each)
+            if self.method == "ml":  # moments may be far from the law of the best shape
+                self._check_shape(j, each)
         if len(rows[0]) == 1:
             self._add_note(ONE_GROUP, True)
         elif np.isinf(self.df_).any():
@@ -266,6 +276,20 @@ class InverseGamma(WithCovariates, Prior):
         self.mean_variance_[j] = to_mean @ covariance @ to_mean
         self.variance_variance_[j] = to_variance @ covariance @ to_variance
 
+    def _check_shape(self, j: int, rows: LogVariance) -> None:
+        """Compare sample variances with their fitted law, ``scale * F(degrees, df)``."""
+        from scipy.special import chdtr, chdtrc, fdtr, fdtrc
+
+        df, squares, degrees = self.df_[j], rows.squares[:, 0], rows.degrees
+        ratio = squares / self.scale_[j]
+        if np.isinf(df):
+            below, above = chdtr(degrees, ratio), chdtrc(degrees, ratio)
+        else:
+            below = fdtr(degrees, df, ratio / degrees)
+            above = fdtrc(degrees, df, ratio / degrees)
+        seen = squares > 0  # sums of zero are due to rounding
+        self._note_if_misfit(below[seen], above[seen], SHAPES)
+
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         """Regress log variances on covariates, by maximum likelihood."""
         if self.df is not None or self.variance is not None or self.method != "ml":
@@ -286,7 +310,9 @@ class InverseGamma(WithCovariates, Prior):
         for j, each in enumerate(columns):
             # as if all groups had average covariates
             ratio = self.scale_[j] * np.exp(matrix @ fits[j].coefficients)
-            self._learn_precision(j, LogVariance(each.squares * ratio[:, None], each.degrees))
+            at_average = LogVariance(each.squares * ratio[:, None], each.degrees)
+            self._learn_precision(j, at_average)
+            self._check_shape(j, at_average)
             self.mean_variance_[j] = max(self.mean_variance_[j], fits[j].covariance[0, 0])
         self.at_boundary_ = np.isinf(self.df_)
         if self._is_hardly_known().any():

@@ -17,16 +17,21 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
 
-THOROUGH = frozenset(Path(__file__).with_name("thorough.txt").read_text().split("\n"))
+THOROUGH, SLOW = (
+    frozenset(Path(__file__).with_name(f"{tier}.txt").read_text().split("\n"))
+    for tier in ("thorough", "slow")
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that only the thorough set has; see `tests/tiers.py`."""
+    """Mark the tests that the quick set, or the thorough one, does not have; see `tests/tiers.py`."""
     for item in items:
         name = item.nodeid.split("[", 1)[0]
         if not THOROUGH.isdisjoint((name, name.split("::")[0])):
             item.add_marker("thorough")
+        if item.nodeid.split("\n")[0] in SLOW:
+            item.add_marker("slow")
 
 
 STARTS = {}  # of each generator of a module: its state after the import

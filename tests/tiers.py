@@ -5,8 +5,9 @@
 
 writes `tests/thorough.txt`: a line for each test function, or file, that is left out of the quick
 set. The quick set has the cheapest functions, up to `QUICK` seconds of one core, and the cheapest
-of every file, unless that or a fixture of the file takes more than `MOST` seconds. Marks are set by
-`tests/conftest.py`.
+of every file, unless that or a fixture of the file takes more than `MOST` seconds. It also writes
+`tests/slow.txt`: the cases that take more than `LONG` seconds, which are slow, unless they guard
+what nothing else does. Marks are set by `tests/conftest.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ from collections import defaultdict
 from pathlib import Path
 
 FILE = Path(__file__).with_name("thorough.txt")
-QUICK, MOST = 50.0, 2.0  # seconds, where the log was made
+SLOW = Path(__file__).with_name("slow.txt")
+QUICK, MOST, LONG = 50.0, 2.0, 5.0  # seconds, where the log was made
+ESSENTIAL = (  # types, the house, and what is compared with an oracle or a proof
+    "ebfed/",  # examples; what is long is the compiling
+    "tests/test_package.py",
+    "tests/test_house.py",
+    "tests/test_readme.py",
+    "tests/test_benchmarks.py",
+    "tests/fuzz/",
+    "tests/doors/",
+    "tests/privacy/",
+    "tests/priors/test_npmle.py",
+    "tests/engines/",
+)
 LINE = re.compile(r"([\d.]+)s (call|setup|teardown) +(\S.*)")
 
 
@@ -38,6 +52,16 @@ def read(log: str) -> tuple[dict[str, float], set[str]]:
     return seconds, files
 
 
+def long(log: str) -> list[str]:
+    """Return the cases that take too long for the thorough set."""
+    cases: dict[str, float] = defaultdict(float)
+    for took, _, test in LINE.findall(log):
+        cases[test.strip()] += float(took)
+    return sorted(
+        test for test, took in cases.items() if took > LONG and not test.startswith(ESSENTIAL)
+    )
+
+
 def choose(seconds: dict[str, float], files: set[str]) -> list[str]:
     """Return the files and functions that are left to the thorough set."""
     left, thorough, tried = QUICK, sorted(files), set(files)
@@ -54,6 +78,10 @@ def choose(seconds: dict[str, float], files: set[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    thorough = choose(*read(Path(sys.argv[1]).read_text()))
-    FILE.write_text("".join(f"{name}\n" for name in thorough))
-    print(f"{len(thorough)} files and functions are left to the thorough set.")
+    log = Path(sys.argv[1]).read_text()
+    thorough, slow = choose(*read(log)), long(log)
+    for file, names in ((FILE, thorough), (SLOW, slow)):
+        file.write_text("".join(f"{name}\n" for name in names))
+    print(
+        f"{len(thorough)} files and functions are left to the thorough set, {len(slow)} are slow."
+    )

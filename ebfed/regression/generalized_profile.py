@@ -48,8 +48,9 @@ __all__ = ["GeneralizedProfile"]
 
 # Gain of log-likelihood at which a search is done, and what changes of rules may lose.
 ENOUGH, NOISE, MOST_STEPS = 1e-9, 1e-6, 100
-# Steps in succession without a gain: values and slopes differ by errors of the quadrature.
-MOST_VAIN = 8
+# Steps in succession without a gain: values and slopes differ by errors of the quadrature. Fewer
+# where no gain is expected but what that is.
+MOST_VAIN, FEW_VAIN = 8, 2
 # Longest steps, where columns have unit size.
 FIRST_RADIUS, RADIUS = 2.0, 16.0
 # Share of the largest eigenvalue of columns of unit size that is rounding.
@@ -270,7 +271,11 @@ class GeneralizedProfile:
                     radius = radius / 4
                 best, point, slope, second = found, at, score, curvature
             step, gain = climb(turn.T @ slope, turn.T @ second @ turn, radius)
-            if gain <= ENOUGH or radius < ENOUGH or vain == MOST_VAIN:
+            if (
+                gain <= ENOUGH
+                or radius < ENOUGH
+                or vain >= (FEW_VAIN if gain < NOISE else MOST_VAIN)
+            ):
                 break
             at = point + turn @ step
         return top

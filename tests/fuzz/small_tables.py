@@ -347,7 +347,7 @@ def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]
     elif turn % 3 == (number + 1) % 3:
         name = list(COPIES)[turn // 3 % len(COPIES)]
         yield name, lambda fit: copies(fit, table, COPIES[name])
-    if turn % 12 == number % 12:
+    if turn % 24 == number % 24:
         yield "profile", lambda fit: intervals(fit, table, "profile")
     if turn % 8 == number % 8:
         yield "bootstrap", lambda fit: intervals(fit, table, "bootstrap")
@@ -418,8 +418,13 @@ def asked(act: Callable[[], Any], names: set[str]) -> tuple[Any, list, str | Non
     return found, caught, wrong_warning(caught)
 
 
-def verdicts(table: SmallTable, oracle: bool = True) -> dict[str, str]:
-    """Return what is wrong with the answers of a fit, by question."""
+def verdicts(table: SmallTable, oracle: bool | None = None) -> dict[str, str]:
+    """Return what is wrong with the answers of a fit, by question.
+
+    Every other table of a model is compared with an oracle if `oracle` is None.
+    """
+    if oracle is None:
+        oracle = (table.number // 42 + table.number) % 2 == 1
     # columns of one letter in quotation marks alone: such letters are in other sentences too
     names = {f"'{name}'" if len(name) == 1 else name for name in table.frame}
     names |= {"X", "y", "groups", "formula", "method", "family"}

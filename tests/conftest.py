@@ -25,7 +25,7 @@ THOROUGH, SLOW = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that the quick set, or the thorough one, does not have; see `tests/tiers.py`."""
+    """Mark the tests that the quick or the thorough set does not have; see `tests/tiers.py`."""
     for item in items:
         name = item.nodeid.split("[", 1)[0]
         if not THOROUGH.isdisjoint((name, name.split("::")[0])):

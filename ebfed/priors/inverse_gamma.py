@@ -379,9 +379,10 @@ class InverseGamma(WithCovariates, Prior):
             if np.isinf(self.df_[j]):
                 total = total + half * eta[:, j] - likelihood.squares[:, j] / 2 * np.exp(eta[:, j])
                 continue
-            x = likelihood.squares[:, j] / (2 * shape) * np.exp(eta[:, j])
+            with np.errstate(divide="ignore"):  # scales of wide populations may be no numbers
+                log_x = np.log(likelihood.squares[:, j]) - np.log(2 * shape) + eta[:, j]
             rising = squares.log_rising(half, 1 / shape)[0]
-            total = total + rising + half * eta[:, j] - (half + shape) * np.log1p(x)
+            total = total + rising + half * eta[:, j] - (half + shape) * np.logaddexp(0.0, log_x)
         return total
 
 
@@ -481,10 +482,10 @@ class LogVariancePosterior(TwoMoments):
         found = cls(mean, np.sqrt(variance + common + slope**2 * prior.variance_variance_))
         own_share = np.where(np.isinf(prior.df_), 0.0, half / (shape + half))
         scale = np.exp(log_scale)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             pooled = np.where(half > 0, squared / half, 0.0)
-        estimate = own_share * pooled + (1 - own_share) * scale
-        found.mean_precision, found.own_share = 1 / estimate, own_share
+            estimate = own_share * pooled + (1 - own_share) * scale
+            found.mean_precision, found.own_share = 1 / estimate, own_share
         return found
 
     @cached_property

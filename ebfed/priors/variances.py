@@ -19,8 +19,10 @@ class VariancePosterior(Posterior):
     """Posterior of variances ``exp(theta)``.
 
     The estimate (`mean`) is ``1 / E(1 / variance)``, as in limma: the mean itself may be infinite.
-    With an inverse gamma population it is ``(d0 s0**2 + d s**2) / (d0 + d)``. `sd` is the standard
-    deviation of the logarithm times the estimate. Quantiles, intervals and probabilities are exact.
+    With an inverse gamma population it is ``(d0 s0**2 + d s**2) / (d0 + d)``. Where messages are
+    reports of a channel, it is the average of this over the plausible populations. `sd` is the
+    standard deviation of the logarithm times the estimate. Quantiles, intervals and probabilities
+    are exact.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ class VariancePosterior(Posterior):
         self._has_points, self.prior = logs._has_points, logs.prior
         local = {name: np.exp(logs._columns[name]) for name in ("local",) if name in logs._columns}
         self.labelled(logs._ids, {**logs._columns, **local}, logs._style, logs._terms)
-        self.mean = 1 / _mean_precision(logs)
+        self.mean = _estimate(logs)
         self.weight = getattr(getattr(logs, "_fitted", logs), "own_share", None)
 
     @property
@@ -70,13 +72,17 @@ def _log(threshold: ArrayLike) -> NDArray:
         return np.where(np.asarray(threshold, float) > 0, np.log(threshold), -np.inf)
 
 
-def _mean_precision(logs: Posterior) -> NDArray:
-    """``E exp(-theta)`` under the fitted population, or averaged as estimates are."""
+def _estimate(logs: Posterior) -> NDArray:
+    """``1 / E exp(-theta)`` under the fitted population, or averaged as estimates are.
+
+    Of groups without rows the precision has no mean under the widest plausible populations.
+    """
     if isinstance(logs, IntegratedPosterior):
-        return logs.of_estimates(_mean_precision)
+        return logs.of_estimates(_estimate)
     if isinstance(logs, LogVariancePosterior):
-        return logs.mean_precision
+        with np.errstate(divide="ignore"):
+            return 1 / logs.mean_precision
     if isinstance(logs, DiscretePosterior):
         precisions = np.exp(-logs.atoms)
-        return logs._rows(lambda weights: np.einsum("ij,jd->id", weights, precisions))
+        return 1 / logs._rows(lambda weights: np.einsum("ij,jd->id", weights, precisions))
     raise TypeError(f"{type(logs).__name__} has no estimate of a variance.")

@@ -93,3 +93,16 @@ def test_little_data():
     ties = eb.VarianceEB().fit(np.append(ROWS, [3.0, 3.0]), groups=np.append(GROUPS, [300, 300]))
     lower, upper = ties.posterior().interval()
     assert 0 < lower[300, 0] < ties.predict()[300] < upper[300, 0]
+
+
+@pytest.mark.parametrize("seed", [28, 30])
+def test_new_groups_have_an_estimate_after_noisy_reports(seed):
+    """They were NaN: scales of the widest plausible populations are beyond all numbers."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 4)
+    rows = rng.normal(groups % 3, 1.0)
+    channel = channels.Laplace(2.0, (-3.0, 3.0))
+    fit = eb.VarianceEB(channel=channel, random_state=seed).fit(rows, groups=groups)
+    new = fit.predict(groups=[999])
+    assert fit.posterior(groups=[999]).sd > 0
+    assert 0.25 < new[0] / fit.prior_.scale_[0] < 4

@@ -53,14 +53,14 @@ def show(directory: Directory) -> None:
                 f"({row['who']}), {row['rounds']} rounds, {cost}."
             )
         if not account.spent:
-            typer.echo("No group has spent anything.")
+            typer.echo("Nobody has spent anything.")
         else:
             typer.echo(
-                f"Spent: {len(account.spent)} groups were asked. The one that has spent most has "
+                f"Spent: {len(account.spent)} persons were asked. The one who has spent most has "
                 f"spent epsilon {account.most:.4g}, all runs together."
             )
         if math.isfinite(account.rules.epsilon):
-            typer.echo(f"Left: one more run of epsilon up to {account.left():.3g}, of every group.")
+            typer.echo(f"Left: one more run of epsilon up to {account.left():.3g}, of everybody.")
 
 
 @app.command()
@@ -79,17 +79,17 @@ def plan(
 
         account = Account(directory)
         typer.echo(_rules(account.rules))
-        method, plans, groups = plan_of(project, directory, account.rules)
+        gate, plans, exact_rows = plan_of(project, directory, account.rules)
         for each in plans:
             typer.echo(
-                f"{method} would take from {int(each.members.sum())} groups ({each.who}), in "
+                f"{gate.method} would take from {int(each.members.sum())} groups ({each.who}), in "
                 f"{each.rounds or 'any number of'} rounds: epsilon {_figure(each.epsilon)} at "
                 f"delta {each.delta:g}."
             )
-        total = account.after(plans, groups)
+        total = gate.total(gate.charged(plans, 0), account.entries)
         typer.echo(f"Together with earlier runs: epsilon {total:.4g} of {account.rules.epsilon:g}.")
         try:
-            account.rules.check_plans(method, plans)
+            gate.check_plans(plans, exact_rows)
         except ValueError as error:
             typer.echo(f"The node would refuse: {error}")
             raise typer.Exit(1) from None
@@ -122,7 +122,7 @@ def export(directory: Directory) -> None:
 def _rules(rules: Rules) -> str:
     if not math.isfinite(rules.epsilon):
         return "Budget: no limit."
-    return f"Budget: epsilon {rules.epsilon:g} at delta {rules.delta:g} for each group, all runs."
+    return f"Budget: epsilon {rules.epsilon:g} at delta {rules.delta:g} for each person, all runs."
 
 
 def _figure(epsilon: float) -> str:

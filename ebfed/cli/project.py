@@ -104,8 +104,9 @@ README = """\
   node answered which request.
 - `nodes/NAME/node.toml` holds the rules of a node, which its owner writes and no run can change:
   where its rows are, which columns and methods are allowed, and what they may cost. Every run costs
-  a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a run that would
-  bring what all runs cost together above 3. `ebfed budget show nodes/NAME` says what was spent and
+  each person of a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a run
+  that would bring what all runs cost together above 3, and methods that trust the server, unless it
+  says `against = "readers"`. `ebfed budget show nodes/NAME` says what was spent and
   what is left. If a node fails, the reason is in its own `errors.log`, and nowhere else.
 - `logs/` holds the output of the processes; `certificates/` are for this machine only.
 
@@ -137,7 +138,7 @@ columns, as far as `node.toml` allows.
 The server learns the number of rows and the class of consent of each group, the report that the
 channel sends of it, the names of the nodes, when they answered, and the kind of a failure. The
 exact channel reports the mean and the scatter of each group, and that of a group of one row is this
-row: groups with fewer than `min_group_size` rows (5, unless `node.toml` says otherwise) send
+row: groups of fewer than `min_group_size` persons (5, unless `node.toml` says otherwise) send
 nothing, not even their number of rows. A private channel sends a noisy report in every run, within
 the epsilon and delta of the ledger. Labels of groups, rows and estimates stay with the nodes.
 Encryption protects from third parties, not from the server.
@@ -147,11 +148,12 @@ Encryption protects from third parties, not from the server.
 RULES = """\
 # What runs may take from the groups of this node. Nothing that a run ships can change this file.
 # ebfed.engines.flower.Rules lists all rules.
-epsilon = inf  # budget of each group over all runs, such as 3.0; inf: no limit
+epsilon = inf  # budget of each person over all runs, such as 3.0; inf: no limit, exact figures too
 delta = 1e-5
-min_group_size = 5  # groups with fewer rows send nothing through an exact channel
+min_group_size = 5  # groups of fewer persons send nothing through an exact channel
 
-# Where the rows are, and the columns that runs may read.
+# Where the rows are, the columns that runs may read, and what each may be used for. person is the
+# column that says whose a row is; "row": each row is of another person.
 [rows]
 """
 
@@ -318,21 +320,29 @@ def write_project(directory: Path, nodes: Mapping[str, OwnRows], model: Template
         "README.md": README,
     }
     columns = None if model.family is None else model.columns
-    files |= {f"nodes/{name}/node.toml": _rules(own, columns) for name, own in nodes.items()}
+    files |= {
+        f"nodes/{name}/node.toml": _rules(own, columns, model.rows) for name, own in nodes.items()
+    }
     for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         with replaced(directory / name) as new:
             new.write_text(text, encoding="utf-8")
 
 
-def _rules(rows: OwnRows, columns: list[str] | None) -> str:
-    """Write the rules of a node, without a budget."""
+def _rules(rows: OwnRows, columns: list[str] | None, named: Mapping[str, Any]) -> str:
+    """Write the rules of a node, without a budget, with the roles of columns that are named."""
     from ebfed.engines.flower import OwnRows
 
     given = {name: value for name, value in asdict(rows).items() if value is not None}
     plain = asdict(OwnRows(path=""))
     own = {name: value for name, value in given.items() if value != plain[name]}
     own |= {} if columns is None else {"columns": columns}
+    own |= {"person": "row"}  # of a table of which nothing else is known
+    roles = {"groups": "groups", "exposure": "exposure", "sample_weight": "weights"}
+    own |= {role: [named[name]] for name, role in roles.items() if name in named}
     # TOML's text and lists of text are those of JSON
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in own.items()]
+    if "consent" in named:
+        column = json.dumps(named["consent"], ensure_ascii=False)
+        lines.append(f'consent = {{column = {column}, open = ["open"]}}')
     return RULES + "\n".join(lines) + "\n"

@@ -308,8 +308,11 @@ class Estimator(Protocol):
             What the clients keep to themselves, one entry each.
         """
 
-    def open_clients(self, clients: Any, memory: Any) -> NDArray[np.bool_]:
-        """Return whether each client is to send figures as they are, without a guarantee."""
+    def exact_rows(self, clients: Any, memory: Any) -> NDArray[np.float64]:
+        """Return how many rows of each client figures without a guarantee are of.
+
+        Infinite for a client whose figures have a guarantee, or that sends none.
+        """
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State what is public of a block of clients before the first round."""

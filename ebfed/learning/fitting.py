@@ -32,7 +32,7 @@ from ebfed.tables.of_rows import check_whole, without_of_rows
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["history_rows", "hold_rounds", "open_clients", "read_choices", "read_clients", "settle"]
+__all__ = ["exact_rows", "history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
 
 
 def read_clients(
@@ -85,9 +85,11 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
     return clients
 
 
-def open_clients(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.bool_]:
-    """Return whether each client is to send changes without a guarantee."""
-    return learner.exchange(len(clients)).opened(memory, len(clients))
+def exact_rows(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.float64]:
+    """Return how many rows a change without a guarantee is of at most, for each client."""
+    opened = learner.exchange(len(clients)).opened(memory, len(clients))
+    size = np.inf if learner.batch_size is None else learner.batch_size * learner.local_steps
+    return np.where(opened, np.minimum(clients.n, size), np.inf)
 
 
 def read_choices(

@@ -136,6 +136,7 @@ class IndividualExchange(PrivateExchange):
                     epsilon,
                     delta,
                     self.schedule.n_rounds,
+                    trusts_server=self.server_adds_noise,
                 )
             )
         return plans

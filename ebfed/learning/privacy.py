@@ -481,7 +481,10 @@ class PrivateExchange(Exchange):
         if self.multiplier == 0:
             return Plan.exact(who, members, times)
         event, epsilon = round_.whole(self.multiplier, times, delta), self.total
-        return Plan(who, members, event, round_.relation, epsilon, delta, times)
+        trusts = self.server_adds_noise
+        return Plan(
+            who, members, event, round_.relation, epsilon, delta, times, trusts_server=trusts
+        )
 
     @property
     def total(self) -> float:

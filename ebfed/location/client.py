@@ -137,8 +137,12 @@ class Client:
 
     def promises(self) -> bool:
         """Whether the privacy of some class is protected; that of wrong arguments may be."""
+        return any(self.protects(name) for name in self.channels)
+
+    def protects(self, name: str) -> bool:
+        """Whether the privacy of a class is protected; that of wrong arguments may be."""
         try:
-            return any(self.guarantee(name, [{}], 1)[0] < np.inf for name in self.channels)
+            return self.guarantee(name, [{}], 1)[0] < np.inf
         except (TypeError, ValueError):  # `Server.start` says what is wrong
             return True
 

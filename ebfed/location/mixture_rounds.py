@@ -289,7 +289,10 @@ class CentralClient(Client):
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State all that a run may take from clients: the noise is the server's."""
         event = events.gaussian(gaussian_sigma(self.epsilon, self.delta, 2.0))
-        return [replace(each, event=event) for each in super().plan(sent, memory, clients)]
+        return [
+            replace(each, event=event, trusts_server=True)
+            for each in super().plan(sent, memory, clients)
+        ]
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary

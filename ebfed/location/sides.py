@@ -92,10 +92,11 @@ class TwoSided(ABC):
     add_up = staticmethod(unsummed)
     secure_sums = staticmethod(no_secure_sums)
 
-    def open_clients(self, clients: Summary, memory: LocationMemory) -> NDArray[np.bool_]:
-        """Return whether each client's channel sends its figures as they are."""
-        channels = self.client_side().channels.values()
-        return np.array([channel.is_exact for channel in channels])[memory["consent"]]
+    def exact_rows(self, clients: Summary, memory: LocationMemory) -> NDArray[np.float64]:
+        """Return the rows of each client whose channel gives no guarantee, else infinity."""
+        side = self.client_side()
+        exact = np.array([not side.protects(name) for name in side.channels])
+        return np.where(exact[memory["consent"]], clients.n, np.inf)
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State all that a run may take from clients; see `Client.plan`."""

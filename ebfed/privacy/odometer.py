@@ -47,6 +47,9 @@ class Plan:
     noise : float, optional
         Standard deviation of the noise that each group adds itself, in units of half the range, if
         its guarantee depends on a number that the server states.
+    trusts_server : bool
+        Whether the guarantee holds against readers of the result alone, since the server sees
+        messages with less noise.
     """
 
     who: str
@@ -57,6 +60,7 @@ class Plan:
     delta: float
     rounds: int | None = None
     noise: float | None = None
+    trusts_server: bool = False
 
     @classmethod
     def exact(cls, who: str, members: NDArray[np.bool_], rounds: int | None = None) -> Self:

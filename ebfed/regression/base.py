@@ -32,7 +32,7 @@ from ebfed.regression.reading import (
     predicted_numbers,
     weighed_clients,
 )
-from ebfed.regression.rounds import Rounds, open_clients
+from ebfed.regression.rounds import Rounds, exact_rows
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
@@ -133,7 +133,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         clients, codes, weight = weighed_clients(self, X, y, groups, reset, *options)
         return self._rounds().block(clients, weight), codes
 
-    open_clients = open_clients
+    exact_rows = exact_rows
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)
 

@@ -24,7 +24,7 @@ from ebfed.regression.protocol import (
 from ebfed.regression.reading import repeated
 from ebfed.tables.clients import Clients
 
-__all__ = ["Rounds", "check_parts", "check_shapes", "open_clients"]
+__all__ = ["Rounds", "check_parts", "check_shapes", "exact_rows"]
 
 StateT = TypeVar("StateT", bound=RegressionState)
 SentT = TypeVar("SentT", bound=RegressionSent)
@@ -111,9 +111,9 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
         """Return the next state, with ``result`` if it is ``done``."""
 
 
-def open_clients(estimator: Any, clients: Any, memory: Any) -> NDArray[np.bool_]:
-    """Return whether each client is to send figures as they are: all, if no channel protects."""
-    return np.full(len(clients), not estimator._rounds().promises())
+def exact_rows(estimator: Any, clients: Any, memory: Any) -> NDArray[np.float64]:
+    """Return the rows of each client, or infinity if a channel protects them."""
+    return np.where(estimator._rounds().promises(), np.inf, clients.n)
 
 
 def check_parts(message: Any, n_clients: int) -> None:

@@ -18,7 +18,9 @@ from ebfed.channels import Gaussian
 estimator = GaussianEB(1.0, channel=Gaussian(epsilon={epsilon}, delta=1e-5, range=(0, 10)))
 rows = {{"X": ["value"], "groups": "group"}}
 """
-RULES = "epsilon = 2.0\ndelta = 1e-5\n[rows]\npath = 'rows.csv'\n"
+RULES = (
+    "epsilon = 2.0\ndelta = 1e-5\n[rows]\npath = 'rows.csv'\nperson = 'group'\ngroups = ['group']\n"
+)
 
 
 def budget(*words):
@@ -50,7 +52,7 @@ def project(tmp_path):
 
 def test_show(directory):
     lines = budget("show", directory).stdout.splitlines()
-    assert lines[0] == "Budget: epsilon 2 at delta 1e-05 for each group, all runs."
+    assert lines[0] == "Budget: epsilon 2 at delta 1e-05 for each person, all runs."
     assert "GaussianEB, 3 groups (all clients), 1 of any rounds, epsilon 1 at" in lines[1]
     assert all(line.endswith("this was simulated noise: no promise.") for line in lines[1:3])
     assert len(lines) == 5

@@ -52,7 +52,7 @@ def project_of(place, name):
     """Estimator of a project, and the arguments of fit that a node reads."""
     model = runpy.run_path(str(place / "app" / "model.py"))
     own = place / "nodes" / name
-    return model["estimator"], Rules.read(own / "node.toml").rows.read(own, model["rows"])
+    return model["estimator"], Rules.read(own / "node.toml").rows.read(own, model["rows"]).arguments
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
@@ -254,7 +254,8 @@ def test_status(started, tmp_path, monkeypatch):
     private = Charge(events.gaussian(gaussian_sigma(1.5, 1e-5, 2.0)), "replace_one", 1.5, 1e-5)
     exact = {"event": {"kind": "NonPrivateDpEvent"}, "relation": "replace_one", "epsilon": None}
     for name, charge in (("node-1", private.to_dict()), ("node-2", exact | {"delta": 0.0})):
-        plan = {"time": "t", "run": "1", "kind": "plan", "method": "GaussianEB", "groups": ["a"]}
+        plan = {"time": "t", "run": "1", "kind": "plan", "method": "GaussianEB"}
+        plan |= {"groups": ["a"], "people": ["a"]}
         plan |= {"who": "all clients", "rounds": 1} | charge
         journal.append(place / "nodes" / name / "ledger.jsonl", [plan])
     for run, hour, names in ((1, 10, ["node-1", "node-2"]), (2, 11, ["node-1"])):

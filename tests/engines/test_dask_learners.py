@@ -127,4 +127,4 @@ def test_a_budget_ends_a_federation(tmp_path):
     with pytest.raises(RuntimeError, match="ValueError"):
         federation.hold()
     for place in PLACES:  # refused before the first round
-        assert not (tmp_path / place / "ledger.jsonl").exists()
+        assert [row["kind"] for row in journal.read(tmp_path / place / "ledger.jsonl")] == ["facts"]

@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.channels import Gaussian
-from ebfed.engines import Dask
+from ebfed.engines import Dask, journal
 from ebfed.engines.flower import Node
 
 RNG = np.random.default_rng(9)
@@ -95,6 +95,7 @@ def test_rounds_add_up_in_a_budget(tmp_path):
     data = {"X": X, "y": Y, "groups": GROUPS}
     node = Node("north", PRIVATE, lambda: data, tmp_path / "a", seed=1, budget=3.0)
     assert "failure" in hold(PRIVATE, Y, node)
-    assert not (tmp_path / "a" / "ledger.jsonl").exists()  # refused before the first round
+    (row,) = journal.read(tmp_path / "a" / "ledger.jsonl")  # refused before the first round
+    assert row["kind"] == "facts"
     node = Node("north", PRIVATE, lambda: data, tmp_path / "b", seed=1, budget=4.0)
     assert "failure" not in hold(PRIVATE, Y, node)

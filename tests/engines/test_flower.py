@@ -663,8 +663,8 @@ def test_the_same_group_at_four_nodes_is_one_group(sharing, tmp_path):
         pd.testing.assert_frame_equal(table, expected, rtol=1e-12, check_dtype=False)
         assert "not matched" not in (tmp_path / name / "run-1" / "summary.txt").read_text()
         rows = journal.read(tmp_path / name / "ledger.jsonl")
-        assert [row["kind"] for row in rows] == ["digests", "plan", "release"]
-        assert rows[0]["clients"] == 40
+        assert [row["kind"] for row in rows] == ["facts", "digests", "plan", "release"]
+        assert rows[1]["clients"] == 40
     assert len(fitted.summaries_) == 40
     assert "not matched" not in str(fitted.summary())
 

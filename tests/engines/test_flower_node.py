@@ -37,7 +37,10 @@ def test_states_facts(tmp_path):
     answer = node(tmp_path).answer(1, {"exchange": "roll call"})
     assert answer["name"] == "north"
     assert answer["facts"]["n"].tolist() == [2, 2]
-    assert not (tmp_path / "ledger.jsonl").exists()
+    assert pack(node(tmp_path).answer(1, {"exchange": "roll call"})) == pack(answer)
+    (row,) = journal.read(tmp_path / "ledger.jsonl")
+    assert row["kind"] == "facts"
+    assert row["what"].startswith("numbers of rows, consent, n features")
 
 
 def test_never_draws_twice_for_a_question(tmp_path):

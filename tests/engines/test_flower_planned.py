@@ -179,7 +179,7 @@ def test_files_of_all_kinds(tmp_path):
         {"path": "rows.parquet"},
         {"path": "rows.duckdb", "table": '"my rows"'},
     ):
-        found = read(tmp_path, wanted, **arguments)
+        found = read(tmp_path, wanted, **arguments).arguments
         pd.testing.assert_frame_equal(found["X"], TABLE[["age", "score"]])
         assert found["groups"].tolist() == TABLE["ward"].tolist()
         assert found["consent"].tolist() == TABLE["class"].tolist()
@@ -195,7 +195,7 @@ def test_a_function_of_the_owner(tmp_path):
         "    return {'X': pd.DataFrame({name: [1.0, 2.0] for name in rows['X']}),"
         " 'groups': ['a', 'b']}\n"
     )
-    found = read(tmp_path, load="own_rows_of_north:load")
+    found = read(tmp_path, load="own_rows_of_north:load").arguments
     assert found["X"]["score"].tolist() == [1.0, 2.0]
 
 
@@ -206,6 +206,9 @@ def test_a_function_of_the_owner(tmp_path):
         ({"path": "a.csv", "load": "a:b"}, "a path or load"),
         ({"path": 3}, "path must be text"),
         ({"path": "a.csv", "columns": "abc"}, "columns must be a list of names"),
+        ({"path": "a.csv", "groups": "abc"}, "groups must be a list of names"),
+        ({"path": "a.csv", "classes": "ab"}, "classes must be a list"),
+        ({"path": "a.csv", "consent": "choice"}, "consent must be {column"),
     ],
 )
 def test_rules_of_rows_that_are_refused(arguments, what):

@@ -11,7 +11,7 @@ import ebfed as eb
 from ebfed.channels import AddNoise, Exact, Gaussian
 from ebfed.engines import journal
 from ebfed.engines.flower import Node, Rules
-from ebfed.engines.flower.node import odometer_of
+from ebfed.engines.flower.gate import odometer_of
 from ebfed.learning import ClientPrivacy, DPFedAvg, JointDPSGD
 from ebfed.models import Linear
 
@@ -78,9 +78,9 @@ def test_a_training_is_charged_as_a_whole(tmp_path):
         sample_rate=0.2,
         sampling="poisson",
     )
-    assert hold(learner, tmp_path / "enough", budget=Rules(8.0)) == 40
-    assert hold(learner, tmp_path / "short", budget=Rules(7.9)) == 0
-    assert not journal.read(tmp_path / "short" / "ledger.jsonl")
+    assert hold(learner, tmp_path / "enough", budget=Rules(8.0, against="readers")) == 40
+    assert hold(learner, tmp_path / "short", budget=Rules(7.9, against="readers")) == 0
+    assert [row["kind"] for row in journal.read(tmp_path / "short" / "ledger.jsonl")] == ["facts"]
     spent = odometer_of(journal.read(tmp_path / "enough" / "ledger.jsonl")).spent(1e-5)
     fitted = clone(learner).fit(X, Y, groups=GROUPS)
     ledger = fitted.privacy_["epsilon"].to_numpy()[0]
@@ -117,6 +117,7 @@ def test_a_claim_of_many_clients_needs_least_noise(tmp_path):
     rows = {"X": X[:, :1], "groups": GROUPS, "consent": np.full(60, "private")}
 
     def ask(folder, n_private, **rules):
+        rules = {"against": "readers"} | rules
         node = Node("north", estimator, lambda: rows, folder, seed=1, budget=Rules(**rules))
         noise = estimator.terms().least_noise(n_private, 1)
         settings = {"private": {"sd": noise}, "open": {}}
@@ -129,6 +130,7 @@ def test_a_claim_of_many_clients_needs_least_noise(tmp_path):
     assert not ask(tmp_path / "a", 10**12, epsilon=1.0)
     assert not ask(tmp_path / "b", 10**12, epsilon=1.0, least_noise=0.5)
     assert ask(tmp_path / "c", 20, epsilon=1.0, least_noise=0.5)
+    assert not ask(tmp_path / "d", 20, epsilon=1.0, least_noise=0.5, against="server")
 
 
 def test_other_rules(tmp_path):
@@ -150,7 +152,7 @@ def test_rules_are_read_from_the_directory_of_the_node(tmp_path):
     assert "node.toml" in (tmp_path / "errors.log").read_text()
     (tmp_path / "node.toml").write_text("epsilon = 0.5\ndelta = 1e-6")
     assert hold(estimator, tmp_path, y=None) == 0
-    (tmp_path / "node.toml").write_text("epsilon = inf")
+    (tmp_path / "node.toml").write_text("epsilon = inf\nmin_group_size = 3")
     assert hold(estimator, tmp_path, y=None) == 1
 
 
@@ -163,6 +165,7 @@ def test_rules_are_read_from_the_directory_of_the_node(tmp_path):
         ("epsilon = nan", "epsilon must be a number"),
         ("epsilon = 1\ndelta = 2", "delta"),
         ("epsilon = 1\nbudget = 2", "'budget' is not among"),
+        ("epsilon = 1\nagainst = 'nobody'", "against must be 'server' or 'readers'"),
         ("epsilon = 1\nmin_group_size = 0", "min_group_size must be"),
         ("epsilon = 1\nmin_group_size = 5.0", "min_group_size must be"),
         ("epsilon = 1\nmethods = 'GaussianEB'", "methods must be a list"),

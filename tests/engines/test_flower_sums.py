@@ -12,8 +12,9 @@ from grids import Grid, as_in_a_run
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.engines.base import join
 from ebfed.engines.flower import FlowerCohort, Node, Rules, messages, serve
-from ebfed.engines.secure_sum import stored_key
+from ebfed.engines.secure_sum import SecureSums, stored_key, terms
 from ebfed.engines.secure_sum.keys import signing_key, verify_key
 from ebfed.streams import make_key
 
@@ -134,6 +135,39 @@ def test_a_node_sends_its_part_in_no_other_way(tmp_path):
     answer = node.answer(1, request | {"turn": np.zeros(len(facts["n"]), np.int8)})
     assert answer["failure"].startswith("ValueError")
     assert "for secure sums only" in (tmp_path / "node 0" / "errors.log").read_text()
+
+
+def test_a_round_is_summed_once(tmp_path):
+    """Two sums of the same vectors, of which one leaves out a node, would show its vector."""
+    nodes = dict(zip(NAMES, make_nodes(tmp_path).values(), strict=True))
+    facts = {
+        name: node.answer(1, {"exchange": "roll call"})["facts"] for name, node in nodes.items()
+    }
+    server = clone(LEARNER)
+    sent = server.broadcast(server.start(join([*facts.values()]), make_key(0)))
+    rows = max(len(each["n"]) for each in facts.values())
+    grid = LEARNER.secure_sums(sent, nodes=5, rows=rows, survivors=4).grid
+    agreed = terms("1", NAMES, grid.size, threshold=4)
+    common = {"exchange": "sum", "sent": sent, "rows": rows, "terms": agreed, "first": 0}
+    left_out = set()
+
+    def relay(asked):
+        answers = {}
+        for name, requests in asked.items():
+            if name in left_out and requests[-1]["step"] != "keys":
+                continue
+            turn = np.zeros(len(facts[name]["n"]), np.int8)
+            answer = nodes[name].answer(1, common | {"requests": requests, "turn": turn})
+            if "answers" in answer:
+                answers[name] = answer["answers"]
+        return answers
+
+    sums = SecureSums(agreed, relay)
+    assert sums.next().round == 0
+    left_out.add("node 2")
+    with pytest.raises(RuntimeError, match="masked: 0 of 5 nodes answered"):
+        sums.next()
+    assert "a round is summed once" in (tmp_path / "node 0" / "errors.log").read_text()
 
 
 def with_keys(folder, changes=None):

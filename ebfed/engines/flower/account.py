@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import runpy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ebfed.engines import journal
-from ebfed.engines.flower.node import LEDGER, odometer_of
+from ebfed.engines.flower.gate import Gate, odometer_of
+from ebfed.engines.flower.node import LEDGER
 from ebfed.engines.flower.rules import FILE, Rules
 from ebfed.privacy import events, gaussian_sigma
 from ebfed.privacy.odometer import Charge, Plan, compose
@@ -35,7 +36,7 @@ class Account:
     entries : list of dict
         The ledger.
     spent : dict of floats
-        Epsilon of each group that was charged, at the delta of the rules.
+        Epsilon of each person who was charged, at the delta of the rules.
     """
 
     def __init__(self, directory: Path):
@@ -46,7 +47,7 @@ class Account:
 
     @property
     def most(self) -> float:
-        """Epsilon of the group that has spent most."""
+        """Epsilon of the person who has spent most."""
         return max(self.spent.values(), default=0.0)
 
     @property
@@ -75,18 +76,8 @@ class Account:
             )
         return rows
 
-    def after(self, plans: Sequence[Plan], groups: Sequence[str]) -> float:
-        """Return the epsilon that the most charged of these groups would have spent in the end."""
-        new = [
-            {"kind": "plan", "groups": np.asarray(groups)[plan.members].tolist()}
-            | plan.charge.to_dict()
-            for plan in plans
-        ]
-        after = odometer_of([*self.entries, *new])
-        return max(after.spent(self.rules.delta, groups).values(), default=0.0)
-
     def left(self) -> float:
-        """Return the largest epsilon of one more run by every group, with Gaussian noise.
+        """Return the largest epsilon of one more run by everybody, with Gaussian noise.
 
         To a tenth of a per cent of the budget, rounded down.
         """
@@ -104,8 +95,10 @@ class Account:
         return low
 
 
-def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[str, list[Plan], list[str]]:
-    """Return the method of a project, the plan of a run of it, and the groups of this node.
+def plan_of(
+    app: Path, directory: Path, rules: Rules
+) -> tuple[Gate, list[Plan], NDArray[np.float64]]:
+    """Return the gate of the groups of this node, what a run of a project may take, and of what.
 
     The number of all clients, on which samples of a fixed size depend, is taken to be that of this
     node.
@@ -119,6 +112,13 @@ def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[str, list[Plan], 
     rules : Rules
         Of the node.
 
+    Returns
+    -------
+    gate : Gate
+    plans : list of Plan
+    exact_rows : ndarray of shape (n_groups,)
+        See `Estimator.exact_rows`.
+
     Raises
     ------
     ValueError
@@ -130,8 +130,10 @@ def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[str, list[Plan], 
         raise ValueError(f"{directory / FILE} must say where the rows are, in a table [rows].")
     model = runpy.run_path(str(app / "model.py"))
     estimator = clone(model["estimator"])
-    clients, memory = estimator.prepare(**rules.rows.read(directory, model["rows"]))
+    rows = rules.rows.read(directory, model["rows"], budget=rules.is_finite)
+    clients, memory = estimator.prepare(**rows.arguments)
+    gate = Gate.of(rules, type(estimator).__name__, clients, rows)
     state = clone(estimator).start(estimator.describe(clients, memory), make_key(0))
     memory = memory | {"turn": np.zeros(len(clients), np.int8)}
     plans = estimator.plan(estimator.broadcast(state), memory, clients)
-    return type(estimator).__name__, plans, [str(each) for each in clients.ids.tolist()]
+    return gate, plans, estimator.exact_rows(clients, memory)

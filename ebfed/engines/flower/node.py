@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +20,16 @@ from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.base import cut
 from ebfed.engines.flower.files import alone, now, table_of, write
+from ebfed.engines.flower.gate import Gate
+from ebfed.engines.flower.rows import TableRows
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
 from ebfed.engines.secure_sum import StoredNode, stored_key
-from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
 
-__all__ = ["LEDGER", "SUM_KEY", "Node", "odometer_of"]
+__all__ = ["LEDGER", "SUM_KEY", "Node"]
 
 LEDGER = "ledger.jsonl"
 # Key by which other nodes know this one, in secure sums.
@@ -93,10 +95,10 @@ class Node:
         folder = self._directory / f"run-{int(run)}"
         rules = self._given or Rules.read(self._directory / RULES)
         with alone(self._directory):  # no noise is drawn twice
-            estimator, clients, memory, home = self._opened(run, request, rules, folder)
+            estimator, clients, memory, home, gate = self._opened(run, request, rules, folder)
             own = rules.match_key if estimator.matches else None
             if request["exchange"] == "roll call":
-                shown: dict[str, Any] = {"facts": estimator.describe(clients, memory)}
+                shown: dict[str, Any] = {"facts": self._facts(run, estimator, clients, memory)}
                 if own is not None:
                     shown["digests"] = self._digests(run, own, clients.ids)
                 if isinstance(rules.partners, Mapping):
@@ -105,7 +107,7 @@ class Node:
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
-                message = self._report(run, request, rules, estimator, clients, memory, folder)
+                message = self._report(run, request, gate, estimator, clients, memory, folder)
                 return {"message": message}
             if request["exchange"] == "sum":
                 rules.check_sums(self._name, request["terms"])
@@ -113,8 +115,13 @@ class Node:
                 signing = stored_key(self._directory / SUM_KEY)[0] if signs else None
                 node = StoredNode(folder / "sums.ebfed", self._name, request["terms"], signing)
 
-                def vector() -> NDArray[np.int64]:
-                    own = self._report(run, request, rules, estimator, clients, memory, folder)
+                def vector(asked: int) -> NDArray[np.int64]:
+                    if asked != request["sent"]["round"]:
+                        raise ValueError(
+                            f"sum {asked} is not one of the vectors of round "
+                            f"{request['sent']['round']}: a round is summed once."
+                        )
+                    own = self._report(run, request, gate, estimator, clients, memory, folder)
                     return own["vector"]
 
                 return {"answers": [node.answer(each, vector) for each in request["requests"]]}
@@ -132,17 +139,22 @@ class Node:
         if self._open is None or self._open[:2] != (run, plan):
             estimator = self._method(plan)
             estimator._simulated = self._seed is not None
-            rules.check_plans(type(estimator).__name__, [])
-            clients, memory = estimator.prepare(**self._rows(plan, rules))
-            sends = rules.sends(clients.n, estimator.open_clients(clients, memory))
+            method = type(estimator).__name__
+            rules.check_method(method)
+            rows = self._rows(plan, rules)
+            clients, memory = estimator.prepare(**rows.arguments)
+            gate = Gate.of(rules, method, clients, rows)
+            sends = gate.sends(clients.n, estimator.exact_rows(clients, memory))
             home = _part(clients, memory, ~sends)
             if not sends.all():
                 clients, memory = _part(clients, memory, sends)
-            _compare(folder / "clients", clients, estimator.describe(clients, memory))
-            self._open = run, plan, _Opened(estimator, clients, memory, home)
+            facts = estimator.describe(clients, memory)
+            gate.check_facts(facts, rows.arguments.get("y"))
+            _compare(folder / "clients", clients, facts)
+            self._open = run, plan, _Opened(estimator, clients, memory, home, gate.take(sends))
         found = self._open[2]
-        rules.check_plans(type(found.estimator).__name__, [])
-        return found
+        rules.check_method(found.gate.method)
+        return found._replace(gate=replace(found.gate, rules=rules))
 
     def _checked_plan(self, request: dict, folder: Path) -> bytes | None:
         """Return the plan of a run, where nodes take one from the network."""
@@ -153,25 +165,41 @@ class Node:
 
         return clone(self._estimator)
 
-    def _rows(self, plan: bytes | None, rules: Rules) -> Mapping[str, Any]:
-        return self._load()
+    def _rows(self, plan: bytes | None, rules: Rules) -> TableRows:
+        return TableRows(self._load())
+
+    def _facts(self, run: int, estimator: Any, clients: Any, memory: Any) -> dict[str, Any]:
+        """Return what is public of the groups, which is in the ledger before it is sent."""
+        facts = estimator.describe(clients, memory)
+        names = [name.replace("_", " ") for name in facts if name != "n"]
+        self._enter_once(
+            run,
+            "facts",
+            f"numbers of rows, {', '.join(names)}",
+            len(clients),
+            8.0 * sum(np.asarray(x).nbytes for x in facts.values()),
+        )
+        return facts
 
     def _digests(self, run: int, name: str, ids: NDArray) -> NDArray[np.uint8]:
         """Return digests of labels, which are in the ledger before they are sent."""
         found = digests(ids, read_match_key(self._directory / name))
-        what = "digests of labels"
-        row: dict[str, Any] = {"kind": "digests", "who": "all clients", "what": what}
-        row |= {"clients": len(ids), "epsilon": None, "bits": 8.0 * found.size}
-        ledger = journal.read(self._directory / LEDGER)
-        if not any(each["run"] == str(run) and each["kind"] == "digests" for each in ledger):
-            self._enter(run, [row])
+        self._enter_once(run, "digests", "digests of labels", len(ids), 8.0 * found.size)
         return found
+
+    def _enter_once(self, run: int, kind: str, what: str, count: int, bits: float) -> None:
+        """Enter what is sent as it is, and the same however often it is asked for."""
+        row: dict[str, Any] = {"kind": kind, "who": "all clients", "what": what}
+        row |= {"clients": count, "epsilon": None, "bits": bits}
+        ledger = journal.read(self._directory / LEDGER)
+        if not any(each["run"] == str(run) and each["kind"] == kind for each in ledger):
+            self._enter(run, [row])
 
     def _report(
         self,
         run: int,
         request: dict,
-        rules: Rules,
+        gate: Gate,
         estimator: Any,
         clients: Any,
         memory: dict,
@@ -202,11 +230,10 @@ class Node:
             if once and _rounds(folder):  # its turn is that of its first round
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
-            rules.check_plans(type(estimator).__name__, plans)
+            gate.check_plans(plans, estimator.exact_rows(clients, memory))
             entries = [row for row in ledger if row["kind"] == "plan"]
-            ids = [str(each) for each in clients.ids.tolist()]
-            new = _charged(plans, round_, type(estimator).__name__, ids)
-            if _is_new(run, new, entries, rules, ids):
+            new = gate.charged(plans, round_)
+            if gate.is_new(run, new, entries):
                 self._enter(run, new)
             rng: Any = "secure"
             if self._seed is not None:
@@ -279,57 +306,13 @@ class Node:
 
 
 class _Opened(NamedTuple):
-    """A method, the groups that send, and the small groups that stay at home."""
+    """A method, the groups that send, the small groups that stay at home, and the gate."""
 
     estimator: Any
     clients: Any
     memory: dict[str, Any]
     home: tuple[Any, dict[str, Any]]
-
-
-def _charged(
-    plans: Sequence[Plan], round_: int, method: str, ids: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the rows of the ledger for the plan of a run, in which this round must be."""
-    rows: list[dict[str, Any]] = []
-    for plan in plans:
-        if plan.rounds is not None and round_ >= plan.rounds:
-            raise ValueError(f"round {round_ + 1} is not in the plan of {plan.rounds} rounds.")
-        groups = [each for each, own in zip(ids, plan.members, strict=True) if own]
-        row = {"kind": "plan", "method": method, "who": plan.who, "groups": groups}
-        rows.append(row | {"rounds": plan.rounds} | plan.charge.to_dict())
-    return rows
-
-
-def _is_new(
-    run: int,
-    new: Sequence[dict[str, Any]],
-    entries: Sequence[dict[str, Any]],
-    rules: Rules,
-    ids: Sequence[str],
-) -> bool:
-    """Return whether a plan is to be charged; refuse one that the budget does not allow."""
-    if known := [row for row in entries if row["run"] == str(run)]:
-        if [{name: row[name] for name in new[0]} for row in known] != new:
-            raise ValueError("the plan differs from the one that was charged for this run.")
-        return False
-    if math.isfinite(rules.epsilon):
-        spent = max(odometer_of([*entries, *new]).spent(rules.delta, ids).values(), default=0.0)
-        if spent > rules.epsilon * (1 + 1e-9):
-            runs = len({row["run"] for row in entries} | {str(run)})
-            raise ValueError(
-                f"epsilon {spent:.4g} of {runs} runs would exceed budget {rules.epsilon:g}."
-            )
-    return True
-
-
-def odometer_of(entries: Iterable[Mapping[str, Any]]) -> Odometer:
-    """Return what the plans in a ledger charge each group; open releases are not counted."""
-    odometer = Odometer()
-    for row in entries:
-        if row["kind"] == "plan" and row["epsilon"] is not None:
-            odometer.add(Charge.from_dict(dict(row)), row["groups"])
-    return odometer
+    gate: Gate
 
 
 def _part(clients: Any, memory: dict, chosen: NDArray[np.bool_]) -> tuple[Any, dict]:

@@ -10,7 +10,7 @@ from ebfed import wire
 from ebfed.engines import portable
 from ebfed.engines.flower.files import write
 from ebfed.engines.flower.node import Node
-from ebfed.engines.flower.rows import check_rows
+from ebfed.engines.flower.rows import TableRows, check_rows
 from ebfed.engines.flower.rules import Rules
 
 __all__ = ["PlannedNode", "plan_of_run"]
@@ -102,11 +102,12 @@ class PlannedNode(Node):
             raise ValueError(f"a plan has no argument {refused[0]!r}, which is the server's own.")
         return portable.make(method, self._classes)
 
-    def _rows(self, plan: bytes | None, rules: Rules) -> Mapping[str, Any]:
+    def _rows(self, plan: bytes | None, rules: Rules) -> TableRows:
         assert plan is not None
         if rules.rows is None:
             raise ValueError("node.toml must say where the rows are, in a table [rows].")
-        return rules.rows.read(self._directory, wire.unpack(plan)["rows"])
+        columns = wire.unpack(plan)["rows"]
+        return rules.rows.read(self._directory, columns, budget=rules.is_finite)
 
 
 _none: Callable[[], Mapping[str, Any]] = dict

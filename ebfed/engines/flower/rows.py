@@ -9,10 +9,32 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from ebfed.tables.dialect import Dialect
 from ebfed.tables.files import naming, read_csv
 
-__all__ = ["ARGUMENTS", "OwnRows", "check_rows"]
+__all__ = ["ARGUMENTS", "OwnRows", "TableRows", "check_rows"]
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a plan, and what the owner says of them.
+
+    Parameters
+    ----------
+    arguments : dict
+        Of `fit`.
+    people : array of shape (n_rows,) or "row", optional
+        Whose each row is; "row": each is of another person.
+    opened : bool array of shape (n_rows,), optional
+        Which rows agreed to exact figures.
+    """
+
+    arguments: Mapping[str, Any]
+    people: Any = None
+    opened: Any = None
+
 
 ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weight")
 
@@ -46,6 +68,20 @@ class OwnRows:
         Table of a .duckdb file.
     columns : sequence of str, optional
         Columns that runs may read; all of them if None.
+    person : str, optional
+        Column that says whose a row is, or "row" where each row is of another person: the unit of
+        the budget. A release of a group is charged to every person in it.
+    groups : sequence of str, optional
+        Columns of labels that runs may group rows by: how many rows a label has is public.
+    consent : dict, optional
+        ``{column = "choice", open = ["yes"]}``: a group may send figures without a guarantee if all
+        its rows have one of these values. None: no group may, within a budget.
+    exposure : sequence of str, optional
+        Columns that runs may take for exposures, whose sums over groups are public.
+    weights : sequence of str, optional
+        Columns that runs may take for weights.
+    classes : sequence, optional
+        Classes of a response that are public.
     load : str, optional
         ``module:function`` of the owner, in place of a path. The function is called with the
         columns of the plan, as a dict, and returns the arguments of `fit`.
@@ -56,11 +92,23 @@ class OwnRows:
     ------
     ValueError
         If neither path nor load is given, or both are.
+
+    Notes
+    -----
+    Within a budget, `person` and `groups` must be given, and a plan has no exposures, weights or
+    consent of columns that are not listed here. A function `load` is the owner's: it decides which
+    columns it returns.
     """
 
     path: str | None = None
     table: str | None = None
     columns: tuple[str, ...] | None = None
+    person: str | None = None
+    groups: tuple[str, ...] | None = None
+    consent: Mapping[str, Any] | None = None
+    exposure: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    classes: tuple[Any, ...] | None = None
     load: str | None = None
     sep: str = ","
     encoding: str = "utf-8"
@@ -71,10 +119,19 @@ class OwnRows:
             raise ValueError("rows must have a path or load = 'module:function'.")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "columns" and value is not None:
+            if field.name in ("columns", "groups", "exposure", "weights") and value is not None:
                 if isinstance(value, str) or not all(isinstance(x, str) for x in value):
-                    raise ValueError(f"columns must be a list of names; got {value!r}.")
-                object.__setattr__(self, "columns", tuple(value))
+                    raise ValueError(f"{field.name} must be a list of names; got {value!r}.")
+                object.__setattr__(self, field.name, tuple(value))
+            elif field.name == "classes" and value is not None:
+                if not isinstance(value, list | tuple):
+                    raise ValueError(f"classes must be a list; got {value!r}.")
+                object.__setattr__(self, "classes", tuple(value))
+            elif field.name == "consent" and value is not None:
+                if not isinstance(value, Mapping) or value.keys() != {"column", "open"}:
+                    raise ValueError(
+                        f"consent must be {{column = '…', open = ['…']}}; got {value!r}."
+                    )
             elif value is not None and not isinstance(value, str):
                 raise ValueError(f"{field.name} must be text; got {value!r}.")
 
@@ -86,8 +143,17 @@ class OwnRows:
             raise ValueError(f"{unknown[0]!r} of [rows] is not among {', '.join(known)}.")
         return cls(**table)
 
-    def read(self, directory: Path, rows: Any) -> Mapping[str, Any]:
-        """Read the columns of a plan; returns the arguments of `fit`.
+    def read(self, directory: Path, rows: Any, *, budget: bool = False) -> TableRows:
+        """Read the columns of a plan.
+
+        Parameters
+        ----------
+        directory : path
+            Folder that the path is relative to.
+        rows : mapping
+            Columns by argument of `fit`.
+        budget : bool
+            Whether there is a budget, so that roles of columns must be given.
 
         Raises
         ------
@@ -99,12 +165,42 @@ class OwnRows:
         if self.columns is not None and (others := sorted(set(names) - set(self.columns))):
             raise ValueError(f"columns of node.toml do not have {others[0]!r}.")
         if self.load is not None:
-            return _function(self.load, directory)(wanted)
+            arguments = _function(self.load, directory)(wanted)
+            return TableRows(arguments, None, self._opened(arguments.get("consent")))
+        if budget:
+            self._check_roles(wanted)
         assert self.path is not None
-        frame = self.frame(directory, list(dict.fromkeys(names)), wanted["groups"])
+        own = [self.person] if self.person not in (None, "row") else []
+        own += [self.consent["column"]] if self.consent is not None else []
+        frame = self.frame(directory, list(dict.fromkeys([*names, *own])), wanted["groups"])
         if not len(frame):
             raise ValueError("there are no rows.")
-        return {name: frame[columns] for name, columns in wanted.items()}
+        people = frame[self.person] if self.person not in (None, "row") else self.person
+        opened = self._opened(None if self.consent is None else frame[self.consent["column"]])
+        arguments = {name: frame[columns] for name, columns in wanted.items()}
+        return TableRows(arguments, people, opened)
+
+    def _opened(self, choices: Any) -> Any:
+        """Return which rows agreed to exact figures: none if nothing says so."""
+        if choices is None or self.consent is None:
+            return False
+        return np.isin(np.asarray(choices).astype(str), [str(x) for x in self.consent["open"]])
+
+    def _check_roles(self, wanted: Mapping[str, Any]) -> None:
+        """Refuse a plan that gives a column a role that the owner did not give it."""
+        if self.person is None or self.groups is None:
+            raise ValueError(
+                "within a budget, [rows] of node.toml must say person (a column, or 'row') and "
+                "groups (columns of labels)."
+            )
+        consent = () if self.consent is None else (self.consent["column"],)
+        roles = {"groups": self.groups, "consent": consent, "exposure": self.exposure}
+        for role, among in (roles | {"sample_weight": self.weights}).items():
+            if role in wanted and wanted[role] not in among:
+                raise ValueError(
+                    f"{wanted[role]!r} is no column of {role} in [rows] of node.toml, which has "
+                    f"{', '.join(map(repr, among)) or 'none'}."
+                )
 
     def frame(
         self, directory: Path, names: list[str] | None = None, labels: str | None = None

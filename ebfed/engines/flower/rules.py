@@ -8,10 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, Self
 
 from ebfed.engines.flower.rows import OwnRows
 from ebfed.engines.secure_sum.messages import check_terms
@@ -29,9 +26,10 @@ class Rules:
 
     A node reads them from `node.toml` in its own directory::
 
-        epsilon = 8.0            # budget of each group, over all runs; inf: no limit
+        epsilon = 8.0            # budget of each person, over all runs; inf: no limit
         delta = 1e-5
-        run_epsilon = 2.0        # most that one run may cost a group
+        run_epsilon = 2.0        # most that one run may cost a person
+        against = "server"       # or "readers" of results, where owners trust the server
         least_noise = 0.1        # of each message, where the server says how much is needed
         min_group_size = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
@@ -41,20 +39,28 @@ class Rules:
         [rows]                   # see OwnRows
         path = "patients.csv"
         columns = ["ward", "score"]
+        person = "patient"
+        groups = ["ward"]
 
     Parameters
     ----------
     epsilon, delta : float
-        Budget of each group, over all runs. Where epsilon is finite, a release without a guarantee
-        is taken only from groups that opted out of privacy (consent "open").
+        Budget of each person, over all runs: of each group, unless `rows` says whose rows they are.
+        Where there is a budget, a release without a guarantee is taken only from groups that agreed
+        to it, as `rows` says.
     run_epsilon : float
         Largest epsilon of one run.
+    against : {"server", "readers"}
+        Against whom budgets hold. "server": methods whose noise the server adds, or whose guarantee
+        rests on what it says (``trust="server"``), are refused. "readers": the server is trusted.
     least_noise : float, optional
         Least standard deviation of the noise of a message, in units of half the range, of methods
         whose guarantee depends on a number that the server states, such as
         ``OptOutMean(trust="server")``. None: these methods are refused where epsilon is finite.
     min_group_size : int
-        Least number of rows of a group that is to send figures as they are; 1 for any. The mean of
+        Least number of rows, or of persons where `rows` names them, of a group that is to send
+        figures as they are; 1 for any. Weighted rows count by their effective number, and of
+        training with batches those count that a change is of. The mean of
         one row *is* that row, and two rows follow from their mean and scatter. A group with fewer
         rows sends nothing, and the server does not learn of it; its estimate is made at home, from
         its own rows and the population.
@@ -83,6 +89,7 @@ class Rules:
     epsilon: float = math.inf
     delta: float = 1e-5
     run_epsilon: float = math.inf
+    against: Literal["server", "readers"] = "server"
     least_noise: float | None = None
     min_group_size: int = 5
     methods: Sequence[str] | None = None
@@ -99,6 +106,8 @@ class Rules:
             number = isinstance(x, int | float) and not isinstance(x, bool)
             if not number or not x >= 0:
                 raise ValueError(f"{name} must be a number, 0 or above; got {x!r}.")
+        if self.against not in ("server", "readers"):
+            raise ValueError(f"against must be 'server' or 'readers'; got {self.against!r}.")
         if type(self.min_group_size) is not int or self.min_group_size < 1:
             raise ValueError(f"min_group_size must be 1 or above; got {self.min_group_size!r}.")
         if self.methods is not None:
@@ -147,29 +156,6 @@ class Rules:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def sends(self, n: NDArray[np.int64], opened: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return whether each group may send something.
-
-        Parameters
-        ----------
-        n : ndarray of shape (n_groups,)
-            Numbers of rows.
-        opened : bool ndarray of shape (n_groups,)
-            Whether the group is to send figures as they are.
-
-        Raises
-        ------
-        ValueError
-            If none may.
-        """
-        may = ~opened | (n == 0) | (n >= self.min_group_size)
-        if not may.any():
-            raise ValueError(
-                f"no group has min_group_size={self.min_group_size} rows, and all are to send "
-                "their figures as they are."
-            )
-        return may
-
     def check_sums(self, name: str, agreed: Any) -> None:
         """Refuse a secure sum with nodes that the owner does not know, or with too few."""
         check_terms(agreed)
@@ -190,24 +176,29 @@ class Rules:
             if shown.tobytes().hex() != self.partners[other].lower():
                 raise ValueError(f"the key of {other!r} is not the one of node.toml.")
 
-    def check_plans(self, method: str, plans: Sequence[Plan]) -> None:
-        """Refuse a run whose plans are against the rules, whatever was spent before."""
+    @property
+    def is_finite(self) -> bool:
+        """Whether there is a budget."""
+        return math.isfinite(min(self.epsilon, self.run_epsilon))
+
+    def check_method(self, method: str) -> None:
+        """Refuse a method that may not run."""
         if self.methods is not None and method not in self.methods:
             raise ValueError(f"methods of this node are {', '.join(self.methods)}; not {method}.")
-        for plan in plans:
-            if not math.isfinite(plan.epsilon):
-                if math.isfinite(min(self.epsilon, self.run_epsilon)) and plan.who != "open":
-                    raise ValueError(
-                        f"{plan.who}: {method} would send figures without a guarantee, which only "
-                        'groups with consent "open" may send within a budget.'
-                    )
-                continue
-            if plan.epsilon > self.run_epsilon * (1 + 1e-9):
-                raise ValueError(
-                    f"{plan.who}: epsilon {plan.epsilon:.4g} of {method} is above "
-                    f"run_epsilon={self.run_epsilon:g}."
-                )
-            self._check_noise(plan, method)
+
+    def check_plan(self, method: str, plan: Plan) -> None:
+        """Refuse a plan with a guarantee, if it costs too much, or holds against readers alone."""
+        if plan.epsilon > self.run_epsilon * (1 + 1e-9):
+            raise ValueError(
+                f"{plan.who}: epsilon {plan.epsilon:.4g} of {method} is above "
+                f"run_epsilon={self.run_epsilon:g}."
+            )
+        if plan.trusts_server and self.is_finite and self.against == "server":
+            raise ValueError(
+                f"{plan.who}: the guarantee of {method} trusts the server, which is not one "
+                'against = "server".'
+            )
+        self._check_noise(plan, method)
 
     def _check_noise(self, plan: Plan, method: str) -> None:
         if plan.noise is None or (self.least_noise is None and math.isinf(self.epsilon)):

@@ -106,7 +106,7 @@ class StoredNode:
         self._turns = [even, odd]
 
     def answer(
-        self, request: Request, vector: Callable[[], NDArray[np.int64]] | None = None
+        self, request: Request, vector: Callable[[int], NDArray[np.int64]] | None = None
     ) -> Answer:
         """Answer a request, or give the last answer again.
 
@@ -114,8 +114,8 @@ class StoredNode:
         ----------
         request : Request
         vector : callable, optional
-            Returns what is to be summed. It is called at the step "masked", unless that was
-            answered before: noise in it is drawn once.
+            Returns what is to be summed in a round, or raises a ValueError. It is called at the
+            step "masked", unless that was answered before: noise in it is drawn once.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class StoredNode:
         if np.array_equal(kept.get("asked", ()), asked):
             return kept["answer"]
         wanted = isinstance(request, dict) and request.get("step") == "masked"
-        summed = vector() if wanted and vector is not None else None
+        summed = vector(round_) if wanted and vector is not None else None
         state, reply = answer(kept["state"], request, summed)
         turns = list(self._turns)
         turns[turn] = {"state": state, "asked": asked, "answer": reply}

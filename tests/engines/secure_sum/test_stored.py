@@ -37,7 +37,7 @@ def test_nodes_that_start_again_before_each_step(tmp_path, signed):
         answers = {}
         for name, asked in requests.items():
 
-            def vector(name=name):
+            def vector(_, name=name):
                 drawn.append(name)
                 return VECTORS[name]
 
@@ -74,7 +74,7 @@ def test_a_server_that_is_killed_in_each_exchange(tmp_path, signed, lost_answers
 
     def answers_of(requests):
         return {
-            name: [nodes[name].answer(each, lambda name=name: vector(name)) for each in own]
+            name: [nodes[name].answer(each, lambda _, name=name: vector(name)) for each in own]
             for name, own in requests.items()
         }
 
@@ -122,7 +122,7 @@ def test_another_request_for_the_same_step_is_refused(tmp_path):
 
     def ask(requests):
         (request,) = requests.pop("a")
-        answers = {"a": [node.answer(request, lambda: VECTORS["a"])], **nodes.ask(requests)}
+        answers = {"a": [node.answer(request, lambda _: VECTORS["a"])], **nodes.ask(requests)}
         if request["step"] == "unmask":  # who is counted has another order, or a node is left out
             for counted in (["c", "b", "a"], ["a", "b"]):
                 with pytest.raises(ValueError, match="does not follow"):

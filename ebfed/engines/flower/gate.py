@@ -1,0 +1,217 @@
+"""The gate of a node: what its owner's rules let a run take, whoever plans it or asks.
+
+The adversary is the server and its plan, unless the owner says ``against = "readers"``. A plan
+chooses among the roles that the owner's table gives to columns; which persons rows are of, who
+agreed to exact figures, and what may be stated as a fact are the owner's. What a run may take is in
+the ledger before anything is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.engines.flower.rows import TableRows
+from ebfed.engines.flower.rules import Rules
+from ebfed.privacy.odometer import Charge, Odometer, Plan
+
+__all__ = ["Gate", "odometer_of"]
+
+# What a plan without a table of the owner calls those who agreed to exact figures: there the plan
+# is the owner's own.
+OPEN = "open"
+# Account of rows, where each is of another person.
+EACH_ROW = "each row"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What may leave of the groups of a node.
+
+    Parameters
+    ----------
+    rules : Rules
+    method : str
+        Name of the estimator.
+    labels : list of str
+        Of the groups.
+    people : list of ndarray of str, "row" or None
+        Whom each group has rows of. "row": each row is of another person; None: each group is one.
+    rows : ndarray of shape (n_groups,)
+        How many rows, or persons, figures of a group are of: of weighted rows the effective
+        number, (sum w)² / sum w².
+    opened : bool ndarray of shape (n_groups,), or None
+        Who agreed to exact figures; None: the class "open" of the plan.
+    """
+
+    rules: Rules
+    method: str
+    labels: list[str]
+    people: list[NDArray] | Literal["row"] | None
+    rows: NDArray[np.float64]
+    opened: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, rules: Rules, method: str, clients: Any, read: TableRows) -> Self:
+        """Make the gate of groups, of rows as they were read."""
+        labels = [str(each) for each in clients.ids.tolist()]
+        table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
+        rows = clients.n.astype(float)
+        if "sample_weight" in read.arguments:
+            table["w"] = np.asarray(read.arguments["sample_weight"], float)
+            sums = table.assign(w2=table["w"] ** 2).groupby("label")[["w", "w2"]].sum()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                effective = (sums["w"] ** 2 / sums["w2"]).reindex(labels).to_numpy()
+            rows = np.minimum(rows, np.nan_to_num(effective, nan=0.0))
+        people, opened = read.people, None
+        if people is not None and not isinstance(people, str):
+            table["person"] = np.asarray(people).astype(str)
+            of = table.groupby("label")["person"].unique()
+            people = [of.get(label, np.array([], str)) for label in labels]
+            rows = np.minimum(rows, [len(each) for each in people])
+        if read.opened is not None:
+            table["opened"] = read.opened
+            all_agreed = table.groupby("label")["opened"].all()
+            opened = all_agreed.reindex(labels, fill_value=False).to_numpy(bool)
+        return cls(rules, method, labels, people, rows, opened)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Self:
+        """Return the gate of some groups."""
+        where = np.flatnonzero(chosen)
+        people = self.people
+        people = [people[i] for i in where] if isinstance(people, list) else people
+        opened = None if self.opened is None else self.opened[chosen]
+        labels = [self.labels[i] for i in where]
+        return type(self)(self.rules, self.method, labels, people, self.rows[chosen], opened)
+
+    def sends(self, n: NDArray[np.int64], exact_rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether each group may send something.
+
+        Parameters
+        ----------
+        n : ndarray of shape (n_groups,)
+            Numbers of rows.
+        exact_rows : ndarray of shape (n_groups,)
+            See `Estimator.exact_rows`.
+
+        Raises
+        ------
+        ValueError
+            If none may.
+        """
+        least = self.rules.min_group_size
+        shown = np.where(np.isinf(exact_rows), np.inf, np.minimum(exact_rows, self.rows))
+        may = (n == 0) | (shown >= least)
+        if not may.any():
+            what = "persons" if isinstance(self.people, list) else "rows"
+            raise ValueError(
+                f"no group has min_group_size={least} {what}, and all are to send their figures "
+                "as they are."
+            )
+        return may
+
+    def check_facts(self, facts: Mapping[str, Any], y: Any) -> None:
+        """Refuse to state classes of a response that few rows have, or any within a budget.
+
+        The owner's table may say that they are public.
+        """
+        table = self.rules.rows
+        if "classes" not in facts or table is None:
+            return
+        public = {_text(each) for each in table.classes or ()}
+        counts = pd.Series([_text(each) for each in np.asarray(y).tolist()]).value_counts()
+        least = math.inf if self.rules.is_finite else self.rules.min_group_size
+        stated = {_text(each) for each in facts["classes"].tolist()} - public
+        if few := [each for each in stated if 0 < counts.get(each, 0) < least]:
+            raise ValueError(
+                f"{len(few)} classes of y would be stated that are not among classes of [rows] in "
+                "node.toml."
+            )
+
+    def check_plans(self, plans: Sequence[Plan], exact_rows: NDArray[np.float64]) -> None:
+        """Refuse plans that are against the rules, whatever was spent before."""
+        rules, method = self.rules, self.method
+        rules.check_method(method)
+        for plan in plans:
+            if math.isfinite(plan.epsilon):
+                rules.check_plan(method, plan)
+                continue
+            if np.isinf(exact_rows[plan.members]).any():
+                raise ValueError(f"{plan.who}: {method} does not say that it sends exact figures.")
+            agreed = self.opened
+            if agreed is None:
+                agreed = np.full(len(self.labels), plan.who == OPEN)
+            if rules.is_finite and not agreed[plan.members].all():
+                raise ValueError(
+                    f"{plan.who}: {method} would send figures without a guarantee, which only "
+                    "groups may send whose rows all agreed to it, within a budget: see consent of "
+                    "[rows] in node.toml."
+                )
+
+    def charged(self, plans: Sequence[Plan], round_: int) -> list[dict[str, Any]]:
+        """Return the rows of the ledger for the plans of a run, in which this round must be.
+
+        A release of a group is charged to every person in it.
+        """
+        rows: list[dict[str, Any]] = []
+        for plan in plans:
+            if plan.rounds is not None and round_ >= plan.rounds:
+                raise ValueError(f"round {round_ + 1} is not in the plan of {plan.rounds} rounds.")
+            members = np.flatnonzero(plan.members)
+            row: dict[str, Any] = {"kind": "plan", "method": self.method, "who": plan.who}
+            row |= {"groups": [self.labels[i] for i in members], "people": self._people(members)}
+            rows.append(row | {"rounds": plan.rounds} | plan.charge.to_dict())
+        return rows
+
+    def _people(self, members: NDArray[np.intp]) -> list[str]:
+        """Return whom a release of each of these groups is charged to, as often as it is."""
+        if self.people is None:
+            return [self.labels[i] for i in members]
+        if isinstance(self.people, str):  # a row is in one group of those that are asked
+            return [EACH_ROW] if len(members) else []
+        return [person for i in members for person in self.people[i].tolist()]
+
+    def total(self, new: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]) -> float:
+        """Return the epsilon of the most charged person of the groups, after these plans."""
+        people = self._people(np.arange(len(self.labels)))
+        spent = odometer_of([*entries, *new]).spent(self.rules.delta, dict.fromkeys(people))
+        return max(spent.values(), default=0.0)
+
+    def is_new(
+        self, run: int, new: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]
+    ) -> bool:
+        """Return whether plans are to be charged; refuse those that the budget does not allow."""
+        if known := [row for row in entries if row["run"] == str(run)]:
+            if [{name: row[name] for name in new[0]} for row in known] != new:
+                raise ValueError("the plan differs from the one that was charged for this run.")
+            return False
+        if math.isfinite(self.rules.epsilon):
+            spent = self.total(new, entries)
+            if spent > self.rules.epsilon * (1 + 1e-9):
+                runs = len({row["run"] for row in entries} | {str(run)})
+                raise ValueError(
+                    f"epsilon {spent:.4g} of {runs} runs would exceed budget "
+                    f"{self.rules.epsilon:g}."
+                )
+        return True
+
+
+def _text(label: Any) -> str:
+    """Write a label, and a number alike whatever its type."""
+    number = isinstance(label, int | float) and not isinstance(label, bool)
+    return f"{float(label):.17g}" if number else str(label)
+
+
+def odometer_of(entries: Iterable[Mapping[str, Any]]) -> Odometer:
+    """Return what the plans in a ledger charge each person; open releases are not counted."""
+    odometer = Odometer()
+    for row in entries:
+        if row["kind"] == "plan" and row["epsilon"] is not None:
+            odometer.add(Charge.from_dict(dict(row)), row["people"])
+    return odometer

@@ -1,0 +1,273 @@
+"""What a server that writes plans cannot get from a node whose owner set a budget."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+from ebfed.channels import AddNoise, Clip, Exact, Gaussian
+from ebfed.engines import journal
+from ebfed.engines.flower import PlannedNode, plan_of_run
+from ebfed.engines.flower.gate import odometer_of
+from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, FeO2, JointDPSGD
+from ebfed.loading import METHODS
+from ebfed.models import Linear, Softmax
+from ebfed.streams import make_key
+
+RNG = np.random.default_rng(8)
+TABLE = pd.DataFrame(
+    {
+        "patient": [f"p{i:02d}" for i in range(24)],
+        "ward": np.repeat(["a", "b", "c"], 8),
+        "age": np.tile(["old", "young"], 12),
+        "hiv": np.repeat(["no", "yes"], [21, 3]),
+        "choice": np.repeat(["no", "yes"], [16, 8]),
+        "class": np.repeat("open", 24),
+        "income": RNG.normal(35_000, 5_000, 24).round(2),
+        "dose": RNG.uniform(0, 1, 24).round(3),
+        "years": RNG.integers(1, 9, 24),
+        "events": RNG.poisson(2.0, 24),
+        "skewed": np.where(np.arange(24) % 8, 1e-6, 1.0),
+    }
+)
+BUDGET = "epsilon = 0.1\nrun_epsilon = 0.1\n"
+NO_BUDGET = "epsilon = inf\n"
+ROLES = """[rows]
+path = "rows.csv"
+person = "patient"
+groups = ["ward", "patient", "age"]
+consent = {column = "choice", open = ["yes"]}
+exposure = ["years"]
+"""
+MEANS = {"X": ["income"], "groups": "patient"}
+SLOPES = {"X": ["dose"], "y": "income", "groups": "ward"}
+TINY = Gaussian(epsilon=0.1, delta=1e-6, range=(0, 1e5))
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make a node with these rules."""
+    TABLE.to_csv(tmp_path / "rows.csv", index=False)
+
+    def make(rules=BUDGET + ROLES):
+        (tmp_path / "node.toml").write_text(rules)
+        return PlannedNode("north", tmp_path, METHODS, seed=1)
+
+    return make
+
+
+def asked(node, estimator, rows, fit=1):
+    """Hold a round with a node; returns facts and its message, or the reason of a refusal."""
+    terms = {"plan": plan_of_run(estimator, rows), "fit": fit}
+
+    def ask(request):
+        answer = node.answer(0, request | terms)
+        if "failure" in answer:
+            raise PermissionError(
+                (node._directory / "errors.log").read_text().strip().splitlines()[-1]
+            )
+        return answer
+
+    try:
+        facts = ask({"exchange": "roll call"})["facts"]
+        state = estimator.start(facts, make_key(0))
+        sent = estimator.broadcast(state)
+        request = {"exchange": "round", "sent": sent, "turn": state["turn"], "first": 0}
+        return facts, ask(request)["message"]
+    except PermissionError as error:
+        return str(error)
+
+
+def entries(tmp_path, kind):
+    return [row for row in journal.read(tmp_path / "ledger.jsonl") if row["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        {"open": AddNoise(1e-9)},
+        {"open": Exact()},
+        {"open": Clip(1e6)},
+        {"private": TINY, "open": Exact()},
+    ],
+    ids=["noise", "exact", "clip", "both"],
+)
+@pytest.mark.parametrize("consent", [None, "class", "choice"])
+def test_a_plan_does_not_say_who_agreed(make, channel, consent, tmp_path):
+    """Before, the class "open" of a plan sent the mean of each patient as it was."""
+    estimator = eb.GaussianEB(1.0, channel=channel)
+    rows = MEANS | ({} if consent is None else {"consent": consent})
+    found = asked(make(), estimator, rows)
+    assert isinstance(found, str), found
+    assert not entries(tmp_path, "release")
+
+
+def test_those_who_agreed_send_exact_figures(make, tmp_path):
+    estimator = eb.GaussianEB(1.0, channel={"no": TINY, "yes": Exact()})
+    rows = {"X": ["income"], "groups": "ward", "consent": "choice"}
+    facts, message = asked(make(), estimator, rows)
+    assert facts["n"].tolist() == [8, 8, 8]
+    assert message["yes"]["mean"].item() == pytest.approx(TABLE["income"][16:].mean())
+    swapped = eb.GaussianEB(1.0, channel={"yes": TINY, "no": Exact()})
+    assert "rows all agreed" in asked(make(), swapped, rows, fit=2)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows", "what"),
+    [
+        (
+            eb.PoissonEB(channel=eb.channels.TwoBit(0.1)),
+            {"X": ["events"], "groups": "ward", "exposure": "income"},
+            "'income' is no column of exposure",
+        ),
+        (
+            FeO2(privacy=ClientPrivacy(epsilon=0.1, trust="none"), n_rounds=1),
+            SLOPES | {"consent": "income"},
+            "'income' is no column of consent",
+        ),
+        (
+            DPFedAvg(Softmax(), privacy=ClientPrivacy(epsilon=0.1, trust="none"), n_rounds=1),
+            {"X": ["dose"], "y": "hiv", "groups": "ward"},
+            "2 classes of y",
+        ),
+        (eb.GaussianEB(1.0, channel=TINY), MEANS | {"groups": "hiv"}, "'hiv' is no column of gr"),
+        (
+            eb.GaussianEB(1.0, channel=TINY),
+            MEANS | {"sample_weight": "income"},
+            "'income' is no column of sample_weight",
+        ),
+    ],
+    ids=["exposure", "consent", "classes", "groups", "weight"],
+)
+def test_columns_do_not_leave_as_facts(make, estimator, rows, what, tmp_path):
+    found = asked(make(), estimator, rows)
+    assert isinstance(found, str)
+    assert what in found
+    assert not entries(tmp_path, "facts")
+
+
+def test_facts_are_in_the_ledger_before_they_are_sent(make, tmp_path):
+    estimator = eb.PoissonEB(channel=eb.channels.TwoBit(0.1))
+    rows = {"X": ["events"], "groups": "ward", "exposure": "years"}
+    node = make()
+    terms = {"plan": plan_of_run(estimator, rows), "fit": 1}
+    facts = node.answer(0, {"exchange": "roll call"} | terms)["facts"]
+    assert facts["weight"].tolist() == TABLE.groupby("ward")["years"].sum().tolist()
+    (row,) = entries(tmp_path, "facts")
+    assert "weight" in row["what"]
+
+
+CENTRAL = ClientPrivacy(epsilon=0.1, clip=1e9, trust="server")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows"),
+    [
+        (FedAvg(Linear(), privacy=CENTRAL, n_rounds=1, sample_rate=0.4), SLOPES),
+        (DPFedAvg(Linear(), privacy=CENTRAL, n_rounds=1), SLOPES),
+        (
+            JointDPSGD(Linear(), personal=("intercept",), privacy=CENTRAL, n_rounds=1),
+            SLOPES,
+        ),
+        (
+            eb.MixtureEB(
+                2, variances=1.0, trust="server", channel=Clip(radius=1e5), epsilon=0.1, delta=1e-6
+            ),
+            MEANS,
+        ),
+        (
+            eb.OptOutMean(1.0, 1.0, epsilon=0.1, delta=1e-6, range=(0, 1e5), trust="server"),
+            MEANS,
+        ),
+    ],
+    ids=["fed_avg", "dp_fed_avg", "joint", "mixture", "opt_out"],
+)
+def test_a_plan_does_not_say_that_the_server_is_trusted(make, estimator, rows, tmp_path):
+    """Before, one client invited to a round sent its own exact change."""
+    rules = "least_noise = 0\n" + BUDGET
+    found = asked(make(rules + ROLES), estimator, rows)
+    assert isinstance(found, str)
+    assert "trusts the server" in found
+    assert not entries(tmp_path, "release")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows"),
+    [
+        (eb.GaussianEB(1.0), MEANS),
+        (eb.GaussianEB(1.0, channel=AddNoise(1e-9)), MEANS),
+        (eb.GaussianEB(1.0, channel=Clip(1e6)), MEANS),
+        (eb.GaussianEB(1.0), {"X": ["income"], "groups": "ward", "sample_weight": "skewed"}),
+        (FedAvg(Linear(), n_rounds=1, batch_size=1), SLOPES),
+        (FedAvg(Linear(), n_rounds=1, batch_size=2, local_steps=2), SLOPES),
+        (FedAvg(Linear(), n_rounds=1), SLOPES | {"sample_weight": "skewed"}),
+        (FedAvg(Softmax(), n_rounds=1), {"X": ["dose"], "y": "hiv", "groups": "ward"}),
+    ],
+    ids=["exact", "noise", "clip", "weight", "batch", "batches", "weights", "rare class"],
+)
+def test_exact_figures_are_of_enough_persons(make, estimator, rows, tmp_path):
+    found = asked(make(NO_BUDGET + ROLES), estimator, rows)
+    assert isinstance(found, str)
+    assert "min_group_size=5" in found or "1 classes of y" in found
+    assert not entries(tmp_path, "facts")
+
+
+def test_enough_persons_send_exact_figures(make):
+    node = make(NO_BUDGET + ROLES)
+    _, message = asked(node, eb.GaussianEB(1.0), {"X": ["income"], "groups": "ward"})
+    found = message["all clients"]["mean"][:, 0]
+    np.testing.assert_allclose(found, TABLE.groupby("ward")["income"].mean())
+    assert not isinstance(asked(node, FedAvg(Linear(), n_rounds=1, batch_size=5), SLOPES, 2), str)
+
+
+def test_rows_of_one_person_are_of_one(tmp_path):
+    """Eight rows in a ward, all of one patient."""
+    TABLE.assign(patient=TABLE["ward"]).to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "node.toml").write_text(NO_BUDGET + ROLES)
+    node = PlannedNode("north", tmp_path, METHODS, seed=1)
+    found = asked(node, eb.GaussianEB(1.0), {"X": ["income"], "groups": "ward"})
+    assert "no group has min_group_size=5 persons" in found
+
+
+def test_a_budget_is_of_persons_whatever_labels_are(make, tmp_path):
+    """Before, each column of labels had the whole budget of the same rows again."""
+    channel = Gaussian(epsilon=0.1, delta=1e-6, range=(0, 1e5))
+    estimator = eb.GaussianEB(1.0, channel=channel)
+    node = make()
+    answered = [
+        not isinstance(asked(node, estimator, {"X": ["income"], "groups": column}, fit), str)
+        for fit, column in enumerate(("ward", "age", "patient"))
+    ]
+    assert answered == [True, False, False]
+    spent = odometer_of(entries(tmp_path, "plan")).spent(1e-5)
+    assert spent.keys() == set(TABLE["patient"])
+    assert max(spent.values()) <= 0.1
+
+
+def test_a_person_in_two_groups_is_charged_twice(tmp_path):
+    twice = pd.concat([TABLE, TABLE.assign(ward="d")])
+    twice.to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "node.toml").write_text("epsilon = 0.3\n" + ROLES)
+    node = PlannedNode("north", tmp_path, METHODS, seed=1)
+    rows = {"X": ["income"], "groups": "ward"}
+    assert not isinstance(asked(node, eb.GaussianEB(1.0, channel=TINY), rows), str)
+    (plan,) = entries(tmp_path, "plan")
+    assert sorted(plan["people"]) == sorted([*TABLE["patient"]] * 2)
+    spent = odometer_of([plan]).spent(1e-5)
+    assert 0.1 < min(spent.values()) <= max(spent.values()) <= 0.2
+
+
+def test_each_row_may_be_of_another_person(make, tmp_path):
+    rules = BUDGET + ROLES.replace('"patient"\ngroups', '"row"\ngroups')
+    estimator = eb.GaussianEB(1.0, channel=TINY)
+    rows = {"X": ["income"], "groups": "ward"}
+    assert not isinstance(asked(make(rules), estimator, rows), str)
+    assert "would exceed budget" in asked(make(rules), estimator, rows | {"groups": "age"}, 2)
+    assert odometer_of(entries(tmp_path, "plan")).spent(1e-5) == {"each row": 0.1}
+
+
+@pytest.mark.parametrize("missing", ["person", "groups"])
+def test_a_budget_needs_roles(make, missing):
+    rules = "\n".join(line for line in ROLES.split("\n") if not line.startswith(missing))
+    found = asked(make(BUDGET + rules), eb.GaussianEB(1.0, channel=TINY), MEANS)
+    assert "must say person (a column, or 'row') and groups" in found

@@ -1,6 +1,7 @@
 """Journals: files to which lines are added for good, such as a node's ledger.
 
-A line is a JSON object with a checksum of itself. It is on the disk before `append` returns. Only
+A line is a JSON object with a checksum of itself and of the line before it, so that a line that was
+removed or moved is noticed, unless it was the last. It is on the disk before `append` returns. Only
 the last line can be torn, by a process that was killed while it wrote; as nothing was done yet that
 the line is about, it is removed. Any other damage is refused.
 """
@@ -17,6 +18,7 @@ from typing import Any
 __all__ = ["append", "read"]
 
 CHECK = "check"
+FIRST = ""  # what stands for the checksum of a line before the first
 
 
 def append(path: Path, entries: list[dict[str, Any]]) -> None:
@@ -35,10 +37,11 @@ def append(path: Path, entries: list[dict[str, Any]]) -> None:
     >>> read(path)
     [{'round': 1}, {'round': 2}]
     """
-    lines = [json.dumps(entry | {CHECK: _checksum(entry)}) + "\n" for entry in entries]
-    content = "".join(lines).encode()
-    with open(path, "ab", buffering=0, opener=_own) as file:
-        before = file.seek(0, os.SEEK_END)
+    with open(path, "ab+", buffering=0, opener=_own) as file:
+        before, check, content = file.seek(0, os.SEEK_END), _last_check(file), b""
+        for entry in entries:
+            check = _checksum(entry, check)
+            content += json.dumps(entry | {CHECK: check}).encode() + b"\n"
         try:
             if file.write(content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -69,24 +72,48 @@ def read(path: Path, *, repair: bool = True) -> list[dict[str, Any]]:
     whole = content[: content.rfind(b"\n") + 1]
     if repair and len(whole) < len(content):
         os.truncate(path, len(whole))
-    return [_entry(path, i, line) for i, line in enumerate(whole.splitlines(), 1)]
+    entries, check = [], FIRST
+    for i, line in enumerate(whole.splitlines(), 1):
+        entry = _entry(line, check)
+        if entry is None:
+            raise ValueError(
+                f"{path}, line {i}, is damaged, or the line before it is missing. Restore the file "
+                "from a copy."
+            )
+        check = entry.pop(CHECK)
+        entries.append(entry)
+    return entries
 
 
-def _entry(path: Path, i: int, line: bytes) -> dict[str, Any]:
+def _entry(line: bytes, before: str) -> dict[str, Any] | None:
+    """Return an entry with its checksum, if that is right after the one of the line before."""
     try:
         entry = json.loads(line)
-        if entry.pop(CHECK) == _checksum(entry):
-            return entry
+        plain = {name: value for name, value in entry.items() if name != CHECK}
+        return entry if entry[CHECK] == _checksum(plain, before) else None
     except (ValueError, TypeError, AttributeError, KeyError):
-        pass
-    raise ValueError(
-        f"{path}, line {i}, is damaged. Restore the file from a copy. If you delete the line, what "
-        "was spent there is forgotten."
-    )
+        return None
 
 
-def _checksum(entry: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16]
+def _last_check(file: Any) -> str:
+    """Return the checksum of the last line of a file that is open at its end."""
+    end = file.tell()
+    size = min(end, 4096)
+    while size:
+        file.seek(end - size)
+        lines = file.read(size).rstrip(b"\n").rpartition(b"\n")
+        if lines[1] or size == end:
+            try:
+                return str(json.loads(lines[2])[CHECK])
+            except (ValueError, TypeError, KeyError):  # `read` says which line is damaged
+                return FIRST
+        size = min(2 * size, end)
+    return FIRST
+
+
+def _checksum(entry: dict[str, Any], before: str) -> str:
+    text = before + json.dumps(entry, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _own(path: str, flags: int) -> int:

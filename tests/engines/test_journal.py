@@ -56,6 +56,21 @@ def test_other_damage_is_refused_with_the_line(path):
             journal.read(path)
 
 
+def test_a_line_that_is_missing_is_noticed(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    for kept in ([0, 2, 3, 4], [0, 2, 1, 3, 4], [1, 2, 3, 4], [0, 1, 1, 2, 3, 4]):
+        path.write_bytes(b"".join(lines[i] for i in kept))
+        with pytest.raises(ValueError, match="is damaged, or the line before it is missing"):
+            journal.read(path)
+
+
+def test_lines_of_any_length_are_chained(tmp_path):
+    entries = [{"people": ["p" * 50] * n} for n in (1, 500, 0, 3000, 70, 71)]
+    for entry in entries:
+        journal.append(tmp_path / "ledger.jsonl", [entry])
+    assert journal.read(tmp_path / "ledger.jsonl") == entries
+
+
 def test_no_file_has_no_entries(tmp_path):
     assert journal.read(tmp_path / "ledger.jsonl") == []
 

@@ -15,8 +15,8 @@ __all__ = ["alone", "now", "table_of", "write"]
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file that only its owner may read, completely or not at all; so of a new folder."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with replaced(path, private=True) as new:
         new.write_bytes(content)
 

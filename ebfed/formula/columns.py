@@ -82,7 +82,7 @@ def _columns(text: str) -> tuple[list[str], bool]:
     """Columns of terms, and whether the constant is among them."""
     names, constant = [], False
     for term, factors in terms_of(text):
-        if factors == [("literal", "1")]:
+        if factors == (("literal", "1"),):
             constant = True
         elif len(factors) == 1 and factors[0][0] == "lookup":
             names.append(plain_name(factors[0][1]))

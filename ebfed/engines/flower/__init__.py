@@ -17,7 +17,7 @@ how many clients it is of (`Estimator.add_up`); that of one client is what the c
 sent. Of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
 stay on their disks. Where owners share a key, a node also sends digests of its labels
 (`ebfed.engines.matching`). A node refuses what the rules of its owner forbid (`Rules`). Before the
-first round it charges all that the run may take to the budget of its groups. Without a seed,
+first round it charges all that the run may take to the budget of persons (`Gate`). Without a seed,
 clients draw their noise from the operating system (extra ``secure``).
 """
 

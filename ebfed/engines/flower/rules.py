@@ -138,7 +138,7 @@ class Rules:
         if not path.exists():
             raise ValueError(
                 f"the owner of this node has to write {path}, such as: epsilon = 1.0 (a budget "
-                "for each group, over all runs; inf for no limit) and delta = 1e-5."
+                "for each person, over all runs; inf for no limit) and delta = 1e-5."
             )
         try:
             given = tomllib.loads(path.read_text(encoding="utf-8"))

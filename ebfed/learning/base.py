@@ -430,6 +430,7 @@ class Learner(SupervisedEstimator):
     ) -> tuple[LearningMessage, LearningMemory]:
         """Train those clients of a block that are invited."""
         exchange = self.exchange(sent["n_clients"])
+        self.schedule.check_places(sent)
         memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
         members = np.flatnonzero(memory["turn"] == 0)
         work = self.local_training().work(sent, memory, clients, members, rng)
@@ -468,6 +469,7 @@ class Learner(SupervisedEstimator):
 
     def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Self:
         """Set the learned attributes of these clients' own copy."""
+        self.schedule.check_places(sent)
         memory = remember(sent, memory, len(clients))
         self._is_server = False
         parameters = self.local_training().predictors(sent, memory, clients)

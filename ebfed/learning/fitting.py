@@ -87,6 +87,7 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
 
 def exact_rows(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.float64]:
     """Return how many rows a change without a guarantee is of at most, for each client."""
+    learner.check()
     opened = learner.exchange(len(clients)).opened(memory, len(clients))
     size = np.inf if learner.batch_size is None else learner.batch_size * learner.local_steps
     return np.where(opened, np.minimum(clients.n, size), np.inf)

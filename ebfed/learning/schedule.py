@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +121,13 @@ class Schedule:
         if every is None:
             return -1, 0
         return round_ // every if round_ % every == 0 else -1, 1 + round_ // every
+
+    def check_places(self, sent: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a broadcast wants more places than there can be rounds."""
+        most = max(self.n_rounds, sent["round"]) + 1
+        for name in ("records", "evaluations"):
+            if not 0 <= sent[name] <= most:
+                raise ValueError(f"{name} must be from 0 to {most}; got {sent[name]!r}.")
 
     def record(self, round_: int, every: int) -> tuple[int, int]:
         """Return the place of a round in the records, or -1, and how many places there are."""

@@ -229,6 +229,21 @@ def test_rows_of_one_person_are_of_one(tmp_path):
     assert "no group has min_group_size=5 persons" in found
 
 
+@pytest.mark.parametrize("part", ["records", "evaluations"])
+def test_a_broadcast_asks_for_no_more_places_than_rounds(make, part, monkeypatch):
+    """Before, a node made an array for a billion records."""
+    broadcast = FedAvg.broadcast
+    monkeypatch.setattr(FedAvg, "broadcast", lambda *a: broadcast(*a) | {part: 10**9})
+    found = asked(make(NO_BUDGET + ROLES), FedAvg(Linear(), n_rounds=1), SLOPES)
+    assert f"{part} must be from 0 to 2" in found
+
+
+def test_a_method_without_what_it_needs_is_refused_by_name(make):
+    found = asked(make(NO_BUDGET + ROLES), FeO2(Linear(), n_rounds=1), SLOPES)
+    assert found.startswith("ValueError: ")
+    assert "privacy" in found
+
+
 def test_a_budget_is_of_persons_whatever_labels_are(make, tmp_path):
     """Before, each column of labels had the whole budget of the same rows again."""
     channel = Gaussian(epsilon=0.1, delta=1e-6, range=(0, 1e5))

@@ -23,7 +23,7 @@ from federations import running, write_nodes, write_project
 
 import ebfed as eb
 from ebfed import channels, learning
-from ebfed.engines import Dask, Local
+from ebfed.engines import Dask, Local, journal
 from ebfed.engines.flower import load_fit
 from ebfed.engines.loopback import Federation
 from ebfed.models import Linear
@@ -308,6 +308,25 @@ def test_a_stranger(tmp_path, rows):
     (out,) = tmp_path.glob("x/run-*")
     said = pd.read_csv(out / "participants.csv")
     assert said["node"].unique().tolist() == [NAMES[0]]
+
+
+def test_nodes_with_a_budget_send_no_exact_figures(tmp_path, rows):
+    """To a plan that calls everybody "open", over a SuperLink with authentication."""
+    nodes = write_nodes(tmp_path, rows, NAMES)
+    for directory in nodes.values():
+        (directory / "node.toml").write_text(
+            'epsilon = 0.1\nrun_epsilon = 0.1\n[rows]\npath = "rows.csv"\nperson = "row"\n'
+            'groups = ["group"]\n'
+        )
+    words = {"rows": ROWS["gaussian"], "nodes": 3, "quorum": 1, "deadline": 20.0}
+    model = "eb.GaussianEB(1.0, channel={'open': channels.AddNoise(1e-9)})"
+    project = write_project(tmp_path / "apps", "open", model=model, **words)
+    with Federation(tmp_path).up(nodes) as federation:
+        federation.run(project)
+    assert not list(tmp_path.glob("open/run-*/fit.ebfed"))
+    for directory in nodes.values():
+        assert "send figures without a guarantee" in (directory / "errors.log").read_text()
+        assert not any(row["kind"] == "release" for row in journal.read(directory / "ledger.jsonl"))
 
 
 def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):

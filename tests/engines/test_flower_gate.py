@@ -146,6 +146,41 @@ def test_columns_do_not_leave_as_facts(make, estimator, rows, what, tmp_path):
     assert not entries(tmp_path, "facts")
 
 
+def test_a_function_of_the_owner_does_not_let_a_plan_say_who_agreed(tmp_path):
+    """Whatever column a plan takes for consent: only the owner's says who agreed."""
+    TABLE.assign(smokes="yes").to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "rows_of_an_owner.py").write_text(
+        "import pathlib\nimport pandas as pd\n"
+        "def load(rows):\n"
+        "    table = pd.read_csv(pathlib.Path(__file__).with_name('rows.csv'))\n"
+        "    return {name: table[columns] for name, columns in rows.items()}\n"
+    )
+    (tmp_path / "node.toml").write_text(
+        BUDGET + "[rows]\nload = 'rows_of_an_owner:load'\n"
+        "consent = {column = 'choice', open = ['yes']}\n"
+    )
+    node = PlannedNode("north", tmp_path, METHODS, seed=1)
+    rows = {"X": ["income"], "groups": "ward"}
+    smokers = eb.GaussianEB(1.0, channel={"yes": Exact()})
+    assert "rows all agreed" in asked(node, smokers, rows | {"consent": "smokes"})
+    both = eb.GaussianEB(1.0, channel={"no": TINY, "yes": Exact()})
+    _, message = asked(node, both, rows | {"consent": "choice"}, fit=2)
+    assert message["yes"]["mean"].shape == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["int64", "datetime64[ns]", "bool", "category", "float64"])
+def test_labels_of_any_type_have_their_persons(tmp_path, kind):
+    code = np.repeat([0, 1], 12)
+    labels = code if kind == "int64" else pd.Series(code).astype(kind)
+    TABLE.assign(ward=labels).to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "node.toml").write_text(BUDGET + ROLES.replace("rows.csv", "rows.parquet"))
+    node = PlannedNode("north", tmp_path, METHODS, seed=1)
+    rows = {"X": ["income"], "groups": "ward"}
+    assert not isinstance(asked(node, eb.GaussianEB(1.0, channel=TINY), rows), str)
+    (plan,) = entries(tmp_path, "plan")
+    assert sorted(plan["people"]) == sorted(TABLE["patient"])
+
+
 def test_facts_are_in_the_ledger_before_they_are_sent(make, tmp_path):
     estimator = eb.PoissonEB(channel=eb.channels.TwoBit(0.1))
     rows = {"X": ["events"], "groups": "ward", "exposure": "years"}

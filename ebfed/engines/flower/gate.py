@@ -60,8 +60,10 @@ class Gate:
     @classmethod
     def of(cls, rules: Rules, method: str, clients: Any, read: TableRows) -> Self:
         """Make the gate of groups, of rows as they were read."""
-        labels = [str(each) for each in clients.ids.tolist()]
+        labels = np.asarray(clients.ids).astype(str).tolist()
         table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
+        if others := set(labels) - set(table["label"]):
+            raise ValueError(f"{len(others)} labels of groups are not found among those of rows.")
         rows = clients.n.astype(float)
         if "sample_weight" in read.arguments:
             table["w"] = np.asarray(read.arguments["sample_weight"], float)
@@ -73,12 +75,12 @@ class Gate:
         if people is not None and not isinstance(people, str):
             table["person"] = np.asarray(people).astype(str)
             of = table.groupby("label")["person"].unique()
-            people = [of.get(label, np.array([], str)) for label in labels]
+            people = [of[label] for label in labels]
             rows = np.minimum(rows, [len(each) for each in people])
         if read.opened is not None:
             table["opened"] = read.opened
             all_agreed = table.groupby("label")["opened"].all()
-            opened = all_agreed.reindex(labels, fill_value=False).to_numpy(bool)
+            opened = all_agreed.reindex(labels).to_numpy(bool)
         return cls(rules, method, labels, people, rows, opened)
 
     def take(self, chosen: NDArray[np.bool_]) -> Self:

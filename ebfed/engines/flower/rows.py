@@ -166,7 +166,8 @@ class OwnRows:
             raise ValueError(f"columns of node.toml do not have {others[0]!r}.")
         if self.load is not None:
             arguments = _function(self.load, directory)(wanted)
-            return TableRows(arguments, None, self._opened(arguments.get("consent")))
+            own = self.consent is not None and wanted.get("consent") == self.consent["column"]
+            return TableRows(arguments, None, self._opened(arguments["consent"] if own else None))
         if budget:
             self._check_roles(wanted)
         assert self.path is not None

@@ -26,7 +26,7 @@ MAY_ASK_FAMILIES = ("families", "likelihoods", "priors")
 # Words that name one class each.
 UNIQUE = {"Law", "Model", "Population", "Rows", "Table"}
 # Folders of tests that are about the whole package.
-OF_THE_WHOLE = {"benchmarks", "contracts", "doors", "fuzz", "reference"}
+OF_THE_WHOLE = {"adversary", "benchmarks", "contracts", "doors", "fuzz", "reference"}
 
 
 @cache

@@ -27,6 +27,7 @@ ESSENTIAL = (  # types, the house, and what is compared with an oracle or a proo
     "tests/test_readme.py",
     "tests/test_benchmarks.py",
     "tests/fuzz/",
+    "tests/adversary/",
     "tests/doors/",
     "tests/privacy/",
     "tests/priors/test_npmle.py",

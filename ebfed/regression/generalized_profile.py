@@ -61,7 +61,7 @@ POISSON = 1e-12
 STEP, LEAST, LEAST_SHAPE = 0.4, 0.2, 1e-3
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-8
-# Rounding of the log-likelihood with which no maximum can be told.
+# Rounding of the log-likelihood beyond which no maximum can be found.
 DIGITS = 1e-4
 
 

@@ -79,7 +79,7 @@ def plan(
 
         account = Account(directory)
         typer.echo(_rules(account.rules))
-        gate, plans, exact_rows = plan_of(project, directory, account.rules)
+        gate, plans = plan_of(project, directory, account.rules)
         for each in plans:
             typer.echo(
                 f"{gate.method} would take from {int(each.members.sum())} groups ({each.who}), in "
@@ -89,7 +89,7 @@ def plan(
         total = gate.total(gate.charged(plans, 0), account.entries)
         typer.echo(f"Together with earlier runs: epsilon {total:.4g} of {account.rules.epsilon:g}.")
         try:
-            gate.check_plans(plans, exact_rows)
+            gate.check_plans(plans)
         except ValueError as error:
             typer.echo(f"The node would refuse: {error}")
             raise typer.Exit(1) from None

@@ -13,7 +13,7 @@ from ebfed.engines import Estimator
 from ebfed.formula.choice import check_location, choose, following
 from ebfed.formula.design import CONSTANT, Design, terms_of
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.names import plain_name
+from ebfed.formula.names import column_name, plain_name
 from ebfed.location.base import LocationEstimator
 
 __all__ = ["model_of_columns"]
@@ -93,11 +93,9 @@ def _columns(text: str) -> tuple[list[str], bool]:
 
 def _column(text: str) -> str:
     """Column of a response or an exposure."""
-    if quoted := re.fullmatch(r"`([^`]+)`", text):
-        return plain_name(quoted[1])
-    if not text.isidentifier():
+    if not (text.isidentifier() or re.fullmatch(r"`[^`]+`", text)):
         raise ValueError(f"{text!r} is no column: {ADVICE}.")
-    return text
+    return column_name(text)
 
 
 def _varying(model: FormulaTerms, design: Design) -> list[str]:

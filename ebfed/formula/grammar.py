@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ebfed.formula.names import marked, plain_name
+from ebfed.formula.names import column_name, marked, plain_name
 
 __all__ = ["FormulaTerms", "parse"]
 
@@ -285,13 +285,12 @@ def _model(text: str, response: str, fixed: str, groups: str, **given: Any) -> F
 
 def _column(text: str) -> str:
     """Name of a column, perhaps in backticks."""
-    quoted = re.fullmatch(r"`([^`]+)`", text)
-    if quoted is None and not re.fullmatch(r"[^\s+*/:()~|]+", text):
+    if not re.fullmatch(r"`[^`]+`|[^\s+*/:()~|]+", text):
         raise ValueError(
             f"{text!r} must be one column of labels, or columns of levels, as in state/county. Of "
             "crossed groups write (1 | a) + (1 | b)."
         )
-    return plain_name(quoted[1] if quoted else text)
+    return column_name(text)
 
 
 def _plain(text: str) -> Iterator[tuple[int, str, int]]:

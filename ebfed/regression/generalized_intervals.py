@@ -70,9 +70,9 @@ def confint_of_generalized(
     Raises
     ------
     ValueError
-        If the level or the method is none; the rows of the fit are with the clients; by profile,
-        the likelihood has no maximum, or is rounding where responses agree; or, by
-        bootstrap, rows have weights or ordered classes, of which a draw may have no row.
+        If the level is not between 0 and 1, or the method unknown; the rows of the fit are with the
+        clients; by profile, the likelihood has no maximum, or is rounding where responses agree;
+        or, by bootstrap, rows have weights or ordered classes, of which a draw may have no row.
 
     References
     ----------

@@ -71,8 +71,9 @@ def confint_of_linear(
     Raises
     ------
     ValueError
-        If the level or the method is none; or the fit has not the rows, no likelihood or no noise,
-        or covariates of groups or levels of noise, and the method is not Wald's.
+        If the level is not between 0 and 1, or the method unknown; or the fit has not the rows, no
+        likelihood or no noise, or covariates of groups or levels of noise, and the method is not
+        Wald's.
 
     References
     ----------

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ebfed.engines import journal
@@ -95,10 +94,8 @@ class Account:
         return low
 
 
-def plan_of(
-    app: Path, directory: Path, rules: Rules
-) -> tuple[Gate, list[Plan], NDArray[np.float64]]:
-    """Return the gate of the groups of this node, what a run of a project may take, and of what.
+def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[Gate, list[Plan]]:
+    """Return the gate of the groups of this node, and what a run of a project may take.
 
     The number of all clients, on which samples of a fixed size depend, is taken to be that of this
     node.
@@ -111,13 +108,6 @@ def plan_of(
         Folder of the node.
     rules : Rules
         Of the node.
-
-    Returns
-    -------
-    gate : Gate
-    plans : list of Plan
-    exact_rows : ndarray of shape (n_groups,)
-        See `Estimator.exact_rows`.
 
     Raises
     ------
@@ -132,8 +122,7 @@ def plan_of(
     estimator = clone(model["estimator"])
     rows = rules.rows.read(directory, model["rows"], budget=rules.is_finite)
     clients, memory = estimator.prepare(**rows.arguments)
-    gate = Gate.of(rules, type(estimator).__name__, clients, rows)
+    gate = Gate.of(rules, estimator, clients, memory, rows)
     state = clone(estimator).start(estimator.describe(clients, memory), make_key(0))
     memory = memory | {"turn": np.zeros(len(clients), np.int8)}
-    plans = estimator.plan(estimator.broadcast(state), memory, clients)
-    return gate, plans, estimator.exact_rows(clients, memory)
+    return gate, estimator.plan(estimator.broadcast(state), memory, clients)

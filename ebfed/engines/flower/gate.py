@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -46,6 +46,8 @@ class Gate:
     rows : ndarray of shape (n_groups,)
         How many rows, or persons, figures of a group are of: of weighted rows the effective
         number, (sum w)² / sum w².
+    exact_rows : ndarray of shape (n_groups,)
+        See `Estimator.exact_rows`.
     opened : bool ndarray of shape (n_groups,), or None
         Who agreed to exact figures; None: the class "open" of the plan.
     """
@@ -55,10 +57,11 @@ class Gate:
     labels: list[str]
     people: list[NDArray] | Literal["row"] | None
     rows: NDArray[np.float64]
+    exact_rows: NDArray[np.float64]
     opened: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, rules: Rules, method: str, clients: Any, read: TableRows) -> Self:
+    def of(cls, rules: Rules, estimator: Any, clients: Any, memory: Any, read: TableRows) -> Self:
         """Make the gate of groups, of rows as they were read."""
         labels = np.asarray(clients.ids).astype(str).tolist()
         table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
@@ -81,26 +84,30 @@ class Gate:
             table["opened"] = read.opened
             all_agreed = table.groupby("label")["opened"].all()
             opened = all_agreed.reindex(labels).to_numpy(bool)
-        return cls(rules, method, labels, people, rows, opened)
+        method, exact = type(estimator).__name__, estimator.exact_rows(clients, memory)
+        return cls(rules, method, labels, people, rows, exact, opened)
 
     def take(self, chosen: NDArray[np.bool_]) -> Self:
         """Return the gate of some groups."""
         where = np.flatnonzero(chosen)
         people = self.people
         people = [people[i] for i in where] if isinstance(people, list) else people
-        opened = None if self.opened is None else self.opened[chosen]
-        labels = [self.labels[i] for i in where]
-        return type(self)(self.rules, self.method, labels, people, self.rows[chosen], opened)
+        return replace(
+            self,
+            labels=[self.labels[i] for i in where],
+            people=people,
+            rows=self.rows[chosen],
+            exact_rows=self.exact_rows[chosen],
+            opened=None if self.opened is None else self.opened[chosen],
+        )
 
-    def sends(self, n: NDArray[np.int64], exact_rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def sends(self, n: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each group may send something.
 
         Parameters
         ----------
         n : ndarray of shape (n_groups,)
             Numbers of rows.
-        exact_rows : ndarray of shape (n_groups,)
-            See `Estimator.exact_rows`.
 
         Raises
         ------
@@ -108,7 +115,8 @@ class Gate:
             If none may.
         """
         least = self.rules.min_group_size
-        shown = np.where(np.isinf(exact_rows), np.inf, np.minimum(exact_rows, self.rows))
+        exact = self.exact_rows
+        shown = np.where(np.isinf(exact), np.inf, np.minimum(exact, self.rows))
         may = (n == 0) | (shown >= least)
         if not may.any():
             what = "persons" if isinstance(self.people, list) else "rows"
@@ -136,7 +144,7 @@ class Gate:
                 "node.toml."
             )
 
-    def check_plans(self, plans: Sequence[Plan], exact_rows: NDArray[np.float64]) -> None:
+    def check_plans(self, plans: Sequence[Plan]) -> None:
         """Refuse plans that are against the rules, whatever was spent before."""
         rules, method = self.rules, self.method
         rules.check_method(method)
@@ -144,7 +152,7 @@ class Gate:
             if math.isfinite(plan.epsilon):
                 rules.check_plan(method, plan)
                 continue
-            if np.isinf(exact_rows[plan.members]).any():
+            if np.isinf(self.exact_rows[plan.members]).any():
                 raise ValueError(f"{plan.who}: {method} does not say that it sends exact figures.")
             agreed = self.opened
             if agreed is None:

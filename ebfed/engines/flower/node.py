@@ -139,12 +139,11 @@ class Node:
         if self._open is None or self._open[:2] != (run, plan):
             estimator = self._method(plan)
             estimator._simulated = self._seed is not None
-            method = type(estimator).__name__
-            rules.check_method(method)
+            rules.check_method(type(estimator).__name__)
             rows = self._rows(plan, rules)
             clients, memory = estimator.prepare(**rows.arguments)
-            gate = Gate.of(rules, method, clients, rows)
-            sends = gate.sends(clients.n, estimator.exact_rows(clients, memory))
+            gate = Gate.of(rules, estimator, clients, memory, rows)
+            sends = gate.sends(clients.n)
             home = _part(clients, memory, ~sends)
             if not sends.all():
                 clients, memory = _part(clients, memory, sends)
@@ -230,7 +229,7 @@ class Node:
             if once and _rounds(folder):  # its turn is that of its first round
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
-            gate.check_plans(plans, estimator.exact_rows(clients, memory))
+            gate.check_plans(plans)
             entries = [row for row in ledger if row["kind"] == "plan"]
             new = gate.charged(plans, round_)
             if gate.is_new(run, new, entries):

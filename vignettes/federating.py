@@ -79,10 +79,14 @@ print(server.read_text())
 # ## Rules of a node
 #
 # Each hospital writes rules into the directory of its node. No run can change them. They say where
-# the rows are, and which columns may be read. Here a surgeon may spend epsilon 3 over all runs, and
-# only two methods are allowed. Before the first round a node
-# subtracts from the budget all that a run may cost. It refuses a run that costs more than what is
-# left.
+# the rows are, which columns may be read, and what they may be used for: the budget belongs to a
+# `person`, here a surgeon, whatever groups a run may form, and only these `groups` may be formed.
+# Within a budget a hospital tells no exact figures, except of those who agreed. The column of
+# consent and its word for "open" are in the rules, because a run must not choose who agreed.
+#
+# Here a surgeon may spend epsilon 3 over all runs, and only two methods are allowed. Before the
+# first round a node subtracts from the budget all that a run may cost. It refuses a run that costs
+# more than what is left.
 
 # %%
 rules = """\
@@ -92,6 +96,9 @@ methods = ["BernoulliEB", "PoissonEB"]
 [rows]
 path = "{path}"
 columns = ["surgeon", "complication", "consent"]
+person = "surgeon"
+groups = ["surgeon"]
+consent = {{column = "consent", open = "open"}}
 """
 for hospital in ("north", "east", "university"):
     path = Path(f"cases/{hospital}.csv").resolve()

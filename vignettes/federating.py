@@ -82,7 +82,9 @@ print(server.read_text())
 # the rows are, which columns may be read, and what they may be used for: the budget belongs to a
 # `person`, here a surgeon, whatever groups a run may form, and only these `groups` may be formed.
 # Within a budget a hospital tells no exact figures, except of those who agreed. The column of
-# consent and its word for "open" are in the rules, because a run must not choose who agreed.
+# consent and its word for "open" are in the rules, because a run must not choose who agreed. Even
+# of those who agreed, exact figures must be of at least five persons. A surgeon is one. So the
+# university, which publishes its rates anyway, says that one is enough.
 #
 # Here a surgeon may spend epsilon 3 over all runs, and only two methods are allowed. Before the
 # first round a node subtracts from the budget all that a run may cost. It refuses a run that costs
@@ -98,11 +100,12 @@ path = "{path}"
 columns = ["surgeon", "complication", "consent"]
 person = "surgeon"
 groups = ["surgeon"]
-consent = {{column = "consent", open = "open"}}
+consent = {{column = "consent", open = ["open"]}}
 """
 for hospital in ("north", "east", "university"):
     path = Path(f"cases/{hospital}.csv").resolve()
-    Path(f"trial/nodes/{hospital}/node.toml").write_text(rules.format(path=path))
+    publishes = "min_group_size = 1\n" if hospital == "university" else ""
+    Path(f"trial/nodes/{hospital}/node.toml").write_text(publishes + rules.format(path=path))
 
 # %% [markdown]
 # The database of the eastern hospital goes down, and the fit runs without it.

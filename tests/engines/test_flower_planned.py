@@ -209,6 +209,10 @@ def test_a_function_of_the_owner(tmp_path):
         ({"path": "a.csv", "groups": "abc"}, "groups must be a list of names"),
         ({"path": "a.csv", "classes": "ab"}, "classes must be a list"),
         ({"path": "a.csv", "consent": "choice"}, "consent must be {column"),
+        (
+            {"path": "a.csv", "consent": {"column": "choice", "open": "yes"}},
+            "open of consent must be a list",
+        ),
     ],
 )
 def test_rules_of_rows_that_are_refused(arguments, what):

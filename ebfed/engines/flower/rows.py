@@ -132,6 +132,10 @@ class OwnRows:
                     raise ValueError(
                         f"consent must be {{column = '…', open = ['…']}}; got {value!r}."
                     )
+                if not isinstance(value["open"], list | tuple):
+                    raise ValueError(
+                        f"open of consent must be a list of values; got {value['open']!r}."
+                    )
             elif value is not None and not isinstance(value, str):
                 raise ValueError(f"{field.name} must be text; got {value!r}.")
 

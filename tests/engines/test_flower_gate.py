@@ -8,7 +8,9 @@ import ebfed as eb
 from ebfed.channels import AddNoise, Clip, Exact, Gaussian
 from ebfed.engines import journal
 from ebfed.engines.flower import PlannedNode, plan_of_run
-from ebfed.engines.flower.gate import odometer_of
+from ebfed.engines.flower.gate import Gate, odometer_of
+from ebfed.engines.flower.rows import TableRows
+from ebfed.engines.flower.rules import Rules
 from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, FeO2, JointDPSGD
 from ebfed.loading import METHODS
 from ebfed.models import Linear, Softmax
@@ -237,8 +239,14 @@ def test_a_plan_does_not_say_that_the_server_is_trusted(make, estimator, rows, t
         (FedAvg(Linear(), n_rounds=1, batch_size=2, local_steps=2), SLOPES),
         (FedAvg(Linear(), n_rounds=1), SLOPES | {"sample_weight": "skewed"}),
         (FedAvg(Softmax(), n_rounds=1), {"X": ["dose"], "y": "hiv", "groups": "ward"}),
+        (FedAvg(Linear(), n_rounds=1), SLOPES | {"X": ["dose", "skewed"]}),
+        (eb.LinearEB(), SLOPES | {"X": ["dose", "skewed"]}),
+        (eb.LogisticEB(), {"X": ["skewed"], "y": "choice", "groups": "ward"}),
     ],
-    ids=["exact", "noise", "clip", "weight", "batch", "batches", "weights", "rare class"],
+    ids=[
+        *["exact", "noise", "clip", "weight", "batch", "batches", "weights", "rare class"],
+        *["covariate of one", "slope of one", "odds of one"],
+    ],
 )
 def test_exact_figures_are_of_enough_persons(make, estimator, rows, tmp_path):
     found = asked(make(NO_BUDGET + ROLES), estimator, rows)
@@ -253,6 +261,26 @@ def test_enough_persons_send_exact_figures(make):
     found = message["all clients"]["mean"][:, 0]
     np.testing.assert_allclose(found, TABLE.groupby("ward")["income"].mean())
     assert not isinstance(asked(node, FedAvg(Linear(), n_rounds=1, batch_size=5), SLOPES, 2), str)
+
+
+@pytest.mark.parametrize(
+    ("x", "persons"),
+    [
+        ([1, 1, 1, 1, 0, 0], 2),
+        ([0.0, 0.1, 0.2, 0.3, 0.4, 0.5], 6),
+        ([0.0, 0.1, 0.2, 0.3, 0.4, 900.0], 1),
+        ([0, 1, 2, 3, 4, 4], 4),
+        ([True, False] * 3, 3),
+        ([2.0] * 6, np.inf),
+    ],
+)
+def test_figures_with_a_covariate_are_of_those_that_have_it(x, persons):
+    table = pd.DataFrame({"ward": "a", "x": x, "y": np.arange(6.0)})
+    roles = {"groups": table["ward"], "X": table[["x"]], "y": table["y"]}
+    estimator = eb.LinearEB()
+    clients, memory = estimator.prepare(**roles)
+    found = Gate.of(Rules(epsilon=np.inf), estimator, clients, memory, TableRows(roles))
+    assert found.rows == min(persons, 6)
 
 
 def test_rows_of_one_person_are_of_one(tmp_path):

@@ -44,8 +44,9 @@ class Gate:
     people : list of ndarray of str, "row" or None
         Whom each group has rows of. "row": each row is of another person; None: each group is one.
     rows : ndarray of shape (n_groups,)
-        How many rows, or persons, figures of a group are of: of weighted rows the effective
-        number, (sum w)² / sum w².
+        How many rows, or persons, each figure of a group is of at least: of weighted rows the
+        effective number, (sum w)² / sum w²; of sums of products with a covariate, those whose
+        value is another one than the commonest of the group.
     exact_rows : ndarray of shape (n_groups,)
         See `Estimator.exact_rows`.
     opened : bool ndarray of shape (n_groups,), or None
@@ -75,11 +76,18 @@ class Gate:
                 effective = (sums["w"] ** 2 / sums["w2"]).reindex(labels).to_numpy()
             rows = np.minimum(rows, np.nan_to_num(effective, nan=0.0))
         people, opened = read.people, None
+        table["person"] = np.arange(len(table))
         if people is not None and not isinstance(people, str):
             table["person"] = np.asarray(people).astype(str)
             of = table.groupby("label")["person"].unique()
             people = [of[label] for label in labels]
             rows = np.minimum(rows, [len(each) for each in people])
+        if "y" in read.arguments and rules.min_group_size > 1:
+            frame = pd.DataFrame(read.arguments["X"])
+            for i in range(frame.shape[1]):
+                fewest = _with_another_value(table, frame.iloc[:, i])
+                fewest = fewest.reindex(labels).to_numpy(float, na_value=np.inf)
+                rows = np.fmin(rows, fewest)
         if read.opened is not None:
             table["opened"] = read.opened
             all_agreed = table.groupby("label")["opened"].all()
@@ -210,6 +218,24 @@ class Gate:
                     f"{self.rules.epsilon:g}."
                 )
         return True
+
+
+def _with_another_value(table: pd.DataFrame, x: pd.Series) -> pd.Series:
+    """Return how many persons of each group have another value than the commonest of the group.
+
+    A sum of products with a covariate is one over them, once the sum of the response is known. A
+    value nearer to the commonest one than a thousandth of the farthest counts as equal to it.
+    Groups in which all rows have the same value are left out.
+    """
+    table = table[["label", "person"]].assign(x=np.asarray(x, float))
+    sizes = table.groupby(["label", "x"], dropna=False).size().sort_values(kind="stable")
+    sizes = sizes.reset_index(name="n").drop_duplicates("label", keep="last").set_index("label")
+    all_differ = table["label"].map(sizes["n"]) == 1
+    middle = table["label"].map(table.groupby("label")["x"].median())
+    away = (table["x"] - table["label"].map(sizes["x"]).where(~all_differ, middle)).abs()
+    far = away > 1e-3 * away.groupby(table["label"]).transform("max")
+    half = far.groupby(table["label"]).transform("mean") >= 0.5
+    return table[far | (all_differ & half)].groupby("label")["person"].nunique()
 
 
 def _text(label: Any) -> str:

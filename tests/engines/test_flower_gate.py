@@ -344,6 +344,19 @@ def test_each_row_may_be_of_another_person(make, tmp_path):
     assert odometer_of(entries(tmp_path, "plan")).spent(1e-5) == {"each row": 0.1}
 
 
+@pytest.mark.parametrize(
+    ("role", "rows"),
+    [
+        ("groups", {"X": ["income"], "groups": "hiv"}),
+        ("consent", {"X": ["income"], "groups": "ward", "consent": "class"}),
+        ("sample_weight", {"X": ["income"], "groups": "ward", "sample_weight": "dose"}),
+    ],
+)
+def test_roles_that_an_owner_states_hold_without_a_budget(make, role, rows):
+    node = make(NO_BUDGET + ROLES + "weights = ['years']\n")
+    assert f"no column of {role} in" in asked(node, eb.GaussianEB(1.0), rows)
+
+
 @pytest.mark.parametrize("missing", ["person", "groups"])
 def test_a_budget_needs_roles(make, missing):
     rules = "\n".join(line for line in ROLES.split("\n") if not line.startswith(missing))

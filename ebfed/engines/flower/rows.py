@@ -72,14 +72,16 @@ class OwnRows:
         Column that says whose a row is, or "row" where each row is of another person: the unit of
         the budget. A release of a group is charged to every person in it.
     groups : sequence of str, optional
-        Columns of labels that runs may group rows by: how many rows a label has is public.
+        Columns of labels that runs may group rows by: how many rows a label has is public. None:
+        any.
     consent : dict, optional
         ``{column = "choice", open = ["yes"]}``: a group may send figures without a guarantee if all
         its rows have one of these values. None: no group may, within a budget.
     exposure : sequence of str, optional
-        Columns that runs may take for exposures, whose sums over groups are public.
+        Columns that runs may take for exposures, whose sums over groups are public. None: any, but
+        none within a budget.
     weights : sequence of str, optional
-        Columns that runs may take for weights.
+        Columns that runs may take for weights. None: any, but none within a budget.
     classes : sequence, optional
         Classes of a response that are public.
     load : str, optional
@@ -95,9 +97,8 @@ class OwnRows:
 
     Notes
     -----
-    Within a budget, `person` and `groups` must be given, and a plan has no exposures, weights or
-    consent of columns that are not listed here. A function `load` is the owner's: it decides which
-    columns it returns.
+    Within a budget, `person` and `groups` must be given, and a plan has no consent of a column that
+    is not listed here. A function `load` is the owner's: it decides which columns it returns.
     """
 
     path: str | None = None
@@ -106,8 +107,8 @@ class OwnRows:
     person: str | None = None
     groups: tuple[str, ...] | None = None
     consent: Mapping[str, Any] | None = None
-    exposure: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
+    exposure: tuple[str, ...] | None = None
+    weights: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
     load: str | None = None
     sep: str = ","
@@ -172,8 +173,7 @@ class OwnRows:
             arguments = _function(self.load, directory)(wanted)
             own = self.consent is not None and wanted.get("consent") == self.consent["column"]
             return TableRows(arguments, None, self._opened(arguments["consent"] if own else None))
-        if budget:
-            self._check_roles(wanted)
+        self._check_roles(wanted, budget)
         assert self.path is not None
         own = [self.person] if self.person not in (None, "row") else []
         own += [self.consent["column"]] if self.consent is not None else []
@@ -191,20 +191,21 @@ class OwnRows:
             return False
         return np.isin(np.asarray(choices).astype(str), [str(x) for x in self.consent["open"]])
 
-    def _check_roles(self, wanted: Mapping[str, Any]) -> None:
+    def _check_roles(self, wanted: Mapping[str, Any], budget: bool) -> None:
         """Refuse a plan that gives a column a role that the owner did not give it."""
-        if self.person is None or self.groups is None:
+        if budget and (self.person is None or self.groups is None):
             raise ValueError(
                 "within a budget, [rows] of node.toml must say person (a column, or 'row') and "
                 "groups (columns of labels)."
             )
-        consent = () if self.consent is None else (self.consent["column"],)
+        consent = None if self.consent is None else (self.consent["column"],)
         roles = {"groups": self.groups, "consent": consent, "exposure": self.exposure}
         for role, among in (roles | {"sample_weight": self.weights}).items():
-            if role in wanted and wanted[role] not in among:
+            given = () if budget and among is None else among
+            if role in wanted and given is not None and wanted[role] not in given:
                 raise ValueError(
                     f"{wanted[role]!r} is no column of {role} in [rows] of node.toml, which has "
-                    f"{', '.join(map(repr, among)) or 'none'}."
+                    f"{', '.join(map(repr, given)) or 'none'}."
                 )
 
     def frame(

@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.expressions import check_names, functions_of, names_of
+from ebfed.formula.expressions import check_names, functions_of, multiplied, names_of
+from ebfed.formula.limits import check_terms, check_text, materialized, shortened
 from ebfed.formula.names import column_name, plain_name
 from ebfed.tables.columns import days_of, levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
@@ -25,6 +26,7 @@ __all__ = [
     "Design",
     "as_pandas",
     "evaluated",
+    "formula_of",
     "required",
     "response_of",
     "terms_of",
@@ -118,10 +120,7 @@ class Design:
         design : Design
         columns : ndarray of shape (n_rows, d)
         """
-        from formulaic import Formula
-
-        with _syntax(text):
-            formula = Formula(text)
+        formula = formula_of(text)
         design = cls(text, context=Context.of([text], data, context))
         table = as_pandas(data, [text], levels=True)
         for name in table.select_dtypes("category"):  # levels that no row has, as after filtering
@@ -206,15 +205,15 @@ class Design:
         return cls(text, data["names"], *rest, context, spec)
 
     def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
-        from formulaic.errors import DataMismatchWarning, FormulaicError
+        from formulaic.errors import DataMismatchWarning
 
         options = {"context": self.context, "na_action": "raise"}
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # what is not finite is said
             warnings.simplefilter("error", DataMismatchWarning)
             warnings.simplefilter("ignore", RuntimeWarning)
             try:
-                return spec.get_model_matrix(data, **options)
-            except (FormulaicError, DataMismatchWarning, ValueError, TypeError) as error:
+                return materialized(spec, data, **options)
+            except Exception as error:  # whatever an expression raises
                 term = self._culprit(spec, data, options)
                 term, reason = plain_name(term), plain_name(_explained(error, there))
                 raise ValueError(f"term {term!r}: {reason}") from None
@@ -228,7 +227,7 @@ class Design:
             if spec is self._spec:
                 alone = spec.update(formula=alone)
             try:
-                alone.get_model_matrix(data, **options)
+                materialized(alone, data, **options)
             except Exception:
                 return str(term)
         return self.text
@@ -296,16 +295,23 @@ def terms_of(text: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     ValueError
         If the text cannot be read.
     """
+    return tuple(
+        (
+            str(term),
+            tuple((factor.eval_method.value, str(factor.expr)) for factor in term.factors),
+        )
+        for term in formula_of(text)
+    )
+
+
+def formula_of(text: str) -> Any:
+    """Read terms by formulaic, if they are not too many."""
     from formulaic import Formula
 
+    check_text(text)
     with _syntax(text):
-        return tuple(
-            (
-                str(term),
-                tuple((factor.eval_method.value, str(factor.expr)) for factor in term.factors),
-            )
-            for term in Formula(text)
-        )
+        check_terms(text)
+        return Formula(text)
 
 
 def _columns(text: str) -> set[str]:
@@ -351,11 +357,15 @@ def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
     columns, names = {}, column_names(data)
     there = set(names)
     numeric = {name for text in texts for name in _numeric(text)}
+    factors = [factor for text in texts for _, each in terms_of(text) for factor in each]
+    of_numbers = {x for kind, text in factors if kind == "python" for x in multiplied(text)}
     for marked in sorted({name for text in texts for name in _columns(text)}):
         name = plain_name(marked)
         if name not in there:
             continue
         values = values_of(data, name)
+        if marked in of_numbers and pd.api.types.infer_dtype(values, skipna=True) == "string":
+            raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
         order = levels_of(data, name) if levels else None
         if order is not None:
             values = pd.Categorical(values, order)
@@ -403,8 +413,9 @@ class _syntax:
             return
         from formulaic.errors import FormulaicError
 
-        if isinstance(error, FormulaicError | SyntaxError):
-            raise ValueError(f"{self.text!r} cannot be read: {_reason(error)}") from None
+        if isinstance(error, FormulaicError | SyntaxError | RecursionError | MemoryError):
+            text = shortened(self.text, 200)
+            raise ValueError(f"{text!r} cannot be read: {shortened(_reason(error), 200)}") from None
 
 
 HINTS = {
@@ -420,6 +431,8 @@ def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     text = _reason(error)
+    if limit := re.search(r"\[ValueError: (.* has at most .*|.* needs .* GiB; .*)\]", text):
+        return limit[1]
     if unknown := re.search(r"`([^`]+)` is not present|name '(\w+)' is not defined", text):
         name = unknown[1] or unknown[2]
         near = get_close_matches(name, there, 1)

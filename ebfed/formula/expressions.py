@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_names", "functions_of", "names_of"]
+from ebfed.formula.limits import check_text, shortened
+
+__all__ = ["check_names", "functions_of", "multiplied", "names_of"]
 
 # What stands for a quoted name, which may not be one of Python.
 QUOTED = "quoted_column"
@@ -45,11 +47,12 @@ def names_of(text: str) -> set[str]:
     Traceback (most recent call last):
     ValueError: 'x.__class__': attributes cannot be used in formulas; a function must have a name.
     """
+    check_text(text)
     quoted = re.findall("`([^`]*)`", text)
     try:
         tree = ast.parse(re.sub("`[^`]*`", QUOTED, text), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"{text!r} cannot be read.") from None
+        raise ValueError(f"{shortened(text, 200)!r} cannot be read.") from None
     for node in ast.walk(tree):
         if reason := _reason(node):
             raise ValueError(f"{text!r}: {reason}.")
@@ -75,6 +78,31 @@ def functions_of(text: str) -> set[str]:
         if isinstance(node, ast.Call | ast.Attribute)
     ]
     return {node.id for node in owners if isinstance(node, ast.Name)}
+
+
+def multiplied(text: str) -> set[str]:
+    """Return names of what an expression multiplies, or divides with a remainder.
+
+    Of text that is no arithmetic: Python repeats it, or fills it in.
+
+    Examples
+    --------
+    >>> sorted(multiplied("I(kind * 3) + x + (sex == 'f') * age"))
+    ['age', 'kind']
+    """
+    quoted = re.findall("`([^`]*)`", text)
+    numbers = iter(range(len(quoted)))
+    plain = re.sub("`[^`]*`", lambda _: f"{QUOTED}{next(numbers)}", text)
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(plain, mode="eval")):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Mod):
+            parts: list[ast.AST] = [node.left, node.right]
+            while parts:  # what is compared is true or false
+                part = parts.pop()
+                found |= {part.id} if isinstance(part, ast.Name) else set()
+                parts += [] if isinstance(part, ast.Compare) else ast.iter_child_nodes(part)
+    names = {f"{QUOTED}{i}": name for i, name in enumerate(quoted)}
+    return {names.get(name, name) for name in found}
 
 
 def check_names(names: set[str], context: Mapping[str, Any]) -> None:
@@ -116,8 +144,10 @@ def _reason(node: ast.AST) -> str:
             return "arithmetic is for numbers"
         if isinstance(node.op, ast.LShift | ast.RShift | ast.MatMult):
             return "arithmetic is + - * / // % **"
-        of_column = any(isinstance(part, ast.Name) for part in ast.walk(node.left))
-        if isinstance(node.op, ast.Pow) and not of_column:  # 9**9**9 would never end
+        called = {id(part.func) for part in ast.walk(node.left) if isinstance(part, ast.Call)}
+        names = (part for part in ast.walk(node.left) if isinstance(part, ast.Name))
+        of_column = any(id(name) not in called for name in names)
+        if isinstance(node.op, ast.Pow) and not of_column:  # I(9)**9**9 would never end
             return "a power must be of a column"
     return ""
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ebfed.formula.limits import check_labels, check_text
 from ebfed.formula.names import column_name, marked, plain_name
 
 __all__ = ["FormulaTerms", "parse"]
@@ -133,6 +134,7 @@ def parse(formula: str) -> FormulaTerms:
             f"formula, the first argument, must be a string like {FORMS}; "
             f"got {type(formula).__name__}."
         )
+    check_text(formula)
     marked_text = marked(formula)
     text = plain_name(marked_text)
     left, *right = _split(marked_text, "~")
@@ -140,6 +142,7 @@ def parse(formula: str) -> FormulaTerms:
         raise ValueError(f"formula has more than one '~': {text!r}.")
     if not right:
         response, *groups = _split_bars(marked_text)
+        check_labels("/".join(groups))
         if len(groups) != 1:
             raise ValueError(f"formula must be like {FORMS}; got {text!r}.")
         return _model(text, response, "1", groups[0])
@@ -149,6 +152,7 @@ def parse(formula: str) -> FormulaTerms:
             f"formula: nothing stands between '~' and '|' in {text!r}; write 1 for a constant."
         )
     fixed, bars = _take_bars(fixed)
+    check_labels("/".join([*groups, *bars]))
     levels = [] if groups else _levels(bars)
     factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
     if len(groups) + len(bars) != 1 and not levels and not factors:
@@ -350,7 +354,7 @@ def _take_bars(text: str) -> tuple[str, list[str]]:
             start = place
         if before == 1 and depth == 0 and character == ")":
             inside = text[start + 1 : place]
-            called = re.search(r"\w$", text[:start])
+            called = re.match(r"\w", text[start - 1 : start])
             if not called and len(_split(inside, "|")) > 1:
                 ahead = text[last:start].rstrip()
                 if ahead and not ahead.endswith("+"):

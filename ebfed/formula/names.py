@@ -82,8 +82,11 @@ def _in_quotes(text: str, functions: set[str]) -> str:
 
 def _bare(text: str, called: set[str], spaces: set[str]) -> str:
     """Mark columns that have the name of a function of the formula."""
-    for name in called:
-        text = re.sub(rf"(?<![\w.]){name}(?!\w|\s*\()", f"`{name}{MARK}`", text)
+
+    def mark(found: re.Match[str]) -> str:
+        return f"`{found[0]}{MARK}`" if found[0] in called else found[0]
+
+    text = re.sub(r"(?<![\w.])[^\W\d]\w*(?!\w|\s*\()", mark, text)
     for name in spaces - called:
         text = re.sub(rf"(?<![\w.]){name}(?!\w|\.)", f"`{name}{MARK}`", text)
     return text

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.formula.design import response_of
 from ebfed.formula.expressions import names_of
+from ebfed.formula.limits import check_text, shortened
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import has_value, take
 from ebfed.tables.lazy import column_names
@@ -91,6 +92,7 @@ class _Expression:
     """An expression of the columns of a frame, of which each part is known or not in each row."""
 
     def __init__(self, text: str, data: Any, context: Mapping[str, Any]):
+        check_text(text, "subset=")
         self.text, self.data, self.context = text, data, context
         self.quoted = re.findall("`([^`]*)`", text)
         numbers = iter(range(len(self.quoted)))
@@ -103,9 +105,10 @@ class _Expression:
             tokens = tokenize.generate_tokens(io.StringIO(self.plain.strip()).readline)
             words = " ".join(WORDS.get(each.string, each.string) for each in tokens)
             tree = ast.parse(words.strip(), mode="eval").body
+            plain = ast.unparse(tree)
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError):
-            raise ValueError(f"subset={self.text!r} cannot be read.") from None
-        names_of(ast.unparse(tree))
+            raise ValueError(f"subset={shortened(self.text, 200)!r} cannot be read.") from None
+        names_of(plain)
         return self._true(tree)[0]
 
     def _true(self, node: ast.AST) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.design import Design, as_pandas
+from ebfed.formula.design import Design, as_pandas, formula_of
+from ebfed.formula.limits import materialized
 from ebfed.formula.names import plain_name
 from ebfed.tables.columns import matrix_of
 
@@ -74,12 +75,10 @@ def _reduced(contrasts: NDArray) -> NDArray[np.float64]:
 
 def _matrix(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, list[int]]]:
     """Columns of terms, that of the constant included, and places of those of each other term."""
-    from formulaic import Formula
-
     table = as_pandas(data, [design.text], levels=True)
     for name in table.select_dtypes("category"):
         table[name] = table[name].cat.remove_unused_categories()
-    matrix = Formula(text).get_model_matrix(table, context=design.context, na_action="raise")
+    matrix = materialized(formula_of(text), table, design.context, "raise")
     values = np.asarray(matrix_of(getattr(matrix, "__wrapped__", matrix)), float)
     found = matrix.model_spec.term_indices.items()
     named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]
@@ -88,10 +87,8 @@ def _matrix(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, li
 
 def _sum_coded(design: Design) -> str:
     """Write the terms with factors whose contrasts sum to zero."""
-    from formulaic import Formula
-
     terms = ["1" if design.constant else "0"]
-    for term in Formula(design.text):
+    for term in formula_of(design.text):
         factors = [_coded(factor, factor.expr in design.factors) for factor in term.factors]
         if factors != ["1"]:
             terms.append(":".join(factors))

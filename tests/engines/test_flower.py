@@ -218,10 +218,15 @@ def test_late_and_second_answers_are_ignored(nodes, tmp_path):
 
 
 def test_two_nodes_of_one_name_are_refused(nodes, tmp_path):
+    """Where no keys are registered, neither of them is known; the others go on."""
     made = nodes(eb.GaussianEB(), names=("a", "b", "b", "c"))
     grid = Grid(dict(enumerate(map(good, made))))
-    with pytest.raises(RuntimeError, match="two nodes have the same name: 'b'"):
-        fit(eb.GaussianEB(), grid, tmp_path / "out", quorum=1)
+    with pytest.raises(RuntimeError, match=r"2 of 4 .*\(b failed \(two nodes have this name\)"):
+        fit(eb.GaussianEB(), grid, tmp_path / "out", quorum=3)
+    fit(eb.GaussianEB(), grid, tmp_path / "two", quorum=2)
+    said = participants(tmp_path / "two")
+    assert said["roll call", "b"] == ("failed", "two nodes have this name")
+    assert [said["round 1", name][0] for name in "ac"] == ["answered"] * 2
 
 
 def test_strangers_are_not_listened_to(nodes, tmp_path):

@@ -12,6 +12,7 @@ from ebfed.channels import AddNoise, Exact, Gaussian
 from ebfed.engines import journal
 from ebfed.engines.flower import Node, Rules
 from ebfed.engines.flower.gate import odometer_of
+from ebfed.engines.secure_sum import terms
 from ebfed.learning import ClientPrivacy, DPFedAvg, JointDPSGD
 from ebfed.models import Linear
 
@@ -236,6 +237,26 @@ def test_small_groups_send_nothing_and_have_estimates(estimator, tmp_path):
         np.testing.assert_allclose(
             written["estimate"][written[label] < "s05"], posterior["estimate"], rtol=1e-9
         )
+
+
+@pytest.mark.parametrize("colluding", [-1, 1.0, True, 4, None])
+def test_as_many_partners_may_collude_as_leave_two(colluding):
+    with pytest.raises(ValueError, match="colluding must be a whole number from 0 to 3"):
+        Rules(partners=list("abcde"), colluding=colluding)
+    with pytest.raises(ValueError, match="from 0 to 0"):
+        Rules(colluding=1)
+
+
+@pytest.mark.parametrize(("colluding", "least"), [(0, 3), (1, 4), (2, 4), (3, 5)])
+def test_sums_of_too_few_nodes_are_refused(colluding, least):
+    rules = Rules(partners=list("abcde"), colluding=colluding)
+    for threshold in range(3, 6):
+        agreed = terms("run", list("abcde"), 1, threshold=threshold)
+        if threshold >= least:
+            rules.check_sums("a", agreed)
+        else:
+            with pytest.raises(ValueError, match=f"colluding={colluding} of them; {least} are"):
+                rules.check_sums("a", agreed)
 
 
 def test_small_groups_may_send_what_is_protected(tmp_path):

@@ -329,6 +329,39 @@ def test_nodes_with_a_budget_send_no_exact_figures(tmp_path, rows):
         assert not any(row["kind"] == "release" for row in journal.read(directory / "ledger.jsonl"))
 
 
+def test_a_node_that_gives_the_name_of_another(tmp_path, rows):
+    """It is left out by name, and the others are fitted; also where the other one is away."""
+    nodes = write_nodes(tmp_path, rows, NAMES)
+    words = {"model": "eb.GaussianEB()", "rows": ROWS["gaussian"], "deadline": 10.0}
+    apps = tmp_path / "apps"
+    number = write_project(apps, "number", nodes=3, quorum=2, **words)
+    named = write_project(apps, "named", nodes=NAMES, quorum=1, **words)
+    with Federation(tmp_path).up(nodes) as federation:
+        federation._end({"west"})
+        address = (tmp_path / "flower" / "address").read_text()
+        root = tmp_path / "certificates" / "ca.crt"
+        command = ["ebfed", "node", nodes["west"], "--name", "east", "--superlink", address]
+        federation._start("west", *map(str, command), "--root-certificates", str(root))
+        while not federation._has_logged("west", "Connected as node"):
+            time.sleep(0.1)
+        federation.run(number)
+        federation._end({"east"})
+        federation.run(named)
+    gives = "gives the name 'east', which is not that of its key"
+    for name, there, east in (
+        ("number", ["east", "north"], "answered"),
+        ("named", ["north"], "silent"),
+    ):
+        (out,) = (tmp_path / name).glob("run-*")
+        said = pd.read_csv(out / "participants.csv", keep_default_na=False)
+        said = said[said["exchange"] == "roll call"].set_index("node")
+        assert said.loc["west", "detail"] == gives
+        assert said.loc["east", "status"] == east
+        left = pd.concat([pd.read_csv(nodes[each] / "rows.csv") for each in there])
+        here = eb.GaussianEB().fit(left["score"], groups=left["group"])
+        assert_allclose(load_fit(here, out).prior_.mean_, here.prior_.mean_, rtol=1e-12)
+
+
 def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):
     """Each node has rows of all groups, and its owner the key."""
     mixed = rows.iloc[np.argsort(np.arange(len(rows)) % 5 % 3, kind="stable")]

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
 
 from ebfed.engines.flower import cohort
@@ -40,3 +42,28 @@ class Grid:
         arrived = [reply for looks, reply in self.waiting if looks <= 0]
         self.waiting = [(looks - 1, reply) for looks, reply in self.waiting if looks > 0]
         return arrived
+
+
+class RegisteredGrid(Grid):
+    """A grid whose owner has registered the keys of its nodes, each under a name, or none.
+
+    A node is a function of a message and of its private key.
+    """
+
+    def __init__(self, nodes, names):
+        self.keys = {number: generate_key_pairs()[0] for number in nodes}
+        super().__init__({number: self._signing(number, node) for number, node in nodes.items()})
+        self.names = names
+
+    def _signing(self, number, node):
+        return lambda message: node(message, self.keys[number])
+
+    def get_nodes(self):
+        return [
+            NodeInfo(
+                node_id=number,
+                name=self.names.get(number, ""),
+                public_key=public_key_to_bytes(self.keys[number].public_key()),
+            )
+            for number in self.nodes
+        ]

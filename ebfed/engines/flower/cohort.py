@@ -7,6 +7,7 @@ import itertools
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -20,9 +21,16 @@ from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.base import Cohort
 from ebfed.engines.flower.files import now, write
-from ebfed.engines.flower.messages import make_request, read_answer
+from ebfed.engines.flower.messages import (
+    UNSIGNED,
+    Registered,
+    make_request,
+    question,
+    read_answer,
+)
 from ebfed.engines.matching import Matched, check_digests
-from ebfed.engines.secure_sum import SecureSums, terms
+from ebfed.engines.secure_sum import SecureSums, Terms, least_threshold, terms
+from ebfed.engines.secure_sum.keys import KEY, Octets
 from ebfed.engines.secure_sum.messages import check_octets
 
 __all__ = ["FlowerCohort", "check_invitation"]
@@ -32,7 +40,7 @@ __all__ = ["FlowerCohort", "check_invitation"]
 POLL, PART, AGAIN = 0.05, 0.1, 5.0
 ROLL_CALL = {"exchange": "roll call"}
 # What a node shows besides facts, if its owner says so.
-KEYS = ("digests", "verify")
+SHOWN = ("digests", "partners")
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class _Member:
     place: slice
     facts: dict
     digests: NDArray[np.uint8] | None
-    verify: NDArray[np.uint8] | None
+    partners: dict[str, Octets] | None
 
 
 class FlowerCohort(Cohort):
@@ -100,6 +108,7 @@ class FlowerCohort(Cohort):
         self._sums: SecureSums | None = None
         self._now: dict[str, Any] = {}
         self._cost = ""
+        self._registered: dict[int, Registered] = {}
         self.roll: list[dict[str, Any]] = []
         self.log: Path | None = None
         self.sums: Path | None = None
@@ -134,11 +143,11 @@ class FlowerCohort(Cohort):
 
         asked, answers = self._exchange(
             "roll call",
-            lambda: dict.fromkeys(self._grid.get_node_ids(), ROLL_CALL),
+            lambda: dict.fromkeys(self._connected(), ROLL_CALL),
             complete,
             lambda _, answer: self._check_facts(answer),
         )
-        names = {node: str(answers.get(node, {}).get("name", f"node {node}")) for node in asked}
+        names = {node: self._name_of(node, answers.get(node, {})) for node in asked}
         if self._names is None:
             silent = {names[node] for node in asked if node not in answers}
             silent |= {f"node never connected ({i + 1})" for i in range(self._invited - len(asked))}
@@ -151,16 +160,16 @@ class FlowerCohort(Cohort):
             self._record("roll call", [names[node] for node in uninvited], "not invited")
             answers = {node: x for node, x in answers.items() if node not in uninvited}
             silent = set(self._names.difference(names[node] for node in answers))
-        answering = [names[node] for node in answers]
-        twice = sorted({name for name in answering if answering.count(name) > 1})
+        count = Counter(names.values())
+        for node in answers:
+            if count[names[node]] > 1:
+                answers[node] = {"name": names[node], "failure": "two nodes have this name"}
         good = self._sort_out("roll call", names, answers, silent)
-        if twice:
-            raise RuntimeError(f"two nodes have the same name: {', '.join(map(repr, twice))}.")
         self._check_quorum("roll call", len(good))
         ids = {names[node]: node for node in good}
         if roll is None:
             found = {name: good[ids[name]] for name in sorted(ids)}
-            parts = ("facts", *KEYS)
+            parts = ("facts", *SHOWN)
             roll = [
                 {"name": name} | {part: answer[part] for part in parts if part in answer}
                 for name, answer in found.items()
@@ -168,7 +177,7 @@ class FlowerCohort(Cohort):
         titles = [each["name"] for each in roll]
         edges = np.cumsum([0, *(len(each["facts"]["n"]) for each in roll)]).tolist()
         self._members = [
-            _Member(name, ids.get(name), slice(*edge), each["facts"], *map(each.get, KEYS))
+            _Member(name, ids.get(name), slice(*edge), each["facts"], *map(each.get, SHOWN))
             for name, each, edge in zip(titles, roll, itertools.pairwise(edges), strict=True)
         ]
         self.roll, self.facts = roll, [each["facts"] for each in roll]
@@ -177,8 +186,27 @@ class FlowerCohort(Cohort):
         self._estimator.check_facts(answer["facts"])
         if "digests" in answer:
             check_digests(answer["digests"], len(answer["facts"]["n"]))
-        if "verify" in answer:
-            check_octets("verify", answer["verify"], 32)
+        for name, key in answer.get("partners", {}).items():
+            check_octets(f"the key of {name}", key, KEY if len(key) else 0)
+
+    def _connected(self) -> list[int]:
+        """Return the numbers of nodes that are connected, and note how they were registered."""
+        if not hasattr(self._grid, "get_nodes"):  # one without a SuperLink
+            return list(self._grid.get_node_ids())
+        found = list(self._grid.get_nodes())
+        for each in found:
+            self._registered[each.node_id] = Registered(each.name, each.public_key)
+        return [each.node_id for each in found]
+
+    def _registration(self, node: int) -> Registered | None:
+        """Return how a node was registered; None where no node has a name but what it says."""
+        if not any(each.name for each in self._registered.values()):
+            return None
+        return self._registered.get(node, Registered("", b""))
+
+    def _name_of(self, node: int, answer: dict) -> str:
+        known = self._registration(node)
+        return (known and known.name) or str(answer.get("name", f"node {node}"))
 
     @property
     def matched(self) -> Matched | None:
@@ -219,33 +247,53 @@ class FlowerCohort(Cohort):
 
     def _ask_sum(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> dict:
         """Ask all nodes for what adds up to their sum, of which each one's part is not seen."""
-        names, n = [node.name for node in self._members], len(self._members)
         rows = max(len(node.facts["n"]) for node in self._members)
-        least = max(min(self._needed, n), n // 2 + 1, 2)
-        sums = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least)
         if self._sums is None:
-            shown = {x.name: x.verify for x in self._members if x.verify is not None}
-            verify = shown if len(shown) == n else None
-            run, size = f"{self._terms['fit']}", sums.grid.size
-            agreed = terms(run, names, size, threshold=least, verify=verify)
-            self._sums = self._begun(agreed, round_)
-        self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": self._sums.agreed}
-        self._turn = turn
-        while (found := self._sums.next()).round < round_:
+            self._sums = self._begun(sent, rows, round_)
+        agreed = self._sums.agreed
+        n, least = len(agreed["names"]), agreed["threshold"]
+        sums = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least)
+        self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": agreed}
+        self._turn, about = turn, question(self._now | self._terms)
+        while (found := self._sums.next(about)).round < round_:
             pass  # of a fit that goes on: the sum that its state has already
         return sums.decode(found.total)
 
-    def _begun(self, agreed: Any, round_: int) -> SecureSums:
+    def _terms_of_sums(self, sent: dict, rows: int) -> Terms:
+        """Return terms for the nodes that most owners know, with the keys that most of them list.
+
+        With a node that most do not know, or with another key, all would refuse the sum. Without
+        enough others all are asked, so that the log of each node says what it refuses.
+        """
+        tables = [x.partners for x in self._members if x.partners is not None]
+        listed = {x.name: _most_listed(tables, x.name) for x in self._members}
+        known = [name for name, (_, votes) in listed.items() if 2 * votes > len(tables)]
+        if len(known) < max(self._needed, 2):
+            known = [*listed]
+        self._record("secure sums", listed.keys() - known, "failed", "most owners do not list it")
+        n = len(known)
+        least = max(min(self._needed, n), least_threshold(n))
+        keys = {name: np.frombuffer(listed[name][0], np.uint8) for name in known}
+        size = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least).grid.size
+        return terms(
+            f"{self._terms['fit']}",
+            known,
+            size,
+            threshold=least,
+            verify=keys if all(map(len, keys.values())) else None,
+        )
+
+    def _begun(self, sent: dict, rows: int, round_: int) -> SecureSums:
         """Begin the sums of a fit, or go on with those of an interrupted one."""
         path = self.sums
-        if path is None:
-            return SecureSums(agreed, self._relay, first=round_)
 
         def keep(kept: dict) -> None:
-            write(path, wire.pack(kept))
+            if path is not None:
+                write(path, wire.pack(kept))
 
-        if path.exists():
+        if path is not None and path.exists():
             return SecureSums.resumed(wire.unpack(path.read_bytes()), self._relay, keep=keep)
+        agreed = self._terms_of_sums(sent, rows)
         return SecureSums(agreed, self._relay, first=round_, keep=keep)
 
     def _relay(self, asked: dict[str, list]) -> dict:
@@ -291,7 +339,7 @@ class FlowerCohort(Cohort):
         if None not in known:
             return
         moment = time.monotonic()
-        for node in set(self._grid.get_node_ids()) - known:
+        for node in set(self._connected()) - known:
             if moment >= self._called.get(node, 0.0):
                 self._called[node] = moment + AGAIN
                 self._overdue |= dict.fromkeys(self._send(node, "roll call", ROLL_CALL), node)
@@ -350,9 +398,13 @@ class FlowerCohort(Cohort):
                     for message in self._send(node, title, request):
                         pending[message] = node, request["exchange"]
             for reply in self._replies([*pending, *self._overdue]):
-                if question := pending.pop(reply.metadata.reply_to_message_id, None):
-                    found = absent if reply.has_error() else answers
-                    found.setdefault(question[0], read_answer(reply, *question, check))
+                if known := pending.pop(reply.metadata.reply_to_message_id, None):
+                    answer = self._read(reply, *known, check)
+                    unsigned = answer.get("failure") == UNSIGNED
+                    found = absent if unsigned or reply.has_error() else answers
+                    found.setdefault(known[0], answer)
+                    if unsigned:  # another's, perhaps: the node's own may come
+                        pending[reply.metadata.reply_to_message_id] = known
                 else:
                     self._late(reply)
             spent = time.monotonic() - moment
@@ -363,6 +415,11 @@ class FlowerCohort(Cohort):
                 self._seconds = time.monotonic() - began
                 return set(asked), absent | answers
             time.sleep(max(POLL, PART * (time.monotonic() - began)))
+
+    def _read(
+        self, reply: Any, node: int, exchange: str, check: Callable[[int, dict], None]
+    ) -> dict:
+        return read_answer(reply, node, exchange, check, self._registration(node))
 
     def _send(self, node: int, title: str, request: dict) -> Iterable[str]:
         from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
@@ -398,8 +455,10 @@ class FlowerCohort(Cohort):
         node = self._overdue.pop(reply.metadata.reply_to_message_id, None)
         if node is None or reply.has_error():
             return
+        answer = self._read(reply, node, "roll call", lambda _, x: self._check_facts(x))
+        if answer.get("failure") == UNSIGNED:
+            return
         self._away.discard(node)
-        answer = read_answer(reply, node, "roll call", lambda _, x: self._check_facts(x))
         for place, member in enumerate(self._members):
             if member.id is None and answer.get("name") == member.name and "facts" in answer:
                 self._members[place] = replace(member, id=node)
@@ -448,6 +507,12 @@ class FlowerCohort(Cohort):
                 f"{title}: {count} of {self._invited} nodes answered, {self._needed} are needed "
                 f"({missing}). Nothing was estimated."
             )
+
+
+def _most_listed(tables: Sequence[Mapping[str, Octets]], name: str) -> tuple[bytes, int]:
+    """Return the key of a node that most owners list, and how many do; empty if none is listed."""
+    votes = Counter(table[name].tobytes() for table in tables if name in table)
+    return votes.most_common(1)[0] if votes else (b"", 0)
 
 
 def _line(row: Mapping[str, str]) -> str:

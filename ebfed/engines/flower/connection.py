@@ -120,7 +120,7 @@ def answer_requests(
                 with _connected(link, noted) as (client, node):
                     say(f"Connected as node {node.node_id}.")
                     pause = AGAIN
-                    _answer_all(client, node, answer)
+                    _answer_all(client, node, answer, link.key and link.key[0])
             # Flower ends the process where versions do not fit
             except (Exception, SystemExit) as error:
                 kind = type(error).__name__
@@ -186,7 +186,9 @@ def _connected(link: Link, noted: Path) -> Iterator[tuple[Any, Any]]:
                     client.UnregisterNode(UnregisterNodeFleetRequest(node_id=node.node_id))
 
 
-def _answer_all(client: Any, node: Any, answer: Callable[[int, dict], dict]) -> None:
+def _answer_all(
+    client: Any, node: Any, answer: Callable[[int, dict], dict], private: Any = None
+) -> None:
     """Answer one request after the other, until a call fails."""
     from flwr.common.serde import message_from_proto
     from flwr.proto.fleet_pb2 import PullMessagesRequest
@@ -200,7 +202,7 @@ def _answer_all(client: Any, node: Any, answer: Callable[[int, dict], dict]) -> 
             continue
         head = message_from_proto(found.messages_list[0])
         try:
-            reply = _reply(client, node, head, found.message_object_trees[0], answer)
+            reply = _reply(client, node, head, found.message_object_trees[0], answer, private)
             if reply is not None:
                 _send(client, node, reply)
         except HTTPStatusError as error:
@@ -210,7 +212,12 @@ def _answer_all(client: Any, node: Any, answer: Callable[[int, dict], dict]) -> 
 
 
 def _reply(
-    client: Any, node: Any, head: Any, tree: Any, answer: Callable[[int, dict], dict]
+    client: Any,
+    node: Any,
+    head: Any,
+    tree: Any,
+    answer: Callable[[int, dict], dict],
+    private: Any,
 ) -> Any:
     """Return the reply to a message: an answer, or an error where it is no request of ebfed.
 
@@ -246,7 +253,7 @@ def _reply(
     except Exception as error:  # anybody may send anything
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         return Message(Error(code, f"{type(error).__name__}"), reply_to=message)
-    return make_reply(message, answer(run, request))
+    return make_reply(message, answer(run, request), private)
 
 
 def _send(client: Any, node: Any, reply: Any) -> None:

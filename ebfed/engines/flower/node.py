@@ -21,11 +21,13 @@ from ebfed.engines import journal
 from ebfed.engines.base import cut
 from ebfed.engines.flower.files import alone, now, table_of, write
 from ebfed.engines.flower.gate import Gate
+from ebfed.engines.flower.messages import question
 from ebfed.engines.flower.rows import TableRows
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
 from ebfed.engines.secure_sum import StoredNode, stored_key
+from ebfed.engines.secure_sum.node import NOTHING
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
 
@@ -101,8 +103,8 @@ class Node:
                 shown: dict[str, Any] = {"facts": self._facts(run, estimator, clients, memory)}
                 if own is not None:
                     shown["digests"] = self._digests(run, own, clients.ids)
-                if isinstance(rules.partners, Mapping):
-                    shown["verify"] = stored_key(self._directory / SUM_KEY)[1]
+                if (partners := rules.listed_partners()) is not None:
+                    shown["partners"] = partners
                 return shown
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
@@ -110,10 +112,7 @@ class Node:
                 message = self._report(run, request, gate, estimator, clients, memory, folder)
                 return {"message": message}
             if request["exchange"] == "sum":
-                rules.check_sums(self._name, request["terms"])
-                signs = "verify" in request["terms"]
-                signing = stored_key(self._directory / SUM_KEY)[0] if signs else None
-                node = StoredNode(folder / "sums.ebfed", self._name, request["terms"], signing)
+                node, about = self._node_of_sums(run, request, rules, folder), question(request)
 
                 def vector(asked: int) -> NDArray[np.int64]:
                     if asked != request["sent"]["round"]:
@@ -121,10 +120,11 @@ class Node:
                             f"sum {asked} is not one of the vectors of round "
                             f"{request['sent']['round']}: a round is summed once."
                         )
-                    own = self._report(run, request, gate, estimator, clients, memory, folder)
-                    return own["vector"]
+                    known = gate, estimator, clients, memory, folder
+                    return self._report(run, request, *known, about)["vector"]
 
-                return {"answers": [node.answer(each, vector) for each in request["requests"]]}
+                answers = [node.answer(each, vector, about) for each in request["requests"]]
+                return {"answers": answers}
             if not request["used"]:  # the message was too late for the result
                 memory = memory | {"turn": nobody}
             if own is not None and "merged" in request:
@@ -132,6 +132,25 @@ class Node:
             estimator._remarks = (UNMATCHED,) if request.get("unmatched") else ()
             self._finish(estimator, request["sent"], memory, clients, home, folder)
             return {}
+
+    def _node_of_sums(self, run: int, request: dict, rules: Rules, folder: Path) -> StoredNode:
+        """Return this node's side of the secure sums of a run."""
+        agreed, path = request["terms"], folder / "sums.ebfed"
+        rules.check_sums(self._name, agreed)
+        if agreed["run"] != str(run):
+            raise ValueError(f"the sum is one of run {agreed['run']!r}; this is run {run}.")
+        if not path.exists() and self._listed(run):
+            raise ValueError(f"a round was summed, and {path.name}, which says so, is gone.")
+        signs = "verify" in agreed
+        signing = stored_key(self._directory / SUM_KEY)[0] if signs else None
+        return StoredNode(path, self._name, agreed, signing)
+
+    def _listed(self, run: int) -> set[int]:
+        """Return the rounds of a run of which something was sent, by the ledger."""
+        ledger = journal.read(self._directory / LEDGER)
+        return {
+            row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
+        }
 
     def _opened(self, run: int, request: dict, rules: Rules, folder: Path) -> _Opened:
         """Return the method, and the rows with their memory, which are read once in a run."""
@@ -203,8 +222,12 @@ class Node:
         clients: Any,
         memory: dict,
         folder: Path,
+        about: NDArray[np.uint8] = NOTHING,
     ) -> dict:
         """Return the message of a round: the stored one, or a new one.
+
+        A message that is for a secure sum answers one question, of which `about` is the digest, and
+        is returned to no other.
 
         The plan is in the ledger before anything is drawn. The message is on the disk, and then in
         the ledger, before it is sent: so nothing is sent that is not listed, and what was sent is
@@ -216,10 +239,7 @@ class Node:
             raise ValueError(f"round must be an integer from 0 on; got a {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
-        ledger = journal.read(self._directory / LEDGER)
-        listed = {
-            row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
-        }
+        listed = self._listed(run)
         needed = sorted(listed)[-KEPT:] + [round_] * (round_ in listed)
         if gone := [each for each in needed if not _kept(folder, each).exists()]:
             raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
@@ -230,6 +250,7 @@ class Node:
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
             gate.check_plans(plans)
+            ledger = journal.read(self._directory / LEDGER)
             entries = [row for row in ledger if row["kind"] == "plan"]
             new = gate.charged(plans, round_)
             if gate.is_new(run, new, entries):
@@ -241,8 +262,11 @@ class Node:
             message = self._shared(request, estimator, message)
             rows = estimator.releases(sent, memory, clients)
             rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]
-            write(kept, wire.pack({"message": message, "memory": memory, "rows": rows}))
+            parts = {"message": message, "memory": memory, "rows": rows, "about": about}
+            write(kept, wire.pack(parts))
         stored = wire.unpack(kept.read_bytes())
+        if not np.array_equal(stored["about"], about):
+            raise ValueError(f"round {round_ + 1} was answered to another question.")
         if round_ not in listed:
             self._enter(run, [{"kind": "release", "round": round_} | row for row in stored["rows"]])
         for number in sorted(listed | {round_})[:-KEPT]:  # a server asks for the last one again

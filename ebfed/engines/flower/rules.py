@@ -10,8 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from ebfed.engines.flower.rows import OwnRows
-from ebfed.engines.secure_sum.messages import check_terms
+from ebfed.engines.secure_sum.keys import Octets
+from ebfed.engines.secure_sum.messages import check_terms, least_threshold
 from ebfed.privacy.calibration import check_delta
 from ebfed.privacy.odometer import Plan
 
@@ -34,6 +37,7 @@ class Rules:
         min_group_size = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
         partners = ["north", "east", "west"]  # of secure sums
+        colluding = 1            # partners that may be on the side of the server
         match_key = "labels.key"  # a file of this directory
 
         [rows]                   # see OwnRows
@@ -75,6 +79,10 @@ class Rules:
         sum. As a table, a name is followed by the key that the owner of that node has given, in
         hexadecimal digits (``sum-key.pub`` of its directory): then the server cannot put keys of
         its own in the place of a node's. All owners must list keys, or none.
+    colluding : int
+        How many of the partners may be on the side of the server. A sum that could then show a
+        vector of this node is refused: one over too few nodes, see
+        `ebfed.engines.secure_sum.least_threshold`. With all but two, no node may be lost.
     match_key : str, optional
         File with the key that the owners of nodes share, to match labels of groups; see
         `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
@@ -96,6 +104,7 @@ class Rules:
     min_group_size: int = 5
     methods: Sequence[str] | None = None
     partners: Sequence[str] | Mapping[str, str] | None = None
+    colluding: int = 0
     match_key: str | None = None
     rows: OwnRows | None = None
 
@@ -123,6 +132,12 @@ class Rules:
                 object.__setattr__(self, "partners", tuple(self.partners))
             elif wrong := [x for x in self.partners.values() if not _is_key(x)]:
                 raise ValueError(f"keys of partners have 64 hexadecimal digits; got {wrong[0]!r}.")
+        most = 0 if self.partners is None else max(len(self.partners) - 2, 0)
+        if type(self.colluding) is not int or not 0 <= self.colluding <= most:
+            raise ValueError(
+                f"colluding must be a whole number from 0 to {most}, all partners but two; got "
+                f"{self.colluding!r}."
+            )
         if self.match_key is not None and not (isinstance(self.match_key, str) and self.match_key):
             raise ValueError(f"match_key must be the name of a file; got {self.match_key!r}.")
         if not isinstance(self.rows, OwnRows | None):
@@ -172,11 +187,26 @@ class Rules:
                 f"sums of {agreed['threshold']} nodes are of half of the {len(self.partners)} "
                 "partners, or fewer."
             )
+        if agreed["threshold"] < (least := least_threshold(len(self.partners), self.colluding)):
+            raise ValueError(
+                f"sums of {agreed['threshold']} of {len(self.partners)} nodes do not hide a vector "
+                f"from a server with colluding={self.colluding} of them; {least} are needed."
+            )
         if ("verify" in agreed) != isinstance(self.partners, Mapping):
             raise ValueError("the owners of all partners must list their keys, or none.")
         for other, shown in agreed.get("verify", {}).items():
             if shown.tobytes().hex() != self.partners[other].lower():
                 raise ValueError(f"the key of {other!r} is not the one of node.toml.")
+
+    def listed_partners(self) -> dict[str, Octets] | None:
+        """Return the partners, each with its key, which is empty where none are listed."""
+        if self.partners is None:
+            return None
+        given = self.partners if isinstance(self.partners, Mapping) else {}
+        return {
+            name: np.frombuffer(bytes.fromhex(given.get(name, "")), np.uint8)
+            for name in self.partners
+        }
 
     @property
     def is_finite(self) -> bool:

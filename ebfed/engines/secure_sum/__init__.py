@@ -59,7 +59,7 @@ secure aggregation for privacy-preserving machine learning, Figure 4.
 """
 
 from ebfed.engines.secure_sum.local import LocalNodes
-from ebfed.engines.secure_sum.messages import Terms, terms
+from ebfed.engines.secure_sum.messages import Terms, least_threshold, terms
 from ebfed.engines.secure_sum.node import answer, sign_up
 from ebfed.engines.secure_sum.server import SecureSum, SecureSums, secure_sum
 from ebfed.engines.secure_sum.stored import StoredNode, stored_key
@@ -71,6 +71,7 @@ __all__ = [
     "StoredNode",
     "Terms",
     "answer",
+    "least_threshold",
     "secure_sum",
     "sign_up",
     "stored_key",

@@ -21,6 +21,7 @@ __all__ = [
     "decrypt",
     "derived",
     "digest",
+    "digested",
     "draw",
     "encrypt",
     "mask",
@@ -64,6 +65,11 @@ def digest(*parts: bytes) -> bytes:
     for part in parts:
         state.update(len(part).to_bytes(8, "little") + part)
     return state.digest()
+
+
+def digested(*parts: bytes) -> Octets:
+    """Return the SHA-256 of some bytes as an array, which `ebfed.wire` can pack."""
+    return _octets(digest(*parts))
 
 
 def derived(secret: Octets, *context: bytes) -> Octets:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed import wire
 from ebfed.engines.secure_sum.keys import Octets
 from ebfed.engines.secure_sum.messages import NodeState, Request, Terms
-from ebfed.engines.secure_sum.node import answer, sign_up
+from ebfed.engines.secure_sum.node import NOTHING, answer, sign_up
 
 __all__ = ["LocalNodes"]
 
@@ -31,6 +31,8 @@ class LocalNodes:
 
     Attributes
     ----------
+    about : array of bytes
+        Digest of what the vectors answer, see `node.answer`.
     states : dict of lists of NodeState
         Of each node: the state for even rounds, and that for odd ones.
     transcript : list of (str, bytes)
@@ -55,6 +57,7 @@ class LocalNodes:
         signing: Mapping[str, Octets] | None = None,
     ):
         self.vectors, self.last = dict(vectors), dict(last or {})
+        self.about = NOTHING
         self.states: dict[str, list[NodeState]] = {
             name: [sign_up(name, agreed, None if signing is None else signing[name])] * 2
             for name in agreed["names"]
@@ -82,6 +85,6 @@ class LocalNodes:
     def _answer(self, name: str, request: Request) -> Any:
         states, turn = self.states[name], request["round"] % 2
         vector = self.vectors[name] if request["step"] == "masked" else None
-        states[turn], reply = answer(states[turn], request, vector)
+        states[turn], reply = answer(states[turn], request, vector, self.about)
         states[turn] = wire.unpack(wire.pack(states[turn]))
         return reply

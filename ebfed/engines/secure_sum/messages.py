@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.secure_sum.keys import KEY, Octets, digest, need
+from ebfed.engines.secure_sum.keys import KEY, Octets, digest, digested, need
 
 __all__ = [
     "Answer",
@@ -23,6 +23,7 @@ __all__ = [
     "context",
     "dtype_of",
     "largest",
+    "least_threshold",
     "round_view",
     "steps",
     "terms",
@@ -71,7 +72,10 @@ class Request(TypedDict):
     """Shares for this node, by sender, encrypted."""
     counted: NotRequired[list[str]]
     """Nodes whose vectors are in the sum."""
+    told: NotRequired[dict[str, Octets]]
+    """Of each of them: its signature of what it was told before it sent its vector."""
     signatures: NotRequired[dict[str, Octets]]
+    """Of as many as are needed: signatures of who is counted."""
 
 
 class Answer(TypedDict):
@@ -86,6 +90,7 @@ class Answer(TypedDict):
     """By which the server can check the seed of the own mask when it is recovered."""
     masked: NotRequired[NDArray]
     signature: NotRequired[Octets]
+    """Of what the node was told, or of who is counted."""
     seeds: NotRequired[dict[str, Octets]]
     """Shares of the seeds of own masks, by owner."""
     secrets: NotRequired[dict[str, Octets]]
@@ -114,6 +119,7 @@ class NodeState(TypedDict):
     view: NotRequired[Octets]
     """Digest of what the server has sent to all, in this round."""
     counted: NotRequired[list[str]]
+    """Nodes whose vectors are in the sum, as this node has agreed."""
 
 
 class ServerState(TypedDict):
@@ -125,6 +131,9 @@ class ServerState(TypedDict):
     """The step that nodes are asked for; "done" in the end."""
     keys: dict[str, Keys]
     commitments: NotRequired[dict[str, Octets]]
+    about: NotRequired[Octets]
+    """Digest of what the vectors answer."""
+    told: NotRequired[dict[str, Octets]]
     total: NotRequired[NDArray]
     counted: NotRequired[list[str]]
 
@@ -150,7 +159,8 @@ def terms(
         Length of the vectors.
     threshold : int, optional
         How many nodes are needed to the end of a round: more than half of them, and at least two.
-        None: the least. Of 5 nodes, 2 may then be lost.
+        None: the least, which protects from a server that no node helps. Of 5 nodes, 2 may then be
+        lost. Against nodes on the side of the server, see `least_threshold`.
     bits : {16, 32, 64}
         Sums are modulo two to this power. Entries of each vector must be so small that a sum of all
         cannot overflow (`largest`).
@@ -177,7 +187,7 @@ def terms(
     need()
     names = sorted(names) if not isinstance(names, str) else names
     if threshold is None:
-        threshold = max(len(names) // 2 + 1, 2)
+        threshold = least_threshold(len(names))
     agreed: Terms = {
         "run": run,
         "names": names,  # type: ignore[typeddict-item]  # checked below
@@ -202,7 +212,7 @@ def check_terms(agreed: Any) -> None:
         raise ValueError(f"names must be a list of names; got {names!r}.")
     if len(names) < 2 or names != sorted(set(names)):
         raise ValueError(f"names must be two or more, each once and sorted; got {names!r}.")
-    least = max(len(names) // 2 + 1, 2)
+    least = least_threshold(len(names))
     if type(threshold) is not int or not least <= threshold <= len(names):
         raise ValueError(
             f"threshold must be a whole number from {least} (more than half of the nodes) to "
@@ -217,6 +227,27 @@ def check_terms(agreed: Any) -> None:
             raise ValueError("verify must have a key for each of the names, and for no other.")
         for name, key in agreed["verify"].items():
             check_octets(f"verify[{name!r}]", key, KEY)
+
+
+def least_threshold(n_nodes: int, colluding: int = 0) -> int:
+    """Return the least threshold by which only sums over two honest nodes or more are shown.
+
+    Of n nodes, c are on the side of the server. A sum over t nodes has t - c of the others, which
+    must be two: the sum of one is its vector. And a server that sends different lists to nodes
+    must not find t that agree to each of two lists: 2 t > n + c.
+
+    Parameters
+    ----------
+    n_nodes : int
+    colluding : int
+        How many of the nodes are on the side of the server.
+
+    Examples
+    --------
+    >>> [least_threshold(5, colluding) for colluding in range(4)]
+    [3, 4, 4, 5]
+    """
+    return max((n_nodes + colluding) // 2 + 1, colluding + 2)
 
 
 def steps(agreed: Terms) -> list[str]:
@@ -263,16 +294,17 @@ def _key_of(agreed: Terms, name: str) -> bytes:
 
 
 def round_view(
-    agreed: Terms, round_: int, keys: Mapping[str, Keys], sharing: Sequence[str]
-) -> bytes:
-    """Name what the server has sent to all: the keys, and who has sent shares."""
+    agreed: Terms, round_: int, keys: Mapping[str, Keys], sharing: Sequence[str], about: Octets
+) -> Octets:
+    """Name what the server has sent to all: keys, who has sent shares, and what vectors answer."""
     known = [
         part
         for name in sorted(keys)
         for part in (name.encode(), keys[name]["mask"].tobytes(), keys[name]["box"].tobytes())
     ]
     names = [name.encode() for name in sorted(sharing)]
-    return digest(context(agreed, round_), b"view", digest(*known), digest(*names))
+    parts = digest(*known), digest(*names), about.tobytes()
+    return digested(context(agreed, round_), b"view", *parts)
 
 
 def check_octets(what: str, value: Any, size: int) -> None:

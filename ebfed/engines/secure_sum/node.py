@@ -2,7 +2,8 @@
 
 A node refuses a request that is out of order, of a round that it has begun before, of fewer nodes
 than the threshold, or of nodes that it has not signed up with. It answers each step of a round
-once. Of another node it gives away the share of the seed or that of the secret, never both.
+once. Of another node it gives away the share of the seed or that of the secret, never both; and
+where nodes sign, neither before every node that is counted has signed that it was told the same.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ebfed.engines.secure_sum.messages import (
 
 __all__ = ["answer", "sign_up"]
 
+NOTHING = np.zeros(0, np.uint8)
 TAG = 16  # bytes by which encryption is longer than the text, besides the nonce
 SIGNATURE = 64
 
@@ -80,7 +82,10 @@ def sign_up(name: str, agreed: Terms, signing: Octets | None = None) -> NodeStat
 
 
 def answer(
-    state: NodeState, request: Request, vector: NDArray[np.int64] | None = None
+    state: NodeState,
+    request: Request,
+    vector: NDArray[np.int64] | None = None,
+    about: Octets = NOTHING,
 ) -> tuple[NodeState, Answer]:
     """Answer a request.
 
@@ -93,6 +98,9 @@ def answer(
     request : Request
     vector : int64 ndarray of shape (size,), optional
         What is to be summed; needed at the step "masked".
+    about : array of bytes
+        Digest of what the vector answers. Where nodes sign, no sum is shown of vectors that answer
+        different questions.
 
     Returns
     -------
@@ -124,7 +132,7 @@ def answer(
             f"{state['round']}."
         )
     if step == "masked":
-        state, reply = _mask(state, request, vector)
+        state, reply = _mask(state, request, vector, about)
     else:
         state, reply = _STEPS[step](state, request)
     return state | {"step": step}, {"step": step, "round": round_} | reply
@@ -211,7 +219,9 @@ def _route(where: bytes, sender: str, receiver: str) -> tuple[bytes, ...]:
     return where, b"share", sender.encode(), receiver.encode()
 
 
-def _mask(state: NodeState, request: Request, vector: NDArray | None) -> tuple[NodeState, Any]:
+def _mask(
+    state: NodeState, request: Request, vector: NDArray | None, about: Octets
+) -> tuple[NodeState, Any]:
     """Decrypt the shares of others, and add masks to the vector."""
     agreed, name, round_ = state["terms"], state["name"], state["round"]
     boxes = request.get("boxes")
@@ -229,9 +239,12 @@ def _mask(state: NodeState, request: Request, vector: NDArray | None) -> tuple[N
     total += own_mask(state["seed"], agreed, round_)
     for other in boxes:
         total += shared_mask(private, state["keys"][other]["mask"], name, other, agreed, round_)
-    view = np.frombuffer(round_view(agreed, round_, state["keys"], list(shares)), np.uint8)
+    view = round_view(agreed, round_, state["keys"], list(shares), about)
+    reply: Any = {"masked": total}
+    if "signing" in state:
+        reply["signature"] = keys.sign(state["signing"], told(view))
     kept: Any = {each: x for each, x in state.items() if each not in ("seed", "secret", "box")}
-    return kept | {"shares": shares, "view": view}, {"masked": total}
+    return kept | {"shares": shares, "view": view}, reply
 
 
 def check_vector(agreed: Terms, vector: Any) -> NDArray[np.int64]:
@@ -269,11 +282,17 @@ def shared_mask(
 def _agree(state: NodeState, request: Request) -> tuple[NodeState, Any]:
     """Sign all that the server has sent in this round, and who is to be counted."""
     counted = _checked_counted(state, request)
-    signature = keys.sign(state["signing"], _signed_view(state["view"], counted))
+    signature = keys.sign(state["signing"], agreement(state["view"], counted))
     return state | {"counted": counted}, {"signature": signature}
 
 
-def _signed_view(view: Octets, counted: list[str]) -> bytes:
+def told(view: Octets) -> bytes:
+    """Return what a node signs with its vector: what it was told in this round."""
+    return keys.digest(view.tobytes(), b"told")
+
+
+def agreement(view: Octets, counted: list[str]) -> bytes:
+    """Return what a node signs when it agrees to who is counted."""
     return keys.digest(view.tobytes(), b"counted", *(name.encode() for name in sorted(counted)))
 
 
@@ -292,7 +311,9 @@ def _unmask(state: NodeState, request: Request) -> tuple[NodeState, Any]:
     if "verify" in agreed:
         if counted != state["counted"]:
             raise ValueError("counted must be the nodes that this node has agreed to.")
-        check_agreement(agreed, state["view"], counted, request.get("signatures"))
+        view, least = state["view"], agreed["threshold"]
+        check_signed(agreed, agreement(view, counted), counted, least, request.get("signatures"))
+        check_signed(agreed, told(view), counted, len(counted), request.get("told"))
     shares = state["shares"]
     reply = {
         "seeds": {name: shares[name][:SECRET] for name in counted},
@@ -304,10 +325,11 @@ def _unmask(state: NodeState, request: Request) -> tuple[NodeState, Any]:
     return kept, reply
 
 
-def check_agreement(agreed: Terms, view: Octets, counted: list[str], signatures: Any) -> None:
-    """Raise a ValueError if not enough nodes have signed this view of the round."""
-    check_names("signatures", signatures, counted, agreed["threshold"])
-    signed = _signed_view(view, counted)
+def check_signed(
+    agreed: Terms, signed: bytes, among: list[str], least: int, signatures: Any
+) -> None:
+    """Raise a ValueError if not enough nodes have signed that, or if one has signed otherwise."""
+    check_names("signatures", signatures, among, least)
     for name, signature in signatures.items():
         check_octets(f"the signature of {name}", signature, SIGNATURE)
         if not keys.verified(agreed["verify"][name], signature, signed):

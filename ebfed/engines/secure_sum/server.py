@@ -25,13 +25,16 @@ from ebfed.engines.secure_sum.messages import (
     steps,
 )
 from ebfed.engines.secure_sum.node import (
+    NOTHING,
     TAG,
-    check_agreement,
+    agreement,
     check_keys,
+    check_signed,
     commitment,
     own_mask,
     private_mask_key,
     shared_mask,
+    told,
 )
 
 __all__ = ["Ask", "SecureSum", "SecureSums", "advance", "begin", "check_answer", "secure_sum"]
@@ -121,15 +124,21 @@ class SecureSums:
         """Go on after the last exchange that was kept: the next one is held, or held again.
 
         Nodes that have answered it must give the same answers again, as `StoredNode` does. If the
-        last exchange ended a round, `next` returns the sum of that round, perhaps again.
+        last exchange ended a round, `next` returns the sum of that round, perhaps again. If too few
+        nodes answered it, it is held again.
         """
-        rounds = [_Held(**each) for each in kept["rounds"]]
+        rounds = [_Held(**each | {"failure": ""}) for each in kept["rounds"]]
         whole = cls(rounds[0].state["terms"], ask, keep=keep)
         whole._held = rounds
         return whole
 
-    def next(self) -> SecureSum:
+    def next(self, about: Octets = NOTHING) -> SecureSum:
         """Hold the next round.
+
+        Parameters
+        ----------
+        about : array of bytes
+            Digest of what the vectors answer, see `node.answer`.
 
         Raises
         ------
@@ -140,9 +149,10 @@ class SecureSums:
         held = self._held[0]
         while held.step in AHEAD:
             self._exchange(held)
+        held.state.setdefault("about", about)
         if len(self._held) == 1:
             self._held.append(_Held.begun(self.agreed, held.state["round"] + 1))
-        while held.requests:
+        while held.open:
             ahead = self._held[1]
             self._exchange(held, *([ahead] if ahead.step in AHEAD else []))
         self._held.pop(0)
@@ -189,14 +199,17 @@ def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
     (array([41, -5]), ('east', 'north'), {'south': 'masked: no answer'})
     """
     held = _Held.begun(agreed, round_)
-    while held.requests:
+    while held.open:
         _exchange(ask, held)
     return held.result
 
 
 @dataclass
 class _Held:
-    """A round that is being held; a failure is raised when the result is asked for."""
+    """A round that is being held; a failure is raised when the result is asked for.
+
+    After a failure it is as before the exchange that failed.
+    """
 
     state: ServerState
     requests: Requests
@@ -206,6 +219,10 @@ class _Held:
     @classmethod
     def begun(cls, agreed: Terms, round_: int) -> _Held:
         return cls(*begin(agreed, round_), {})
+
+    @property
+    def open(self) -> bool:
+        return bool(self.requests) and not self.failure
 
     @property
     def step(self) -> str:
@@ -222,30 +239,31 @@ class _Held:
 
     def take(self, given: Mapping[str, Any]) -> None:
         """Use the answers that have been given, the good ones among them."""
-        state, agreed, good = self.state, self.state["terms"], {}
+        state, agreed, good, lost = self.state, self.state["terms"], {}, dict(self.lost)
         for name in self.requests:
             if name not in given:
-                self.lost[name] = f"{state['step']}: no answer"
+                lost[name] = f"{state['step']}: no answer"
                 continue
             try:
                 check_answer(state, name, given[name])
             except (ValueError, TypeError, KeyError) as error:
-                self.lost[name] = f"{state['step']}: {error}"
+                lost[name] = f"{state['step']}: {error}"
                 continue
             good[name] = given[name]
         if len(good) >= agreed["threshold"]:
             try:
                 self.state, self.requests = advance(state, good)
+                self.lost = lost
                 return
             except ValueError as error:
                 why = str(error)
         else:
-            missing = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.lost.items()))
+            missing = "; ".join(f"{name}: {reason}" for name, reason in sorted(lost.items()))
             why = (
                 f"{len(good)} of {len(agreed['names'])} nodes answered, {agreed['threshold']} are "
                 f"needed ({missing})."
             )
-        self.requests, self.failure = {}, f"round {state['round']}, {state['step']}: {why}"
+        self.failure = f"round {state['round']}, {state['step']}: {why}"
 
 
 def _exchange(ask: Ask, *rounds: _Held) -> None:
@@ -303,13 +321,11 @@ def check_answer(state: ServerState, name: str, given: Any) -> None:
             raise ValueError(
                 f"masked must be {agreed['size']} integers of {agreed['bits']} bits, unsigned."
             )
+        if "verify" in agreed:
+            check_signed(agreed, told(_view(state)), [name], 1, {name: given.get("signature")})
     elif step == "agree":
-        check_agreement(
-            agreed | {"threshold": 1},
-            _view(state),
-            state["counted"],
-            {name: given.get("signature")},
-        )
+        signed = agreement(_view(state), state["counted"])
+        check_signed(agreed, signed, state["counted"], 1, {name: given.get("signature")})
     else:
         gone = [each for each in state["commitments"] if each not in state["counted"]]
         for part, names in (("seeds", state["counted"]), ("secrets", gone)):
@@ -319,8 +335,8 @@ def check_answer(state: ServerState, name: str, given: Any) -> None:
 
 
 def _view(state: ServerState) -> Octets:
-    seen = round_view(state["terms"], state["round"], state["keys"], list(state["commitments"]))
-    return np.frombuffer(seen, np.uint8)
+    known = state["keys"], list(state["commitments"]), state.get("about", NOTHING)
+    return round_view(state["terms"], state["round"], *known)
 
 
 def advance(state: ServerState, answers: Mapping[str, Answer]) -> tuple[ServerState, Requests]:
@@ -359,11 +375,13 @@ def advance(state: ServerState, answers: Mapping[str, Answer]) -> tuple[ServerSt
         for name in names:
             total += answers[name]["masked"]
         state["total"], state["counted"] = total, names
+        if "verify" in agreed:
+            state["told"] = {name: answers[name]["signature"] for name in names}
         return state, {name: _request(state, counted=names) for name in names}
     if step == "agree":
         signatures = {name: answers[name]["signature"] for name in names}
-        both = {"counted": state["counted"], "signatures": signatures}
-        return state, {name: _request(state, **both) for name in names}
+        parts = {"counted": state["counted"], "signatures": signatures, "told": state["told"]}
+        return state, {name: _request(state, **parts) for name in names}
     state["total"] = state["total"] - _masks(state, answers)
     return state, {}
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import wire
-from ebfed.engines.secure_sum.keys import KEY, Octets, digest, need, signing_key, verify_key
+from ebfed.engines.secure_sum.keys import KEY, Octets, digested, need, signing_key, verify_key
 from ebfed.engines.secure_sum.messages import Answer, Request, Terms, context
-from ebfed.engines.secure_sum.node import answer, sign_up
+from ebfed.engines.secure_sum.node import NOTHING, answer, sign_up
 from ebfed.tables.replacing import replaced
 
 __all__ = ["StoredNode", "stored_key"]
@@ -106,7 +106,10 @@ class StoredNode:
         self._turns = [even, odd]
 
     def answer(
-        self, request: Request, vector: Callable[[int], NDArray[np.int64]] | None = None
+        self,
+        request: Request,
+        vector: Callable[[int], NDArray[np.int64]] | None = None,
+        about: Octets = NOTHING,
     ) -> Answer:
         """Answer a request, or give the last answer again.
 
@@ -116,6 +119,8 @@ class StoredNode:
         vector : callable, optional
             Returns what is to be summed in a round, or raises a ValueError. It is called at the
             step "masked", unless that was answered before: noise in it is drawn once.
+        about : array of bytes
+            As in `node.answer`.
 
         Raises
         ------
@@ -124,12 +129,12 @@ class StoredNode:
         """
         round_ = request.get("round") if isinstance(request, dict) else None
         turn = round_ % 2 if type(round_) is int else 0  # what is no round is refused below
-        kept, asked = self._turns[turn], np.frombuffer(digest(wire.pack(request)), np.uint8)
+        kept, asked = self._turns[turn], digested(wire.pack(request))
         if np.array_equal(kept.get("asked", ()), asked):
             return kept["answer"]
         wanted = isinstance(request, dict) and request.get("step") == "masked"
         summed = vector(round_) if wanted and vector is not None else None
-        state, reply = answer(kept["state"], request, summed)
+        state, reply = answer(kept["state"], request, summed, about)
         turns = list(self._turns)
         turns[turn] = {"state": state, "asked": asked, "answer": reply}
         with replaced(self._path, private=True) as new:

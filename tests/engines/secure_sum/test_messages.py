@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from ebfed.engines.secure_sum import keys, terms
-from ebfed.engines.secure_sum.messages import check_terms, context, largest, steps
+from ebfed.engines.secure_sum.messages import (
+    check_terms,
+    context,
+    largest,
+    least_threshold,
+    steps,
+)
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -43,6 +49,19 @@ def test_terms_that_cannot_be_kept_are_refused(wrong, message):
     good = {"run": "run", "names": NAMES, "size": 3}
     with pytest.raises(ValueError, match=message):
         terms(**good | wrong)
+
+
+@pytest.mark.parametrize("n", range(2, 12))
+def test_the_least_threshold_against_nodes_that_collude(n):
+    """Two of those in a sum are honest, and no two lists can be agreed to by enough nodes."""
+    assert terms("run", [f"{i:02d}" for i in range(n)], 1)["threshold"] == least_threshold(n)
+    for colluding in range(n - 1):
+        least = least_threshold(n, colluding)
+        assert least - colluding >= 2
+        assert 2 * least > n + colluding
+        fewer = least - 1
+        assert fewer - colluding < 2 or 2 * fewer <= n + colluding
+    assert least_threshold(n, n - 2) == n
 
 
 def test_terms_of_another_form_are_refused():

@@ -5,6 +5,7 @@ import pytest
 
 from ebfed.engines.secure_sum import answer, keys, sign_up, terms
 from ebfed.engines.secure_sum.messages import context, largest
+from ebfed.engines.secure_sum.node import own_mask, shared_mask
 from ebfed.engines.secure_sum.server import advance, begin
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -251,6 +252,47 @@ def test_shares_that_others_have_not_seen_are_refused():
         "a": {"step": "unmask", "round": 0, "counted": ["a", "b", "c"], "signatures": signatures}
     }
     node.refuses("b has not signed what this node has seen")
+
+
+def test_vectors_that_answer_other_questions_are_not_shown():
+    """Each node signs what it was told before it sends its vector, and looks at all signatures."""
+    signing = signers()
+    agreed = signed_terms(signing)
+    node, about = Round("masked", agreed, signing), keys.digested(b"other")
+    told = {}
+    for name in NAMES:
+        request = node.requests[name]
+        node.states[name], reply = answer(
+            node.states[name], request, VECTOR, about if name == "e" else keys.digested(b"this")
+        )
+        told[name] = reply["signature"]
+    request = {"step": "agree", "round": 0, "counted": NAMES}
+    node.requests = dict.fromkeys(NAMES, request)
+    signatures = {name: node.answer(name)["signature"] for name in NAMES}
+    asked = {"counted": NAMES, "signatures": {name: signatures[name] for name in "abcd"}}
+    node.requests = {name: {"step": "unmask", "round": 0} | asked for name in NAMES}
+    for name in "abcd":
+        node.refuses("e has not signed what this node has seen", name, told=told)
+        few = {each: told[each] for each in "abcd"}
+        node.refuses("signatures must be of 5 nodes", name, told=few)
+        node.refuses("by name", name)
+    node.refuses("a has not signed what this node has seen", "e", told=told)
+
+
+def test_secrets_that_repeat_make_other_keys_and_masks(monkeypatch):
+    """Keys and masks are of one round, even if what is drawn were not."""
+    drawn = keys.draw
+    monkeypatch.setattr(keys, "draw", lambda size=16: np.arange(size, dtype=np.uint8))
+    state = sign_up("a", TERMS)
+    shown, masks = [], []
+    for round_ in range(3):
+        state, reply = answer(state, {"step": "keys", "round": round_})
+        shown.append(reply["keys"]["mask"].tobytes())
+        masks.append(own_mask(state["seed"], TERMS, round_).tobytes())
+    assert len(set(shown)) == len(set(masks)) == 3
+    one, other = drawn(32), keys.public(drawn(32))
+    both = {shared_mask(one, other, "a", "b", TERMS, r).tobytes() for r in range(3)}
+    assert len(both) == 3
 
 
 def test_the_state_can_be_packed():

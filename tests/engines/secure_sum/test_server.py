@@ -396,6 +396,21 @@ def test_a_signature_of_something_else_is_left_out():
     assert np.array_equal(found.total, total(nodes, NAMES))
 
 
+def test_a_node_that_was_told_something_else_is_not_counted():
+    agreed, nodes = make(signed=True)
+    rounds, about = SecureSums(agreed, nodes.ask), keys.digested(b"this")
+    answer_of, step = nodes._answer, "masked"
+
+    def told_otherwise(name, request):
+        nodes.about = keys.digested(b"other") if name == "c" else about
+        return answer_of(name, request)
+
+    nodes._answer = told_otherwise
+    found = rounds.next(about)
+    assert found.lost == {"c": f"{step}: c has not signed what this node has seen of the round."}
+    assert np.array_equal(found.total, total(nodes, ["a", "b", "d", "e"]))
+
+
 def test_wrong_shares_give_no_wrong_sum():
     """A share that has the right form and is wrong is found, not added up."""
 

@@ -115,6 +115,37 @@ def test_a_server_that_is_killed_in_each_exchange(tmp_path, signed, lost_answers
     assert kills >= 3 * (3 if signed else 2)
 
 
+@pytest.mark.parametrize("step", ["masked", "unmask"])
+def test_a_sum_that_failed_is_held_again(tmp_path, step):
+    """Two nodes are away in an exchange, and the server goes on from what it has kept."""
+    agreed, _ = make()
+    nodes = {name: StoredNode(tmp_path / name, name, agreed) for name in NAMES}
+    kept, away = [], set()
+
+    def ask(requests):
+        gone = away if next(iter(requests.values()))[0]["step"] == step else ()
+        return {
+            name: [nodes[name].answer(each, lambda _, name=name: VECTORS[name]) for each in asked]
+            for name, asked in requests.items()
+            if name not in gone
+        }
+
+    def keep(state):
+        kept.append(wire.pack(state))
+
+    rounds = SecureSums(agreed, ask, keep=keep)
+    rounds.next()
+    away |= {"b", "c"}
+    with pytest.raises(RuntimeError, match=f"round 1, {step}: 1 of 3 nodes answered"):
+        rounds.next()
+    away.clear()
+    for _ in range(2):  # also after it was held again
+        found = SecureSums.resumed(wire.unpack(kept[-1]), ask, keep=keep).next()
+        assert found.round == 1
+        assert found.lost == {}
+        assert found.total.tolist() == sum(VECTORS.values()).tolist()
+
+
 def test_another_request_for_the_same_step_is_refused(tmp_path):
     agreed, _ = make()
     nodes = LocalNodes(agreed, VECTORS)

@@ -62,6 +62,13 @@ class AddNoise(Channel):
         """Return the noisy means."""
         return message["mean"]
 
+    def check_message(self, message: Message) -> None:
+        """Raise a ValueError if a mean is further from the range than noise carries it."""
+        mean = message["mean"]
+        reach = LARGEST if self.range is None else 20 * self._scale()
+        if not (np.abs(mean - self._clip(mean)) <= reach).all() or np.any(np.abs(mean) > LARGEST):
+            raise ValueError("mean must be within the range of the channel, and noise of it.")
+
     def variance(self, summary: Summary) -> NDArray:
         """``sd**2``."""
         return np.full(summary.mean.shape, self._scale() ** 2)

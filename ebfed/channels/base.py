@@ -89,6 +89,13 @@ class Channel(BaseEstimator, ABC):
     def decode(self, message: Message) -> NDArray:
         """Estimate each client's local mean without bias, shape (n_clients, d)."""
 
+    def check_message(self, message: Message) -> None:
+        """Raise a ValueError if no clients can have sent this message, of the right shapes.
+
+        Random noise is taken to stay within bounds that it leaves less than once in 1e20 reports.
+        """
+        self.decode(message)
+
     @abstractmethod
     def variance(self, summary: Summary) -> NDArray:
         """Variance of `decode` around each client's local mean, shape (n_clients, d)."""

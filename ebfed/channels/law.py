@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed.streams import Stream
 
@@ -54,6 +54,22 @@ class Law(ABC):
     @abstractmethod
     def bits(self, sizes: NDArray) -> NDArray:
         """Bits of one report on one coordinate, shape (n,)."""
+
+    def check(self, reports: NDArray, sizes: NDArray) -> None:
+        """Raise a ValueError if reports, of shape (n, d), are beyond all that `draw` returns.
+
+        Noise has no bounds; it is taken to stay within twice the reach of `outcomes`.
+        """
+        found = self.outcomes(0)[0].astype(float)
+        low, high = found.min(), found.max()
+        # outcomes of a density are the middles of steps
+        slack = (high - low) * (0.5 if self.adds_noise else 1 / len(found))
+        self._check_between(reports, low - slack, high + slack)
+
+    @staticmethod
+    def _check_between(reports: NDArray, low: ArrayLike, high: ArrayLike) -> None:
+        if not ((reports >= low) & (reports <= high)).all():
+            raise ValueError("report must be one that the channel can send.")
 
     def rounded(self, reports: NDArray) -> NDArray:
         """Reports without the digits that make no difference."""

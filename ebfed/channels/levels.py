@@ -70,6 +70,13 @@ class Levels(Law):
         level += SystemRandom().random() < place - level
         return self._randomise_secure(int(level), count)
 
+    def check(self, reports: NDArray, sizes: NDArray) -> None:
+        """Raise a ValueError if reports are no levels; patterns of bits may be any."""
+        if self.adds_noise:
+            super().check(reports, sizes)
+        elif reports.ndim == 2:
+            self._check_between(reports, 0, np.maximum(self._count(sizes), 2)[:, None] - 1)
+
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
         """Estimate u without bias."""
         count = self._count(sizes)[:, None]

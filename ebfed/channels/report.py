@@ -164,6 +164,14 @@ class Report(Channel):
             u = np.where(asked, d * u, 0.0)
         return where.centre + where.half * u
 
+    def check_message(self, message: Message) -> None:
+        """Raise a ValueError if no clients can have sent this message."""
+        report, asked = message["report"], message.get("asked")
+        if asked is not None and not (asked.sum(axis=1) == 1).all():
+            raise ValueError("asked must name one column of each client.")
+        self._law(report.shape[1]).check(report, message["n"])
+        self.decode(message)
+
     def variance(self, summary: Summary) -> NDArray:
         """Variance of `decode` around each client's clipped mean, shape (n_clients, d)."""
         d = summary.n_features

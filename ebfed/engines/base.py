@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines.robust import check_finite
 from ebfed.streams import Stream
 
 __all__ = ["Block", "Blocks", "Cohort", "Engine", "cut", "join"]
@@ -122,6 +123,32 @@ class Cohort(ABC):
         list of dict
             The messages of the blocks that answered, in the order of `facts`.
         """
+
+    def take(
+        self,
+        estimator: Any,
+        state: Any,
+        messages: list[dict],
+        merge: Callable[[Sequence[int], Sequence[dict]], dict] | None = None,
+    ) -> Any:
+        """Return the state after a round with the messages that `ask` returned.
+
+        Parameters
+        ----------
+        estimator : Estimator
+        state : dict
+            The state before the round.
+        messages : list of dict
+        merge : callable, optional
+            Makes one message of those of the blocks with these numbers; they are joined if None.
+
+        Raises
+        ------
+        ValueError
+            If it is the last, and has a parameter that is not finite.
+        """
+        whole = join(messages) if merge is None else merge(self.answered, messages)
+        return check_finite(estimator, estimator.update(state, whole))
 
 
 class Blocks(Cohort):

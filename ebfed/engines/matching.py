@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import string
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -166,23 +167,34 @@ class Matched(Cohort):
         self.n_shared = int((counts > 1).sum())
         self.facts = [estimator.merge_facts(cohort.facts, self._codes)]
         self.answered = [0]
-        self._message: dict[str, Any] = {}
-        self._present = np.arange(0)
+        self._messages: dict[int, dict[str, Any]] = {}
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
-        """Ask all nodes, and merge their messages."""
-        messages = self._cohort.ask(sent, round_, turn[np.concatenate(self._codes)])
-        codes = [self._codes[number] for number in self._cohort.answered]
-        self._message = self._estimator.merge(messages, codes)
-        self._present = np.unique(np.concatenate(codes))
-        return [self._message]
+        """Ask all nodes; `take` merges their messages."""
+        return self._cohort.ask(sent, round_, turn[np.concatenate(self._codes)])
+
+    def take(self, estimator: Any, state: Any, messages: list[dict], merge: Any = None) -> Any:
+        """Return the state after a round, whose messages are merged."""
+        numbers = self._cohort.answered
+        self._messages = dict(zip(numbers, messages, strict=True))
+        return self._cohort.take(estimator, state, messages, self._merged)
+
+    def _merged(self, numbers: Sequence[int], messages: Sequence[dict]) -> dict[str, Any]:
+        return self._estimator.merge(messages, [self._codes[number] for number in numbers])
+
+    @cached_property
+    def _whole(self) -> tuple[dict[str, Any], NDArray]:
+        """The merged message of the nodes of the result, and the numbers of its groups."""
+        numbers = self._cohort.answered
+        merged = self._merged(numbers, [self._messages[number] for number in numbers])
+        return merged, np.unique(np.concatenate([self._codes[number] for number in numbers]))
 
     def part(self, number: int) -> dict[str, Any] | None:
         """Return what the merged message says of the groups of a node; None if it was silent."""
         if number not in self._cohort.answered:
             return None
-        rows = np.searchsorted(self._present, self._codes[number])
-        return _rows_of(self._message, rows)
+        message, present = self._whole
+        return _rows_of(message, np.searchsorted(present, self._codes[number]))
 
 
 def _rows_of(message: dict[str, Any], rows: NDArray) -> dict[str, Any]:

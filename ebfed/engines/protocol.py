@@ -294,6 +294,9 @@ class Estimator(Protocol):
     answers_every_round: ClassVar[bool]
     """Whether a client answers in every round, rather than in one."""
 
+    begins_again: bool
+    """Whether a fit without a node that misses the first round begins with the others' facts."""
+
     # Clients ----------------------------------------------------------------------------------
 
     def prepare(
@@ -371,6 +374,28 @@ class Estimator(Protocol):
 
     def update(self, state: Any, messages: Any) -> Any:
         """Return the next state, ``done`` if it is the last."""
+
+    def fitted_parameters(self, state: Any) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the parameters of the last state by name, which are finite, with their errors.
+
+        Standard errors are NaN where the method has none, and 0 of what is given.
+        """
+
+    def shifts(self, before: Any, after: Any, messages: Any) -> NDArray[np.float64] | None:
+        """Return how far each node moves a round, in standard errors of the round without it.
+
+        Parameters
+        ----------
+        before, after : dict
+            The states before and after the round.
+        messages : list of dict
+            The message of each node.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,) or None
+            NaN where it is not known; None if `update` without each node tells, of the last round.
+        """
 
     def conclude(self, state: Any) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""

@@ -54,7 +54,7 @@ def converse(
                 state = before(state, cohort)
             sent = estimator.broadcast(state)
             messages = cohort.ask(sent, state["round"], state["turn"])
-            state = estimator.update(state, join(messages))
+            state = cohort.take(estimator, state, messages)
             if after is not None:
                 after(state, cohort)
             if bar is not None:

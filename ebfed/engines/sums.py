@@ -25,6 +25,7 @@ from ebfed.kernels.sums import PIECE
 from ebfed.kernels.threads import in_parts
 
 __all__ = [
+    "LARGEST_SUM",
     "MOST_ROWS",
     "Columns",
     "Share",
@@ -42,6 +43,8 @@ __all__ = [
 
 Share = Literal["groups", "sums"]
 
+# Sums of figures are smaller: squares of rows of any size that is read, of any number of them.
+LARGEST_SUM = 1e150
 # Integers of the size of floats, whose bits they can hold.
 INTEGERS: dict[str, Any] = {"float64": np.int64, "float32": np.int32}
 # Largest number of rows of an exact sum: all digits that a float may have, 53 in each.
@@ -321,8 +324,8 @@ def check_sums(message: Any, shapes: dict[str, tuple[int, ...]], n_clients: int)
         sound = isinstance(sums, np.ndarray) and sums.dtype == np.float64 and sums.ndim == 2
         if not (sound and min(n_clients, 1) <= len(sums) <= MOST_ROWS and sums.shape[1] == size):
             raise ValueError(f"{name} must be at most {MOST_ROWS} rows of {size} sums.")
-        if not np.isfinite(sums).all():
-            raise ValueError(f"{name} must be finite.")
+        if not (np.abs(sums) < LARGEST_SUM).all():
+            raise ValueError(f"{name} must be finite, and below {LARGEST_SUM:g} in size.")
     if message["clients"].tolist() != [[n_clients]]:
         raise ValueError(f"clients must be the {n_clients} of the block.")
 

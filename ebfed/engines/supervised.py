@@ -40,6 +40,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     """A method whose clients have features and a response, and are labelled by group."""
 
     answers_every_round: ClassVar[bool] = True
+    begins_again: ClassVar[bool] = False
 
     clients_: Any
     _history: list[dict]

@@ -13,6 +13,7 @@ extending has an example.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -502,6 +503,16 @@ class Learner(SupervisedEstimator):
     def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
         """Move the shared parameters."""
         return next_state(self, state, messages)
+
+    def fitted_parameters(self, state: LearningState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the shared parameters, which have no standard errors."""
+        return {name: (x, np.full(x.shape, np.nan)) for name, x in state["shared"].items()}
+
+    def shifts(
+        self, before: LearningState, after: LearningState, messages: Sequence[LearningMessage]
+    ) -> NDArray[np.float64]:
+        """Return how far each node moves the average of a round; see `Exchange.shifts`."""
+        return self.exchange(len(before["n"])).shifts(messages)
 
     def conclude(self, state: LearningState) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""

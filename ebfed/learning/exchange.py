@@ -6,7 +6,8 @@ the ledger. `PrivateExchange` in `ebfed.learning.privacy` is the exchange of a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,10 +22,12 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
+from ebfed.engines.robust import shifts_of_means
 from ebfed.engines.sums import MOST_ROWS, Columns, add_fixed, add_up, fixed_point, largest, total
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
+from ebfed.tables.clients import LARGEST
 
 __all__ = ["Exchange", "Silence", "size_of"]
 
@@ -63,6 +66,11 @@ class Exchange:
     def server_adds_noise(self) -> bool:
         """Whether that noise is the server's."""
         return False
+
+    @property
+    def limit(self) -> float:
+        """What each number of a message is below in size."""
+        return LARGEST
 
     @property
     def sends_weights(self) -> bool:
@@ -240,10 +248,20 @@ class Exchange:
                     raise ValueError(f"{name} must be a sum of at most {MOST_ROWS} rows.")
             if not (isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shape):
                 raise ValueError(f"{name} must be float64 numbers of shape {shape}.")
-            if not np.isfinite(x).all() and not name.startswith(LOSSES):
-                raise ValueError(f"{name} must be finite.")
+            if not (np.abs(x) < self.limit).all() and not name.startswith(LOSSES):
+                raise ValueError(f"{name} must be finite, and below {self.limit:g} in size.")
         if sums and got["clients"][0, 0] != c:
             raise ValueError(f"clients must be the {c} that were invited.")
+        if self.sends_weights:
+            self._check_weights(total(got["weights"])[0], facts, sent, turn)
+
+    def _check_weights(
+        self, given: float, facts: LearningFacts, sent: LearningSent, turn: NDArray
+    ) -> None:
+        """Raise a ValueError if weights of clients are not those of the rows that were stated."""
+        stated = self.schedule.weights(facts["n"][turn == 0], sent["largest"])
+        if not math.isclose(given, float(stated.sum()), rel_tol=1e-9, abs_tol=1e-12):
+            raise ValueError("weights must be those of the numbers of rows that were stated.")
 
     def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each part of the message of c clients."""
@@ -283,6 +301,18 @@ class Exchange:
         changes = message["changes"]
         averages = {name: total(changes[name]) / _weight(message, name) for name in state["shared"]}
         return averages, state
+
+    def shifts(self, messages: Sequence[LearningMessage]) -> NDArray[np.float64]:
+        """Return how far each node moves the average change; see `shifts_of_means`.
+
+        NaN where the server adds noise: what it publishes must not depend on shifts, and clipping
+        bounds what a client can do.
+        """
+        if self.server_adds_noise or not messages[0]["changes"]:
+            return np.full(len(messages), np.nan)
+        sums = [np.concatenate([total(x) for x in each["changes"].values()]) for each in messages]
+        weights = [_weight(each, next(iter(each["changes"]))) for each in messages]
+        return shifts_of_means(np.array(sums), np.array(weights))
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
         """Add columns to a round's row of the history.

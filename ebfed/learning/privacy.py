@@ -205,6 +205,11 @@ class PrivateExchange(Exchange):
         return self.privacy.trust == "server"
 
     @property
+    def limit(self) -> float:
+        """What each number of a message is below in size; infinite where norms are bounded."""
+        return LARGEST if self.privacy.trust == "none" else math.inf
+
+    @property
     def round(self) -> Round:
         """What the account must know of a round."""
         schedule = self.schedule

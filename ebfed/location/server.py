@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -24,13 +24,16 @@ from ebfed.location.matching import summary_of
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.tables.alignment import counts_only
-from ebfed.tables.clients import Summary
+from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.levels import names_of_parents
 
-__all__ = ["Server", "lines"]
+__all__ = ["Server", "lines", "population_of"]
 
 # Shares of the clients that report in each round, where a round chooses the next questions.
 WAVES = (0.05, 0.15, 0.8)
+
+# Largest number of rows or events of a group, up to which floats have all whole numbers.
+COUNTABLE = 2**53
 
 # Keys of the last state that are broadcast.
 RESULTS = ("settings", "prior", "log_likelihood", "n_clients")
@@ -86,7 +89,7 @@ class Server:
             and len(facts["covariates"])
             == len(facts["n"]) * len(lines(facts["covariate_names"][0]))
             and np.isfinite(facts["covariates"]).all()
-            and facts["n"].min() >= 0
+            and 0 <= facts["n"].min() <= facts["n"].max() <= COUNTABLE
             and 0 <= facts["consent"].min() <= facts["consent"].max() < len(self.channels)
             and facts["n_features"][0] > 0
         )
@@ -134,7 +137,23 @@ class Server:
                 raise ValueError(f"{name} must have the exposures that were stated.")
             if covariates.size and not np.array_equal(part["covariates"], covariates[asked]):
                 raise ValueError(f"{name} must have the covariates that were stated.")
-            channel.decode(part)
+            channel.check_message(part)
+            if channel.is_exact:
+                self._check_figures(name, part)
+
+    def _check_figures(self, name: str, part: Message) -> None:
+        """Raise a ValueError if these are no figures of rows that an estimator reads."""
+        for each, values in part.items():
+            limit = LARGEST if each in ("mean", "centre", "covariates") else LARGEST**2
+            if not (np.abs(values) < limit).all():
+                raise ValueError(f"{each} of {name} must be below {limit:g} in size.")
+        summary = summary_of(part, np.arange(len(part["n"])))
+        nothing = part["n"] == 0
+        if np.any(part["mean"][nothing]) or np.any(part["scatter"][nothing]):
+            raise ValueError(f"{name} must have means and scatters of 0 where there are no rows.")
+        if not self.family.has_density and np.any(summary.size[:, None] * part["mean"] > COUNTABLE):
+            raise ValueError(f"{name} must have sums of at most {COUNTABLE}.")
+        self.family.check_summary(summary)
 
     def check_identified(self, facts: LocationFacts) -> None:
         """Refuse, before anything is sent, a fit whose messages cannot carry what it estimates.
@@ -267,6 +286,12 @@ class Server:
             warnings.simplefilter("ignore", IdentificationWarning)
             fitted = self.fit_prior(state)
         return self.settle(state, self._sharpened(fitted, state["n_features"]))
+
+    def shifts(
+        self, before: LocationState, after: LocationState, messages: Sequence[Any]
+    ) -> NDArray[np.float64] | None:
+        """Return None: the last round can be taken without a node."""
+        return None
 
     @staticmethod
     def received(state: LocationState, messages: dict[str, Message]) -> LocationState:
@@ -446,6 +471,30 @@ class Server:
                 f"the {n_clients} groups in sorted order, not all false; got {wanted!r}."
             )
         return asked
+
+
+def population_of(state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
+    """Return mean, variance, noise and coefficients of a last state, with their standard errors.
+
+    A variance may be infinite, as of a population with heavy tails, and is left out then.
+    """
+    prior = state["prior"]
+
+    def pair(values: Any, squares: Any = None) -> tuple[NDArray, NDArray]:
+        values = np.atleast_1d(np.asarray(values, float))
+        known = squares is not None and np.shape(squares) == values.shape
+        return values, np.sqrt(squares) if known else np.full(values.shape, np.nan)
+
+    found = {"mean": pair(prior["mean_"], prior.get("mean_variance_"))}
+    if not np.isinf(prior["variance_"]).any():
+        found["variance"] = pair(prior["variance_"], prior.get("variance_variance_"))
+    if (noise := prior.get("noise_variance_")) is not None:
+        parts = [part["n"] for message in state["messages"] for part in message.values()]
+        degrees = sum(int(np.maximum(n - 1, 0).sum()) for n in parts or [state["n"]])
+        found["noise variance"] = pair(noise, 2 * np.asarray(noise) ** 2 / max(degrees, 1))
+    if (coefficients := prior.get("coefficients_")) is not None:
+        found["coefficients"] = pair(coefficients, np.square(prior["coefficient_errors_"]))
+    return found
 
 
 def lines(text: str) -> list[str]:

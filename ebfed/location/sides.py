@@ -26,7 +26,7 @@ from ebfed.location.client import Client
 from ebfed.location.cross_fitting import check_no_regressor
 from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
-from ebfed.location.server import Server
+from ebfed.location.server import Server, population_of
 from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed
@@ -47,6 +47,11 @@ class TwoSided(ABC):
     """
 
     answers_every_round: ClassVar[bool] = False
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether a fit without a node that misses the first round begins with other facts."""
+        return getattr(self, "share", "groups") == "sums"
 
     random_state: Any
 
@@ -129,6 +134,16 @@ class TwoSided(ABC):
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Return the state after one more round; see `Server.update`."""
         return self.server_side().update(state, messages)
+
+    def fitted_parameters(self, state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the parameters of the population, with standard errors; see `population_of`."""
+        return population_of(state)
+
+    def shifts(
+        self, before: LocationState, after: LocationState, messages: Sequence[Any]
+    ) -> NDArray[np.float64] | None:
+        """Return how far each node moves a round, of methods by sums; see `SumsServer.shifts`."""
+        return self.server_side().shifts(before, after, messages)
 
     # The same group at two nodes --------------------------------------------------------------
 

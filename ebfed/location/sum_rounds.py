@@ -8,6 +8,7 @@ that it comes to; see `ebfed.priors.summed`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, cast
 
@@ -21,7 +22,8 @@ from ebfed.engines.protocol import (
     LocationState,
     Message,
 )
-from ebfed.engines.sums import check_sums, sums_of, totals_of
+from ebfed.engines.robust import largest_move
+from ebfed.engines.sums import check_sums, sums_of, total, totals_of
 from ebfed.families import Gaussian
 from ebfed.location.client import Client
 from ebfed.location.server import Server
@@ -36,6 +38,8 @@ __all__ = ["Question", "SumsClient", "SumsServer"]
 
 # Largest number of rounds: a search of one column takes some twenty.
 MOST_ROUNDS = 100
+# Least standard error of averages of weighted squares, as a share.
+FLOOR = 0.25
 # Entry of the last settings: how many rounds there were, and how many sums of each block.
 ASKED_FOR = "asked for"
 SENDS = "sums over groups of their means and squares, weighted for the population, as they are"
@@ -137,6 +141,29 @@ class SumsServer(Server):
             LocationState, {k: x for k, x in ended.items() if k not in ("question", "answers")}
         )
 
+    def shifts(
+        self, before: LocationState, after: LocationState, messages: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return how far each node moves the averages of a round, in standard errors of others'.
+
+        Later sums depend on numbers of rows: what their squares may differ by has a floor.
+        """
+        counts = np.array([each["clients"].sum() for each in messages])
+        shapes = _shapes(before["question"], before["n_features"])
+        sums = {
+            name: np.array([total(each[name]).reshape(shape) for each in messages])
+            for name, shape in shapes.items()
+        }
+        if "sums" in sums:
+            first, second, _, fourth = np.moveaxis(sums["sums"], 2, 0)
+            return np.fmax(
+                _shifts_of_sums(first, counts, fourth), _shifts_of_sums(second, counts, least=FLOOR)
+            )
+        asked = np.split(before["n"][before["turn"] == 0], np.cumsum(counts)[:-1].astype(int))
+        degrees = np.array([np.maximum(n - 1, 0).sum() for n in asked], float)
+        means = _shifts_of_sums(sums["mean"], counts, sums["square"])
+        return np.fmax(means, _shifts_of_sums(sums["scatter"], degrees))
+
     def _next(self, state: LocationState, asked: list[tuple[int, float]]) -> Question:
         likelihood = self.likelihood(state)
         columns, ratios = zip(*asked, strict=True)
@@ -232,6 +259,36 @@ class SumsClient(Client):
             return [row | {"bits": 64.0 * sum(math.prod(shape) for shape in shapes.values())}]
         whole = sent["settings"][ASKED_FOR]
         return [row | {"times": whole["rounds"], "bits": 64.0 * whole["numbers"]}]
+
+
+def _shifts_of_sums(
+    sums: NDArray, counts: NDArray, squares: NDArray | None = None, least: float = 0.0
+) -> NDArray[np.float64]:
+    """Return how far each node moves an average, in standard errors of the average of the others.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (k, d)
+    counts : ndarray of shape (k,)
+        What sums are divided by: numbers of groups, or degrees of freedom.
+    squares : ndarray of shape (k, d), optional
+        Sums of squares of the same; None: those are sums of squares of normal deviates.
+    least : float
+        Least standard error, as a share of the average.
+    """
+    k, shifts = len(sums), np.full(len(sums), np.nan)
+    for i in range(k):
+        rest, others = counts.sum() - counts[i], np.arange(k) != i
+        if not rest > 0:
+            continue
+        mean = sums[others].sum(axis=0) / rest
+        if squares is None:
+            variance = 2 * mean**2
+        else:
+            variance = np.maximum(squares[others].sum(axis=0) / rest - mean**2, 0.0)
+        errors = np.maximum(np.sqrt(variance / rest), least * np.abs(mean))
+        shifts[i] = largest_move(sums.sum(axis=0) / counts.sum() - mean, errors)
+    return shifts
 
 
 def _shapes(question: Question, n_features: int) -> dict[str, tuple[int, ...]]:

@@ -83,6 +83,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     varying: Varying = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
+    begins_again: ClassVar[bool] = True
     # What a file has of the fit.
     _file: ClassVar = RegressionFile()
 
@@ -213,6 +214,14 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def update(self, state: Any, messages: Any) -> Any:
         """Return the next state."""
         return self._rounds().update(state, messages)
+
+    def fitted_parameters(self, state: Any) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the parameters of the population, with standard errors; see `Rounds`."""
+        return self._rounds().fitted_parameters(state)
+
+    def shifts(self, before: Any, after: Any, messages: Any) -> NDArray[np.float64] | None:
+        """Return how far each node moves the fit; see `Rounds.shifts`."""
+        return self._rounds().shifts(before, after, messages)
 
     def conclude(self, state: RegressionState) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""

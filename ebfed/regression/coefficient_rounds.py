@@ -34,9 +34,9 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds
+from ebfed.regression.rounds import Rounds, mixture_population
 from ebfed.regression.schemes import CoefficientScheme
-from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.clients import LARGEST, Clients, Summary
 from ebfed.tables.factors import Factors
 
 __all__ = ["CoefficientRounds", "check_channel"]
@@ -207,11 +207,15 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
             x = message[name]
             if not (isinstance(x, np.ndarray) and (x.dtype, x.shape) == (like.dtype, like.shape)):
                 raise ValueError(f"{name} must be of type {like.dtype}, of shape {like.shape}.")
-            if not np.isfinite(x).all():
-                raise ValueError(f"{name} must be finite.")
+            if not (np.abs(x) < LARGEST).all():
+                raise ValueError(f"{name} must be finite, and below {LARGEST:g} in size.")
         if not np.array_equal(message["n"], n):
             raise ValueError("a message must have the numbers of rows that were stated.")
-        channel.decode(message)
+        channel.check_message(message)
+
+    def fitted_parameters(self, state: MixtureState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the moments of the mixture; see `mixture_population`."""
+        return mixture_population(state)
 
     def update(self, state: MixtureState, messages: dict[str, NDArray]) -> MixtureState:
         """Cluster the coefficients."""

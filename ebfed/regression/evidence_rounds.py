@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.engines.robust import alone_in_units, largest_move
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.kmeans import kmeans
 from ebfed.regression.evidence_sources import EvidenceSource
@@ -33,6 +34,7 @@ from ebfed.regression.numerics.scoring import (
     FLOOR,
     invert,
     rank,
+    ridged,
     shortest,
 )
 from ebfed.regression.protocol import (
@@ -46,7 +48,7 @@ from ebfed.regression.protocol import (
     RegressionState,
     SizesMessage,
 )
-from ebfed.regression.rounds import Rounds, check_shapes
+from ebfed.regression.rounds import Rounds, check_products, check_shapes, mixture_population
 from ebfed.tables.clients import Clients
 
 __all__ = ["EvidenceRounds", "start_mixture"]
@@ -177,6 +179,48 @@ class EvidenceRounds(
                 "information": (1, k, p, p),
             }
             check_shapes(parts[name], shapes)
+            check_products("information", parts[name]["information"][0])
+            for each in ("variance_information", "noise_information"):
+                if cast(dict[str, NDArray], parts[name])[each].min(initial=0.0) < 0:
+                    raise ValueError(f"{each} must not be negative.")
+
+    def fitted_parameters(self, state: MixtureState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the moments of the mixture; see `mixture_population`."""
+        return mixture_population(state)
+
+    def shifts(
+        self, before: MixtureState, after: MixtureState, messages: Any
+    ) -> NDArray[np.float64]:
+        """Return how far the population moves by each node, by a step of scoring without it.
+
+        NaN before the last round, but infinite where a node decides alone on the units of columns.
+        """
+        if before["phase"] == "sizes":
+            return alone_in_units(np.array([each["squares"].sum(axis=0) for each in messages]))
+        numbers, shifts = np.arange(len(messages)), np.full(len(messages), np.nan)
+        if not after["done"] or len(messages) < 2:
+            return shifts
+        paths = [(each["path"] or [-np.inf])[-1] for each in before["candidates"]]
+        best = int(np.argmax(paths))
+        tried = MixturePopulation(**before["candidates"][best]["tried"])
+        grid = make_grid(before["size"], tried, len(before["n"]))
+        sums = [scores_of(each[str(best)], tried.weights, grid) for each in messages]
+
+        def step(chosen: NDArray) -> tuple[NDArray, NDArray]:
+            parts = [sums[i] for i in numbers[chosen]]
+            slope, information, score, known = (sum(each) for each in zip(*parts, strict=True))
+            inverse = np.linalg.pinv(ridged(information, self.settings.ridge), hermitian=True)
+            means = np.einsum("kij,kj->ki", inverse, slope)
+            free = np.where(known > 0, known, np.nan)
+            errors = np.concatenate([np.einsum("kii->ki", inverse).ravel(), 1 / free])
+            moves = np.concatenate([means.ravel(), score / free])
+            return moves, np.sqrt(np.maximum(errors, 0.0))
+
+        whole, _ = step(numbers)
+        for i in numbers:
+            without, errors = step(numbers != i)
+            shifts[i] = largest_move(whole - without, errors)
+        return shifts
 
     def update(
         self, state: MixtureState, messages: SizesMessage | dict[str, EvidenceMessage]
@@ -356,6 +400,23 @@ class EvidenceRounds(
             "candidates": [],
             "result": result,
         }
+
+
+def scores_of(
+    message: EvidenceMessage, weights: NDArray, grid: NDArray
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Return slopes in the means and information on them, and the same of variances and noise."""
+    share = responsibilities(message["log"], weights)[1]
+
+    def total(name: str) -> NDArray:
+        values = cast(dict[str, NDArray], message)[name]
+        return np.einsum("mk,mk...->k...", share, values)
+
+    units = grid[:, :, None] * grid[:, None, :]
+    spreads = total("variance").ravel(), np.array([total("noise").sum()])
+    known = total("variance_information").ravel(), np.array([total("noise_information").sum()])
+    information = message["information"].sum(axis=0) / units
+    return total("mean"), information, np.concatenate(spreads), np.concatenate(known)
 
 
 def _numbers(message: EvidenceMessage) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.engines.robust import alone_in_units, largest_move, newton_step
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
@@ -42,7 +43,11 @@ from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
 from ebfed.regression.numerics.normal_population import Covariance
-from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
+from ebfed.regression.numerics.quadrature_population import (
+    QuadraturePopulation,
+    entries_of,
+    square_of,
+)
 from ebfed.regression.numerics.spread_doubt import spread_nodes
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.protocol import (
@@ -54,7 +59,7 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds, check_parts
+from ebfed.regression.rounds import Rounds, check_parts, check_products, pair
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 
@@ -281,6 +286,10 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         shapes = {name: (m, *shape) for name, shape in shapes.items()}
         if {name: np.shape(cast(NDArray, part)) for name, part in message.items()} != shapes:
             raise ValueError(f"a message must have the shapes {shapes}.")
+        if sent["phase"] == "size":
+            check_products("products", message["products"])
+            if not np.isin(message["mixed"], (0.0, 1.0)).all():
+                raise ValueError("mixed must be 0 or 1.")
 
     def _parts(self, sent: GeneralizedSent, n_features: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of what a client sends."""
@@ -295,6 +304,44 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         d = len(sent["mean"]) + len(entries_of(self.covariance, sent["sizes"])[0])
         d += len(sent["shapes"])
         return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
+
+    def fitted_parameters(self, state: GeneralizedState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return coefficients, variances and shapes, with standard errors of the first and last."""
+        result = state["result"]
+        return {
+            "mean": pair(result["mean"], np.diag(result["mean_covariance"])),
+            "variance": pair(np.diag(result["covariance"])),
+            "shapes": pair(result.get("shapes", np.zeros(0))),
+        }
+
+    def shifts(
+        self, before: GeneralizedState, after: GeneralizedState, messages: Any
+    ) -> NDArray[np.float64]:
+        """Return how far the maximum moves by each node, by a step of Newton's without it.
+
+        NaN before the last round, but infinite where a node decides alone on the units of columns.
+        """
+        if before["phase"] == "size":
+            width = len(before["varies"])
+            diagonals = [x["products"].reshape(-1, width, width) for x in messages]
+            return alone_in_units(np.array([np.einsum("ijj->j", each) for each in diagonals]))
+        shifts = np.full(len(messages), np.nan)
+        if not after["done"] or "point" not in before:
+            return shifts
+        here = population_of(before, self.covariance)
+        scores = np.array([each["score"].sum(axis=0) for each in messages])
+        curvatures = np.array([each["curvature"].sum(axis=0) for each in messages])
+
+        def step(chosen: NDArray) -> tuple[NDArray, NDArray]:
+            sums = scores[chosen].sum(axis=0), square_of(curvatures[chosen].sum(axis=0))
+            return newton_step(*here.chain(*sums))
+
+        numbers = np.arange(len(messages))
+        whole, _ = step(numbers)
+        for i in numbers if len(numbers) > 1 else []:
+            without, errors = step(numbers != i)
+            shifts[i] = largest_move(whole - without, errors)
+        return shifts
 
     def update(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
         """Take a step of the population's parameters."""

@@ -53,8 +53,8 @@ from ebfed.regression.protocol import (
     RegressionMemory,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds, check_parts
-from ebfed.tables.clients import Clients
+from ebfed.regression.rounds import ROUNDING, Rounds, check_parts, pair
+from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 
@@ -226,6 +226,23 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 raise ValueError("a message must have numbers of rows of each level of noise.")
         if not np.array_equal(message["n"], facts["n"]):
             raise ValueError("a message must have the numbers of rows that were stated.")
+        self._check_factor(message, facts)
+
+    def _check_factor(self, message: LinearMessage, facts: RegressionFacts) -> None:
+        """Raise a ValueError if these are no triangular factors of rows that are read."""
+        factor, n = message["factor"], message.get("counts", message["n"])
+        with np.errstate(over="ignore"):
+            sizes = np.sqrt((factor.reshape(-1, factor.shape[-1]) ** 2).sum(axis=0))
+        if not (sizes < LARGEST).all():
+            raise ValueError(f"columns of factor must be below {LARGEST:g} in size.")
+        place = np.arange(factor.shape[-2])[:, None]
+        outside = (place > np.arange(factor.shape[-1])) | (place >= n[..., None, None])
+        if np.any(factor[outside]):
+            raise ValueError("factor must be triangular, of as many rows as were stated.")
+        if self.fit_intercept and "log_weight" not in facts:
+            ones = factor[..., 0, 0] ** 2
+            if not np.allclose(ones, n, rtol=ROUNDING, atol=0.0):
+                raise ValueError("factor must have a column of ones for the intercept.")
 
     def update(self, state: LinearState, messages: LinearMessage) -> LinearState:
         """Fit the mixed model, or ask the next question."""
@@ -259,6 +276,19 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         fit, learned = self._minimised(state, messages, fitted)
         varying = known if lost else varying
         return _with_result(self._end(state | {"round": 1}, fit, [varying], notes), learned)
+
+    def fitted_parameters(self, state: LinearState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return coefficients, variances and the noise, with their standard errors."""
+        result, p = state["result"], len(state["result"]["mean"])
+        degrees = max(int(state["n"].sum()) - p, 1)
+        known = self.covariance != "full" and self.solver == "marginal"
+        errors = np.diag(result["covariance_error"]) if known else np.nan
+        noise = result["noise_variance"]
+        return {
+            "mean": pair(result["mean"], np.diag(result["mean_covariance"])),
+            "variance": pair(np.diag(result["covariance"]), errors),
+            "noise variance": pair(noise, 2 * noise**2 / degrees),
+        }
 
     def _known(
         self,

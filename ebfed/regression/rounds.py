@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines.sums import LARGEST_SUM
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
 from ebfed.regression.protocol import (
@@ -24,7 +25,19 @@ from ebfed.regression.protocol import (
 from ebfed.regression.reading import repeated
 from ebfed.tables.clients import Clients
 
-__all__ = ["Rounds", "check_parts", "check_shapes", "exact_rows"]
+__all__ = [
+    "ROUNDING",
+    "Rounds",
+    "check_parts",
+    "check_products",
+    "check_shapes",
+    "exact_rows",
+    "mixture_population",
+    "pair",
+]
+
+# What rounding may do to products of columns of unit size.
+ROUNDING = 1e-9
 
 StateT = TypeVar("StateT", bound=RegressionState)
 SentT = TypeVar("SentT", bound=RegressionSent)
@@ -110,10 +123,41 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
     def update(self, state: StateT, messages: MessageT) -> StateT:
         """Return the next state, with ``result`` if it is ``done``."""
 
+    @abstractmethod
+    def fitted_parameters(self, state: StateT) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the parameters of the last state by name, with standard errors, NaN if unknown."""
+
+    def shifts(self, before: StateT, after: StateT, messages: Any) -> NDArray[np.float64] | None:
+        """Return how far each node moves the fit; None if `update` without each node tells."""
+        return None
+
 
 def exact_rows(estimator: Any, clients: Any, memory: Any) -> NDArray[np.float64]:
     """Return the rows of each client, or infinity if a channel protects them."""
     return np.where(estimator._rounds().promises(), np.inf, clients.n)
+
+
+def pair(values: Any, squares: Any = np.nan) -> tuple[NDArray, NDArray]:
+    """Return parameters, and their standard errors from sampling variances, which may be NaN."""
+    values = np.atleast_1d(np.asarray(values, float))
+    with np.errstate(invalid="ignore"):
+        return values, np.sqrt(np.broadcast_to(np.asarray(squares, float), values.shape))
+
+
+def mixture_population(state: Any) -> dict[str, tuple[NDArray, NDArray]]:
+    """Return the parameters of a mixture of regressions: its moments, of which none has errors.
+
+    Components have no order, so that those of two fits do not correspond.
+    """
+    result = state["result"]
+    weights, means = result["weights"], result["means"]
+    mean = weights @ means
+    variance = weights @ (result["variances"] + (means - mean) ** 2)
+    return {
+        "mean": pair(mean),
+        "variance": pair(variance),
+        "noise variance": pair(result["noise_variance"]),
+    }
 
 
 def check_parts(message: Any, n_clients: int) -> None:
@@ -121,8 +165,7 @@ def check_parts(message: Any, n_clients: int) -> None:
     for name, part in message.items():
         if not (isinstance(part, np.ndarray) and part.ndim and len(part) == n_clients):
             raise ValueError(f"{name} must have an entry for each of {n_clients} clients.")
-        if part.dtype.kind not in "if" or not np.isfinite(part).all():
-            raise ValueError(f"{name} must be finite numbers.")
+        _check_size(name, part)
 
 
 def check_shapes(message: Any, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -133,5 +176,19 @@ def check_shapes(message: Any, shapes: dict[str, tuple[int, ...]]) -> None:
         part: NDArray = message[name]
         if not (isinstance(part, np.ndarray) and part.dtype.kind in "if" and part.shape == shape):
             raise ValueError(f"{name} must be numbers of shape {shape}.")
-        if not np.isfinite(part).all():
-            raise ValueError(f"{name} must be finite.")
+        _check_size(name, part)
+
+
+def check_products(name: str, products: NDArray) -> None:
+    """Raise a ValueError if matrices of shape (m, p, p) are no sums of squares and products."""
+    sizes = np.sqrt(np.maximum(np.einsum("ijj->ij", products), 0.0))
+    units = np.where(sizes > 0, sizes, 1.0)
+    scaled = products / units[:, :, None] / units[:, None, :]
+    alike = np.abs(scaled - scaled.swapaxes(1, 2)).max(initial=0.0) < ROUNDING
+    if not alike or np.linalg.eigvalsh(scaled).min(initial=0.0) < -ROUNDING * products.shape[1]:
+        raise ValueError(f"{name} must be sums of squares and products of columns.")
+
+
+def _check_size(name: str, part: NDArray) -> None:
+    if part.dtype.kind not in "if" or not (np.abs(part) < LARGEST_SUM).all():
+        raise ValueError(f"{name} must be finite numbers, below {LARGEST_SUM:g} in size.")

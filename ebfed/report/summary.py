@@ -93,7 +93,7 @@ class Sheet:
         lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH]
         for (name, value), (other, number) in zip(self.facts[::2], self.facts[1::2], strict=True):
             left = f"{name + ':':<{LABEL}}{value:<23} "
-            lines.append(left + f"{other}:{number:>{WIDTH - len(left) - len(other) - 1}}")
+            lines.append(left + f"{other}:{number:>{max(WIDTH - len(left) - len(other) - 1, 1)}}")
         for name, text in self.details:
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL

@@ -12,11 +12,12 @@ from ebfed.engines.flower.files import alone, table_of, write
 from ebfed.engines.flower.messages import need_flower
 from ebfed.engines.flower.planned import plan_of_run
 from ebfed.engines.matching import UNMATCHED
+from ebfed.engines.robust import check_max_shift
 from ebfed.engines.rounds import converse
 
 __all__ = ["load_fit", "serve", "server_app"]
 
-EXCHANGES = ["exchange", "node", "status", "detail"]
+EXCHANGES = ["exchange", "node", "status", "detail", "shift"]
 FIT = "fit.ebfed"
 # What an interrupted fit goes on from.
 STATE, SUMS = "state.ebfed", "sums.ebfed"
@@ -30,6 +31,7 @@ def server_app(
     quorum: float,
     deadline: float,
     out: str | Path,
+    max_shift: float | None = None,
 ) -> Any:
     """Make the server's program.
 
@@ -52,12 +54,18 @@ def server_app(
         then are left out. Time in which the SuperLink does not answer is not counted.
     out : path
         Folder of the results, with a folder ``run-…`` for each run, see `serve`.
+    max_shift : float, optional
+        How far a node may move the population, in standard errors of the fit without it. A node
+        that moves it further is left out by name, and named in ``participants.csv``; if fewer nodes
+        than the quorum are left, or no more than half of those that answered, nothing is estimated.
+        None: shifts are shown, and have no limit.
 
     Returns
     -------
     flwr.serverapp.ServerApp
     """
     check_invitation(nodes, quorum, deadline)
+    check_max_shift(max_shift)
     plan = plan_of_run(estimator, rows)
     need_flower()
     from flwr.serverapp import ServerApp
@@ -70,6 +78,7 @@ def server_app(
         fit = context.run_id % 2**63 if begun is None else begun
         folder = Path(out) / f"run-{fit}"
         terms: dict[str, Any] = {"plan": plan, "quorum": quorum, "deadline": deadline}
+        terms["max_shift"] = max_shift
         with alone(folder):  # one that is under way in another run of Flower is waited for
             if (folder / FIT).exists() and not (folder / STATE).exists():
                 print((folder / "summary.txt").read_text(encoding="utf-8"), flush=True)
@@ -110,8 +119,9 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     out : path
         Folder of the files: ``fit.ebfed`` for `load_fit`, ``summary.txt``, ``ledger.csv`` of all
         that clients were asked for, whether or not they answered, ``participants.csv``, the status
-        of each node in each exchange, and ``exchanges.jsonl``, a line of JSON for each exchange:
-        seconds, bytes, and which nodes answered. The last two are written even if the fit fails.
+        of each node in each exchange and its shift (see `server_app`), and ``exchanges.jsonl``, a
+        line of JSON for each exchange: seconds, bytes, and which nodes answered. The last two are
+        written even if the fit fails. Shifts are as private as the messages.
         Until the fit ends, ``state.ebfed`` has what it goes on from, with the key of the server's
         noise: it is as private as the messages. A fit that ends with an error in its first round
         does not go on.
@@ -124,7 +134,9 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     Raises
     ------
     RuntimeError
-        If fewer than a quorum answered, or two nodes have the same name.
+        If fewer than a quorum answered or are left, or two nodes have the same name.
+    ValueError
+        If nodes state different columns and most do not agree, or the fit is not finite.
     """
     from sklearn.base import clone
 
@@ -134,13 +146,18 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     roll, state = (None, None) if kept is None else (kept["roll"], kept["state"])
     if kept is not None:
         cohort.recall()
-        cohort.lost = set(kept["lost"])
+        cohort.lost, cohort.shifts = set(kept["lost"]), kept["shifts"]
+        cohort.heard = kept["heard"]
 
     def keep(found: Any, _: Any) -> None:
         more = {"roll": cohort.roll, "lost": sorted(cohort.lost)}
+        more |= {"shifts": cohort.shifts, "heard": [] if found["done"] else cohort.heard}
         write(out / STATE, wire.pack({"plan": cohort.plan, "state": found} | more))
-        if "loss" in (row := (found.get("history") or [{}])[-1]):
-            print(f"round {found['round']}: loss {row['loss']:.6g}", flush=True)
+        history = found.get("history")
+        if isinstance(history, list) and history and "loss" in history[-1]:
+            print(f"round {found['round']}: loss {history[-1]['loss']:.6g}", flush=True)
+        if most := cohort.most_moving(f"round {found['round']}"):
+            print(most, flush=True)
 
     def begin(found: Any, _: Any) -> Any:
         if not (out / STATE).exists():  # or nodes are charged for the first round again

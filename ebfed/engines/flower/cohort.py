@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ebfed import wire
 from ebfed.engines import journal
-from ebfed.engines.base import Cohort
+from ebfed.engines.base import Cohort, join
 from ebfed.engines.flower.files import now, write
 from ebfed.engines.flower.messages import (
     UNSIGNED,
@@ -29,6 +29,7 @@ from ebfed.engines.flower.messages import (
     read_answer,
 )
 from ebfed.engines.matching import Matched, check_digests
+from ebfed.engines.robust import check_max_shift, differing, settle
 from ebfed.engines.secure_sum import SecureSums, Terms, least_threshold, terms
 from ebfed.engines.secure_sum.keys import KEY, Octets
 from ebfed.engines.secure_sum.messages import check_octets
@@ -61,7 +62,7 @@ class FlowerCohort(Cohort):
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-    estimator, nodes, quorum, deadline : as in `server_app`
+    estimator, nodes, quorum, deadline, max_shift : as in `server_app`
     plan : dict
         What nodes are asked to fit: see `plan_of_run`.
     fit : int
@@ -75,7 +76,9 @@ class FlowerCohort(Cohort):
     roll : list of dict
         Name and facts of each node of the fit, in the order of their names.
     lost : set of str
-        Names of nodes that missed an exchange, and have not answered one since.
+        Names of nodes that missed an exchange or were left out of it, and have not answered since.
+    shifts : dict of dict
+        How far each node moved each round, in standard errors: by title of the round and name.
     log : path or None
         File to which a line of JSON is added after each exchange.
     sums : path or None
@@ -92,13 +95,16 @@ class FlowerCohort(Cohort):
         fit: int,
         quorum: float,
         deadline: float,
+        max_shift: float | None = None,
     ):
-        self._estimator = estimator
+        check_max_shift(max_shift)
+        self._estimator, self._limit = estimator, max_shift
         self._invited, self._needed = check_invitation(nodes, quorum, deadline)
         self._names = None if isinstance(nodes, int) else frozenset(nodes)
         self._grid, self._deadline = grid, deadline
         self.plan, self._terms = dict(plan), {"plan": dict(plan), "fit": fit}
         self._members: list[_Member] = []
+        self._dismissed: list[_Member] = []
         self.lost: set[str] = set()
         # Nodes that did not answer the last time are not waited for, until a late answer arrives.
         self._away: set[int] = set()
@@ -106,6 +112,7 @@ class FlowerCohort(Cohort):
         self._called: dict[int, float] = {}
         self.facts, self.answered = [], []
         self._sums: SecureSums | None = None
+        self._summed = False
         self._now: dict[str, Any] = {}
         self._cost = ""
         self._registered: dict[int, Registered] = {}
@@ -113,12 +120,18 @@ class FlowerCohort(Cohort):
         self.log: Path | None = None
         self.sums: Path | None = None
         self._seconds = 0.0
+        self.shifts: dict[str, dict[str, float]] = {}
+        # Messages of each round, of methods whose rounds are of different clients.
+        self.heard: list[dict[str, Any]] = []
         self._rows: dict[tuple[str, str], dict[str, str]] = {}
 
     @property
-    def records(self) -> list[dict[str, str]]:
-        """Status of each node in each exchange, of all runs of the fit."""
-        return list(self._rows.values())
+    def records(self) -> list[dict[str, Any]]:
+        """Status of each node in each exchange, of all runs of the fit, and its shift."""
+        return [
+            row | {"shift": self.shifts.get(title, {}).get(name, math.nan)}
+            for (title, name), row in self._rows.items()
+        ]
 
     def recall(self) -> None:
         """Read the records of earlier runs of the fit from the log."""
@@ -164,6 +177,8 @@ class FlowerCohort(Cohort):
         for node in answers:
             if count[names[node]] > 1:
                 answers[node] = {"name": names[node], "failure": "two nodes have this name"}
+        for node, why in self._find_differing(names, answers).items():
+            answers[node] = {"name": names[node], "failure": why}
         good = self._sort_out("roll call", names, answers, silent)
         self._check_quorum("roll call", len(good))
         ids = {names[node]: node for node in good}
@@ -174,13 +189,23 @@ class FlowerCohort(Cohort):
                 {"name": name} | {part: answer[part] for part in parts if part in answer}
                 for name, answer in found.items()
             ]
-        titles = [each["name"] for each in roll]
+        self._seat(roll, [ids.get(each["name"]) for each in roll])
+
+    def _seat(self, roll: list[dict[str, Any]], ids: Sequence[int | None]) -> None:
+        """Give each node of a roll its clients' places among all."""
         edges = np.cumsum([0, *(len(each["facts"]["n"]) for each in roll)]).tolist()
         self._members = [
-            _Member(name, ids.get(name), slice(*edge), each["facts"], *map(each.get, SHOWN))
-            for name, each, edge in zip(titles, roll, itertools.pairwise(edges), strict=True)
+            _Member(each["name"], id_, slice(*edge), each["facts"], *map(each.get, SHOWN))
+            for each, id_, edge in zip(roll, ids, itertools.pairwise(edges), strict=True)
         ]
         self.roll, self.facts = roll, [each["facts"] for each in roll]
+
+    @staticmethod
+    def _find_differing(names: Mapping[int, str], answers: Mapping[int, dict]) -> dict[int, str]:
+        """Return the nodes whose facts differ from those of most, and how."""
+        stated = {node: x["facts"] for node, x in answers.items() if "facts" in x}
+        found = differing({names[node]: facts for node, facts in stated.items()})
+        return {node: found[names[node]] for node in stated if names[node] in found}
 
     def _check_facts(self, answer: dict) -> None:
         self._estimator.check_facts(answer["facts"])
@@ -223,7 +248,14 @@ class FlowerCohort(Cohort):
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
         self._find_absent()
-        if self._estimator.secure_sums(sent, nodes=2, rows=1, survivors=1) is not None:
+        secure = self._estimator.secure_sums(sent, nodes=2, rows=1, survivors=1)
+        self._summed = secure is not None
+        if self._summed:
+            if self._limit is not None:
+                raise ValueError(
+                    "max_shift must be None with secure sums: what one node sends is not seen; got "
+                    f"{self._limit!r}."
+                )
             return [self._ask_sum(sent, round_, turn)]
         requests: dict[int, dict] = {
             node.id: {
@@ -244,6 +276,77 @@ class FlowerCohort(Cohort):
         self._check_quorum(f"round {round_ + 1}", len(good))
         self.answered = [i for i, node in enumerate(self._members) if node.id in good]
         return [good[self._members[i].id]["message"] for i in self.answered]
+
+    def take(
+        self,
+        estimator: Any,
+        state: Any,
+        messages: list[dict],
+        merge: Callable[[Sequence[int], Sequence[dict]], dict] | None = None,
+    ) -> Any:
+        """Return the state after a round; leave out nodes that move it too far, by name."""
+        if self._summed:
+            return super().take(estimator, state, messages, merge)
+        title, names = f"round {state['round'] + 1}", [node.name for node in self._members]
+        numbers = {names[number]: number for number in self.answered}
+        given = dict(zip(numbers, messages, strict=True))
+        begins = estimator.begins_again and merge is None and not state["round"]
+        if not estimator.answers_every_round:
+            self.heard = [*self.heard[: state["round"]], given]
+
+        def at(chosen: Sequence[str]) -> tuple[Any, dict]:
+            parts = [given[name] for name in chosen]
+            whole = join(parts) if merge is None else merge([numbers[x] for x in chosen], parts)
+            if begins and len(chosen) < len(self._members):
+                facts = [self.facts[numbers[name]] for name in chosen]
+                return state | estimator.start(join(facts), state["key"]), whole
+            before = state if len(chosen) == len(given) else self._without_others(state, chosen)
+            return before, whole
+
+        try:
+            found = settle(estimator, state, at, given, limit=self._limit, least=self._needed)
+        except Exception as error:
+            if not (gone := sorted(self.lost)):
+                raise
+            rows = [row for row in self._rows.values() if row["node"] in gone]
+            why = "; ".join(_line(row) for row in rows if row["status"] != "answered")
+            raise RuntimeError(f"{title}: {error} Left out: {why}.") from error
+        self.shifts[title] = found.shifts
+        self._leave_out(title, found.left)
+        if begins:
+            self._dismiss([name for name in names if name not in given or name in found.left])
+        return found.state
+
+    def _dismiss(self, names: Sequence[str]) -> None:
+        """Go on without nodes of which nothing was used: they are told the result, and no more."""
+        self._dismissed = [node for node in self._members if node.name in names]
+        kept = [i for i, node in enumerate(self._members) if node.name not in names]
+        self._seat([self.roll[i] for i in kept], [self._members[i].id for i in kept])
+        self.answered = list(range(len(kept)))
+
+    def _without_others(self, state: Any, chosen: Sequence[str]) -> Any:
+        """Return a state that has the messages of these nodes only, if it has any."""
+        if not state.get("messages"):
+            return state
+        heard = self.heard[: len(state["messages"])]
+        return state | {
+            "messages": [join([x[name] for name in chosen if name in x]) for x in heard]
+        }
+
+    def _leave_out(self, title: str, left: Mapping[str, str]) -> None:
+        for name, why in left.items():
+            self._record(title, [name], "left out", why)
+            print(f"{title}: {_line(self._rows[title, name])}", flush=True)
+        self.lost |= left.keys()
+        self.answered = [i for i in self.answered if self._members[i].name not in left]
+
+    def most_moving(self, title: str) -> str:
+        """Say which node moves a round most; nothing if that is not known."""
+        known = {name: x for name, x in self.shifts.get(title, {}).items() if not math.isnan(x)}
+        if not known:
+            return ""
+        name = max(known, key=lambda each: known[each])
+        return f"{title}: {name} moves it most, by {known[name]:.2g} standard errors"
 
     def _ask_sum(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> dict:
         """Ask all nodes for what adds up to their sum, of which each one's part is not seen."""
@@ -319,7 +422,7 @@ class FlowerCohort(Cohort):
         present = {node.id for node in self._present()}
         unmatched = matched is None and len(self._members) > 1
         requests = {}
-        for number, node in enumerate(self._members):
+        for number, node in enumerate([*self._members, *self._dismissed]):
             if node.id is None:
                 continue
             requests[node.id] = {"exchange": "result", "sent": sent, "used": node.id in present}
@@ -353,7 +456,8 @@ class FlowerCohort(Cohort):
     ) -> dict:
         """Send requests; wait for nodes that are not away, and for as many as are needed."""
         least = min(self._needed if least is None else least, len(requests))
-        names = {node.id: node.name for node in self._members if node.id is not None}
+        everyone = [*self._members, *self._dismissed]
+        names = {node.id: node.name for node in everyone if node.id is not None}
         absent = [node.name for node in self._members if node.id is None]
 
         def complete(_: set[int], answers: dict[int, dict]) -> bool:

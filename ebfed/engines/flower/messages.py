@@ -156,6 +156,8 @@ def _read_answer(reply: Any, node: int, exchange: str, check: Callable[[int, dic
     if "failure" not in answer:
         try:
             check(node, answer)
-        except Exception:  # the same: even its types may be wrong
-            return {"name": answer["name"], "failure": "an answer that does not fit the question"}
+        except Exception as error:  # even its types may be wrong
+            said = f": {error}" if type(error) is ValueError else ""  # in words of this package
+            failure = f"an answer that does not fit the question{said.removesuffix('.')}"
+            return {"name": answer["name"], "failure": failure}
     return answer

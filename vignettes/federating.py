@@ -81,7 +81,7 @@ print(server.read_text())
 # Each hospital writes rules into the directory of its node. No run can change them. They say where
 # the rows are, which columns may be read, and what they may be used for: the budget belongs to a
 # `person`, here a surgeon, whatever groups a run may form, and only these `groups` may be formed.
-# Within a budget a hospital tells no exact figures, except of those who agreed. The column of
+# Within a budget a hospital sends no exact figures, except of those who agreed. The column of
 # consent and its word for "open" are in the rules, because a run must not choose who agreed. Even
 # of those who agreed, exact figures must be of at least five persons. A surgeon is one. So the
 # university, which publishes its rates anyway, says that one is enough.

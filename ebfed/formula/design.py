@@ -207,18 +207,17 @@ class Design:
     def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
         from formulaic.errors import DataMismatchWarning
 
-        options = {"context": self.context, "na_action": "raise"}
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # what is not finite is said
             warnings.simplefilter("error", DataMismatchWarning)
             warnings.simplefilter("ignore", RuntimeWarning)
             try:
-                return materialized(spec, data, **options)
+                return materialized(spec, data, self.context)
             except Exception as error:  # whatever an expression raises
-                term = self._culprit(spec, data, options)
+                term = self._culprit(spec, data)
                 term, reason = plain_name(term), plain_name(_explained(error, there))
                 raise ValueError(f"term {term!r}: {reason}") from None
 
-    def _culprit(self, spec: Any, data: Any, options: Mapping[str, Any]) -> str:
+    def _culprit(self, spec: Any, data: Any) -> str:
         """Find the term that cannot be evaluated by itself."""
         from formulaic import Formula
 
@@ -227,7 +226,7 @@ class Design:
             if spec is self._spec:
                 alone = spec.update(formula=alone)
             try:
-                materialized(alone, data, **options)
+                materialized(alone, data, self.context)
             except Exception:
                 return str(term)
         return self.text

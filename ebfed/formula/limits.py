@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from typing import Any
 
 import numpy as np
+
+from ebfed.blocks import memory
 
 __all__ = ["check_cells", "check_labels", "check_terms", "check_text", "materialized", "shortened"]
 
@@ -72,7 +73,8 @@ def check_terms(text: str) -> None:
     """
     from formulaic.parser import DefaultFormulaParser
 
-    tree, counts = DefaultFormulaParser().get_ast(text), {}
+    tree = DefaultFormulaParser().get_ast(text)
+    counts: dict[int, int] = {}
     todo = [tree]
     while todo:  # not by recursion: the tree of a sum is as deep as the sum is long
         node = todo[-1]
@@ -145,14 +147,6 @@ def check_cells(n_rows: int, n_columns: float, what: str, most: int = COLUMNS) -
         )
 
 
-def memory() -> float:
-    """Return the bytes of memory of this machine, infinite where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
-
-
 @lru_cache
 def _bounded_functions() -> Mapping[str, Callable[..., Any]]:
     """Return those transformations whose arguments say how many columns there are, with a limit."""
@@ -173,9 +167,9 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
         own = {key: x for key, x in kwargs.items() if key in signature.parameters}
-        given = signature.bind_partial(*args, **own).arguments
+        given: dict[str, Any] = signature.bind_partial(*args, **own).arguments
         for size, most in SIZES.items():
-            value = given.get(size)
+            value: float | None = given.get(size)
             if isinstance(value, int | float | np.number):
                 what = f"{name}(…, {size}={value:g})"
                 check_cells(np.size(args[0]), abs(value), what, most)
@@ -184,10 +178,10 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
-def materialized(spec: Any, data: Any, context: Mapping[str, Any], na_action: str) -> Any:
+def materialized(spec: Any, data: Any, context: Mapping[str, Any]) -> Any:
     """Make the columns of terms, as `get_model_matrix` of formulaic, if they are not too many."""
     return _materializer()(data, {**_bounded_functions(), **context}).get_model_matrix(
-        spec, na_action=na_action
+        spec, na_action="raise"
     )
 
 

@@ -78,7 +78,7 @@ def _matrix(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, li
     table = as_pandas(data, [design.text], levels=True)
     for name in table.select_dtypes("category"):
         table[name] = table[name].cat.remove_unused_categories()
-    matrix = materialized(formula_of(text), table, design.context, "raise")
+    matrix = materialized(formula_of(text), table, design.context)
     values = np.asarray(matrix_of(getattr(matrix, "__wrapped__", matrix)), float)
     found = matrix.model_spec.term_indices.items()
     named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]

@@ -21,6 +21,7 @@ from ebfed.engines import journal
 from ebfed.engines.base import cut
 from ebfed.engines.flower.files import alone, now, table_of, write
 from ebfed.engines.flower.gate import Gate
+from ebfed.engines.flower.limits import check_round, limited
 from ebfed.engines.flower.messages import question
 from ebfed.engines.flower.rows import TableRows
 from ebfed.engines.flower.rules import FILE as RULES
@@ -96,7 +97,8 @@ class Node:
     def _answer(self, run: int, request: dict) -> dict:
         folder = self._directory / f"run-{int(run)}"
         rules = self._given or Rules.read(self._directory / RULES)
-        with alone(self._directory):  # no noise is drawn twice
+        # no noise is drawn twice
+        with limited(rules.max_seconds, rules.max_memory), alone(self._directory):
             estimator, clients, memory, home, gate = self._opened(run, request, rules, folder)
             own = rules.match_key if estimator.matches else None
             if request["exchange"] == "roll call":
@@ -106,6 +108,7 @@ class Node:
                 if (partners := rules.listed_partners()) is not None:
                     shown["partners"] = partners
                 return shown
+            check_round(request["sent"])
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
@@ -235,8 +238,6 @@ class Node:
         """
         sent, turn = request["sent"], request["turn"]
         round_ = sent["round"]
-        if type(round_) is not int or not 0 <= round_ < 2**31:
-            raise ValueError(f"round must be an integer from 0 on; got a {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
         listed = self._listed(run)

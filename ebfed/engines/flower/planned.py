@@ -9,6 +9,7 @@ from typing import Any
 from ebfed import wire
 from ebfed.engines import portable
 from ebfed.engines.flower.files import write
+from ebfed.engines.flower.limits import check_counts
 from ebfed.engines.flower.node import Node
 from ebfed.engines.flower.rows import TableRows, check_rows
 from ebfed.engines.flower.rules import Rules
@@ -100,6 +101,7 @@ class PlannedNode(Node):
         named = method["arguments"].keys()
         if refused := sorted(x for x in named if x in OF_THE_SERVER or x[0] == "_"):
             raise ValueError(f"a plan has no argument {refused[0]!r}, which is the server's own.")
+        check_counts(method, self._classes)
         return portable.make(method, self._classes)
 
     def _rows(self, plan: bytes | None, rules: Rules) -> TableRows:

@@ -35,6 +35,8 @@ class Rules:
         against = "server"       # or "readers" of results, where owners trust the server
         least_noise = 0.1        # of each message, where the server says how much is needed
         min_group_size = 5       # rows
+        max_seconds = 3600       # most that an answer may take, and GiB of memory
+        max_memory = 8
         methods = ["GaussianEB", "DPFedAvg"]
         partners = ["north", "east", "west"]  # of secure sums
         colluding = 1            # partners that may be on the side of the server
@@ -87,13 +89,17 @@ class Rules:
         File with the key that the owners of nodes share, to match labels of groups; see
         `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
         node sends digests of its labels to methods that merge exact summaries. None: none are sent.
+    max_seconds : float
+        Most seconds that one answer may take, whatever a plan asks for.
+    max_memory : float, optional
+        Most memory that one answer may add, in GiB; None: half of that of the machine. On Linux.
     rows : OwnRows, optional
         Where the rows are, and which columns may be read; nodes that take plans need it.
 
     Examples
     --------
     >>> Rules(epsilon=8.0, methods=["GaussianEB"])
-    Rules(epsilon=8.0, delta=1e-05, ..., match_key=None, rows=None)
+    Rules(epsilon=8.0, delta=1e-05, ..., rows=None)
     """
 
     epsilon: float = math.inf
@@ -106,17 +112,21 @@ class Rules:
     partners: Sequence[str] | Mapping[str, str] | None = None
     colluding: int = 0
     match_key: str | None = None
+    max_seconds: float = 3600.0
+    max_memory: float | None = None
     rows: OwnRows | None = None
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
-        for name in ("epsilon", "run_epsilon", "least_noise"):
+        for name in ("epsilon", "run_epsilon", "least_noise", "max_seconds", "max_memory"):
             x = getattr(self, name)
-            if name == "least_noise" and x is None:
+            if name in ("least_noise", "max_memory") and x is None:
                 continue
             number = isinstance(x, int | float) and not isinstance(x, bool)
             if not number or not x >= 0:
                 raise ValueError(f"{name} must be a number, 0 or above; got {x!r}.")
+            if x == 0 and name.startswith("max_"):
+                raise ValueError(f"{name} must be above 0; got {x!r}.")
         if self.against not in ("server", "readers"):
             raise ValueError(f"against must be 'server' or 'readers'; got {self.against!r}.")
         if type(self.min_group_size) is not int or self.min_group_size < 1:

@@ -35,7 +35,10 @@ def node(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the node; that of the directory if not given.")
+        str | None,
+        typer.Option(
+            help="Name under which the key is registered; that of the directory if not given."
+        ),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Neither encryption nor a key: for trials only.")

@@ -127,7 +127,8 @@ The same `app/` runs unchanged.
 2. Each node: a directory with `node.toml`, and
    `ebfed node DIR --superlink SERVER:8000 --root-certificates ca.crt`. The first start makes a key,
    and the node's owner gives `DIR/node-key.pub` to the server's owner, who registers it:
-   `flwr supernode register node-key.pub CONNECTION --name NAME`.
+   `flwr supernode register node-key.pub CONNECTION --name NAME`. The server takes answers under a
+   name only from its key. NAME is the name of the directory, or `--name` of `ebfed node`.
 3. Everywhere `FLWR_TELEMETRY_ENABLED=0`, ebfed and the same version of Flower.
 
 A node executes nothing that it receives. Who may start a run chooses methods, arguments and

@@ -292,7 +292,7 @@ def others_told(what):
 
 @pytest.mark.parametrize("what", ["sent", "plan", "rows"])
 @pytest.mark.parametrize("lies", [False, True])
-def test_nodes_that_are_told_different_things(tmp_path, what, lies, monkeypatch):
+def test_nodes_that_receive_different_questions(tmp_path, what, lies, monkeypatch):
     """A server that checks leaves the node out; one that does not gets no share of a secret."""
     server = Server(tmp_path, with_keys(tmp_path))
     shared = {name: x + 1 for name, x in server.sent["shared"].items()}

@@ -14,7 +14,7 @@ step       the server sends                             a node answers
 ``keys``   the number of the round                      two public keys
 ``shares`` the public keys of all                       shares of its secrets, encrypted for each
 ``masked`` the shares that are for this node            its vector with masks
-``agree``  who is counted (only with ``verify``)        a signature of all that it has seen
+``agree``  who is counted (only with ``verify``)        a signature of who is counted
 ``unmask`` who is counted, and the signatures           shares: of own masks, or of shared masks
 ========== ============================================ ==========================================
 
@@ -31,15 +31,23 @@ noise in the vectors (`ebfed.channels.integer_sum`).
 
 **Against whom.** With n nodes, threshold t, and c of the nodes on the side of the server:
 
-- A server that follows the protocol and keeps all that it sees learns no more if c < t.
-- A server that sends other lists to other nodes, or keys of its own in place of a node's, learns no
+- A server that follows the protocol and keeps all that it sees learns one sum of a round, over two
+  honest nodes or more, if t >= c + 2.
+- A server that sends different lists to nodes, or keys of its own in place of a node's, learns no
   more if nodes know each other's signing keys (`terms(verify=...)`, from each owner, not from the
-  server) and 2 t > n + c. Without signing keys such a server can see every vector.
+  server) and also 2 t > n + c. Without signing keys such a server can see every vector.
+- Both together are `least_threshold`: of 5 nodes 3, 4, 4 and 5 for c from 0 to 3. The default of
+  `terms`, 3 of 5, protects from a server that no node helps. With c = n - 2 no node may be lost.
 - Outsiders are kept off by the transport (TLS).
 
+A vector is summed once: a node refuses a round that it has begun before, because sums of the same
+vectors over other nodes differ by a node's vector. Keys and masks are of one round. With signing
+keys, nodes sign with their vectors what these answer (``about``), and none gives a share before
+all that are counted have signed the same. The tests in ``test_collusion.py`` show by linear
+algebra, for 5 nodes and three rounds, what follows from all that such a server sees.
+
 It is not protected: the result. A node can send a wrong vector, and a server can report a wrong
-sum. Shares that do not fit are found. A vector is summed once: a node refuses a round that it has
-begun before, because sums of the same vectors over other nodes differ by a node's vector.
+sum. Shares that do not fit are found.
 
 **What it costs.** A node sends its vector, of 2, 4 or 8 bytes a number; a kilobyte and some 400
 bytes for each other node come on top. Five nodes with a million numbers of 32 bits take 30 ms each.

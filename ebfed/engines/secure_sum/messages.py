@@ -72,8 +72,8 @@ class Request(TypedDict):
     """Shares for this node, by sender, encrypted."""
     counted: NotRequired[list[str]]
     """Nodes whose vectors are in the sum."""
-    told: NotRequired[dict[str, Octets]]
-    """Of each of them: its signature of what it was told before it sent its vector."""
+    receipts: NotRequired[dict[str, Octets]]
+    """Of each of them: its signature of what it had received when it sent its vector."""
     signatures: NotRequired[dict[str, Octets]]
     """Of as many as are needed: signatures of who is counted."""
 
@@ -90,7 +90,7 @@ class Answer(TypedDict):
     """By which the server can check the seed of the own mask when it is recovered."""
     masked: NotRequired[NDArray]
     signature: NotRequired[Octets]
-    """Of what the node was told, or of who is counted."""
+    """Of what the node has received, or of who is counted."""
     seeds: NotRequired[dict[str, Octets]]
     """Shares of the seeds of own masks, by owner."""
     secrets: NotRequired[dict[str, Octets]]
@@ -133,7 +133,7 @@ class ServerState(TypedDict):
     commitments: NotRequired[dict[str, Octets]]
     about: NotRequired[Octets]
     """Digest of what the vectors answer."""
-    told: NotRequired[dict[str, Octets]]
+    receipts: NotRequired[dict[str, Octets]]
     total: NotRequired[NDArray]
     counted: NotRequired[list[str]]
 

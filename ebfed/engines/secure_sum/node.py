@@ -3,7 +3,7 @@
 A node refuses a request that is out of order, of a round that it has begun before, of fewer nodes
 than the threshold, or of nodes that it has not signed up with. It answers each step of a round
 once. Of another node it gives away the share of the seed or that of the secret, never both; and
-where nodes sign, neither before every node that is counted has signed that it was told the same.
+where nodes sign, neither before every node that is counted has signed that it received the same.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _mask(
     view = round_view(agreed, round_, state["keys"], list(shares), about)
     reply: Any = {"masked": total}
     if "signing" in state:
-        reply["signature"] = keys.sign(state["signing"], told(view))
+        reply["signature"] = keys.sign(state["signing"], receipt(view))
     kept: Any = {each: x for each, x in state.items() if each not in ("seed", "secret", "box")}
     return kept | {"shares": shares, "view": view}, reply
 
@@ -286,9 +286,9 @@ def _agree(state: NodeState, request: Request) -> tuple[NodeState, Any]:
     return state | {"counted": counted}, {"signature": signature}
 
 
-def told(view: Octets) -> bytes:
-    """Return what a node signs with its vector: what it was told in this round."""
-    return keys.digest(view.tobytes(), b"told")
+def receipt(view: Octets) -> bytes:
+    """Return what a node signs with its vector: what it has received in this round."""
+    return keys.digest(view.tobytes(), b"receipt")
 
 
 def agreement(view: Octets, counted: list[str]) -> bytes:
@@ -313,7 +313,7 @@ def _unmask(state: NodeState, request: Request) -> tuple[NodeState, Any]:
             raise ValueError("counted must be the nodes that this node has agreed to.")
         view, least = state["view"], agreed["threshold"]
         check_signed(agreed, agreement(view, counted), counted, least, request.get("signatures"))
-        check_signed(agreed, told(view), counted, len(counted), request.get("told"))
+        check_signed(agreed, receipt(view), counted, len(counted), request.get("receipts"))
     shares = state["shares"]
     reply = {
         "seeds": {name: shares[name][:SECRET] for name in counted},

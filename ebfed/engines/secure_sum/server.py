@@ -33,8 +33,8 @@ from ebfed.engines.secure_sum.node import (
     commitment,
     own_mask,
     private_mask_key,
+    receipt,
     shared_mask,
-    told,
 )
 
 __all__ = ["Ask", "SecureSum", "SecureSums", "advance", "begin", "check_answer", "secure_sum"]
@@ -322,7 +322,8 @@ def check_answer(state: ServerState, name: str, given: Any) -> None:
                 f"masked must be {agreed['size']} integers of {agreed['bits']} bits, unsigned."
             )
         if "verify" in agreed:
-            check_signed(agreed, told(_view(state)), [name], 1, {name: given.get("signature")})
+            signed = receipt(_view(state))
+            check_signed(agreed, signed, [name], 1, {name: given.get("signature")})
     elif step == "agree":
         signed = agreement(_view(state), state["counted"])
         check_signed(agreed, signed, state["counted"], 1, {name: given.get("signature")})
@@ -376,11 +377,12 @@ def advance(state: ServerState, answers: Mapping[str, Answer]) -> tuple[ServerSt
             total += answers[name]["masked"]
         state["total"], state["counted"] = total, names
         if "verify" in agreed:
-            state["told"] = {name: answers[name]["signature"] for name in names}
+            state["receipts"] = {name: answers[name]["signature"] for name in names}
         return state, {name: _request(state, counted=names) for name in names}
     if step == "agree":
         signatures = {name: answers[name]["signature"] for name in names}
-        parts = {"counted": state["counted"], "signatures": signatures, "told": state["told"]}
+        parts = {"counted": state["counted"], "signatures": signatures}
+        parts["receipts"] = state["receipts"]
         return state, {name: _request(state, **parts) for name in names}
     state["total"] = state["total"] - _masks(state, answers)
     return state, {}

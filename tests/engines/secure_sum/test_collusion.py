@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from ebfed.engines.secure_sum import answer, keys, least_threshold, node, sign_up, terms
-from ebfed.engines.secure_sum.node import agreement, own_mask, private_mask_key, shared_mask, told
+from ebfed.engines.secure_sum.node import (
+    agreement,
+    own_mask,
+    private_mask_key,
+    receipt,
+    shared_mask,
+)
 
 NAMES = ["a", "b", "c", "d", "e"]
 PRIME = 2**61 - 1
@@ -121,13 +127,13 @@ class Round:
         """Return the shares that a node gives, None if it refuses; of signatures that there are."""
         state, _ = self.once("agree", name, shown, sharing, counted)
         view = state["view"]
-        told_to = {x: self.once("masked", x, shown, sharing)[1]["signature"] for x in tellers}
+        receipts = {x: self.once("masked", x, shown, sharing)[1]["signature"] for x in tellers}
         signed = {x: self.once("agree", x, shown, sharing, counted)[1] for x in signers}
         signatures = {x: reply["signature"] for x, reply in signed.items()}
         for x in self.bad & counted:
-            told_to[x] = keys.sign(self.signing[x], told(view))
+            receipts[x] = keys.sign(self.signing[x], receipt(view))
             signatures[x] = keys.sign(self.signing[x], agreement(view, sorted(counted)))
-        given = {"counted": sorted(counted), "signatures": signatures, "told": told_to}
+        given = {"counted": sorted(counted), "signatures": signatures, "receipts": receipts}
         try:
             return answer(state, self.ask("unmask", **given))[1]
         except ValueError:

@@ -255,28 +255,28 @@ def test_shares_that_others_have_not_seen_are_refused():
 
 
 def test_vectors_that_answer_other_questions_are_not_shown():
-    """Each node signs what it was told before it sends its vector, and looks at all signatures."""
+    """With its vector a node signs what it has received; each looks at all signatures."""
     signing = signers()
     agreed = signed_terms(signing)
     node, about = Round("masked", agreed, signing), keys.digested(b"other")
-    told = {}
+    receipts = {}
     for name in NAMES:
         request = node.requests[name]
         node.states[name], reply = answer(
             node.states[name], request, VECTOR, about if name == "e" else keys.digested(b"this")
         )
-        told[name] = reply["signature"]
+        receipts[name] = reply["signature"]
     request = {"step": "agree", "round": 0, "counted": NAMES}
     node.requests = dict.fromkeys(NAMES, request)
     signatures = {name: node.answer(name)["signature"] for name in NAMES}
     asked = {"counted": NAMES, "signatures": {name: signatures[name] for name in "abcd"}}
     node.requests = {name: {"step": "unmask", "round": 0} | asked for name in NAMES}
     for name in "abcd":
-        node.refuses("e has not signed what this node has seen", name, told=told)
-        few = {each: told[each] for each in "abcd"}
-        node.refuses("signatures must be of 5 nodes", name, told=few)
+        node.refuses("e has not signed what this node has seen", name, receipts=receipts)
+        few = {each: receipts[each] for each in "abcd"}
+        node.refuses("signatures must be of 5 nodes", name, receipts=few)
         node.refuses("by name", name)
-    node.refuses("a has not signed what this node has seen", "e", told=told)
+    node.refuses("a has not signed what this node has seen", "e", receipts=receipts)
 
 
 def test_secrets_that_repeat_make_other_keys_and_masks(monkeypatch):

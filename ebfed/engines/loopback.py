@@ -51,6 +51,13 @@ QUIET = {
 COLOURFUL = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "PYTHON_COLORS", "TTY_COMPATIBLE"}
 # Codes of terminals, which Flower's logs have in spite of NO_COLOR.
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What Flower prints among the lines of the server's program: records of its log, and these.
+RECORD = re.compile(
+    r"(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\s*:|Traceback \(most recent call last\)"
+)
+NOISE = re.compile(r"Using SuperLink: |Successfully installed |Loading project|Success$")
+# The last line of a traceback.
+ERROR = re.compile(r"(?:\w+\.)*(\w+): (.*)")
 
 
 class Federation:
@@ -257,8 +264,10 @@ class Federation:
     def _follow(self, run: str) -> None:
         """Print what the server's program prints, until the run is over."""
         printed, failures = 0, 0
+        lines = OwnLines()
+        self._log("server").touch(mode=0o600)
         while failures < 5:
-            new, complete = self._print_output(run, printed)
+            new, complete = self._print_output(run, printed, lines)
             if complete:
                 return
             printed, failures = printed + new, 0 if new else failures + 1
@@ -269,28 +278,36 @@ class Federation:
                 time.sleep(1.0)
         raise RuntimeError(f"the output of run {run} cannot be read.")
 
-    def _print_output(self, run: str, printed: int) -> tuple[int, bool]:
-        """Print new lines of the server's program, without colours.
+    def _print_output(self, run: str, printed: int, own: OwnLines) -> tuple[int, bool]:
+        """Print new lines of the server's program; all that Flower says is in ``server.log``.
 
         Returns how many there are, and whether the run is over.
         """
         lines = 0
-        with subprocess.Popen(
-            [_program("flwr"), "log", run, "loopback", "--stream"],
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        ) as child:
+        with (
+            subprocess.Popen(
+                [_program("flwr"), "log", run, "loopback", "--stream"],
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            ) as child,
+            open(self._log("server"), "a", encoding="utf-8") as log,
+        ):
             assert child.stdout is not None
             try:
                 for line in child.stdout:
                     lines += 1
                     if lines > printed:
-                        print(COLOURS.sub("", line), end="", flush=True)
-                return max(lines - printed, 0), child.wait() == 0
+                        plain = COLOURS.sub("", line)
+                        log.write(plain)
+                        if own.take(plain):
+                            print(plain, end="", flush=True)
+                if complete := child.wait() == 0:
+                    print(*own.reasons, sep="\n", end="\n" * bool(own.reasons), flush=True)
+                return max(lines - printed, 0), complete
             finally:
                 child.kill()
 
@@ -402,6 +419,40 @@ class Federation:
             if child.poll() is None and patience and child.pid not in living:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(patience)
+
+
+class OwnLines:
+    """Tells the lines of the server's program from those of Flower, one after the other.
+
+    Attributes
+    ----------
+    reasons : list of str
+        One line for an error that ended the program: the last of its traceback.
+
+    Examples
+    --------
+    >>> lines = OwnLines()
+    >>> text = ["INFO :  Start", "round 1", "ERROR : failed", "  in main", "ValueError: no"]
+    >>> [line for line in text if lines.take(line)], lines.reasons
+    (['round 1'], ['no'])
+    """
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self._failed = False
+
+    def take(self, line: str) -> bool:
+        """Return whether a line is the program's own."""
+        if record := RECORD.match(line):
+            self._failed = self._failed or record[1] in ("ERROR", "CRITICAL", None)
+            return False
+        if self._failed:  # what follows is Flower's, and the traceback
+            if error := ERROR.fullmatch(line.rstrip()):
+                kind, text = error.groups()
+                plain = text if kind in ("RuntimeError", "ValueError") else f"{kind}: {text}"
+                self.reasons = [plain] if kind.endswith(("Error", "Exception")) else self.reasons
+            return False
+        return not NOISE.match(line)
 
 
 def _processes() -> list[tuple[int, int, int, str, str]]:

@@ -15,7 +15,14 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FederatedFamily, FederatedOption, Json, Separator
-from ebfed.cli.project import Template, check_table, find_files, make_up_data, write_project
+from ebfed.cli.project import (
+    Template,
+    check_node,
+    check_table,
+    find_files,
+    make_up_data,
+    write_project,
+)
 
 __all__ = ["app"]
 
@@ -74,6 +81,13 @@ def up(
             metavar="COLUMN", help="Column of the class of consent that each group chose."
         ),
     ] = None,
+    na_action: Annotated[
+        str,
+        typer.Option(
+            metavar="raise|drop",
+            help="Whether rows that lack a value are refused, or left out.",
+        ),
+    ] = "raise",
     database: Annotated[
         bool,
         typer.Option(
@@ -90,7 +104,7 @@ def up(
     Connections are encrypted, and only these nodes can connect. Nodes are named by their files. An
     existing project is not changed: edit it, and start it again without options.
     """
-    from ebfed.engines.flower import OwnRows, need_flower
+    from ebfed.engines.flower import OwnRows, Rules, need_flower
     from ebfed.engines.loopback import Federation
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.replacing import replaced
@@ -101,6 +115,13 @@ def up(
         noted, nodes_of = directory / "federation.json", directory / "nodes"
         if nodes is None and data is None and noted.exists():
             names = json.loads(noted.read_text())
+            text = (directory / "app" / "model.py").read_text(encoding="utf-8")
+            for name in names:
+                rules = Rules.read(nodes_of / name / "node.toml")
+                if rules.rows is not None:
+                    given = {"budget": rules.is_finite}
+                    said = check_node(name, nodes_of / name, rules.rows, text, **given)
+                    typer.echo(said, nl=bool(said))
         else:
             if (nodes is None) == (data is None):
                 raise ValueError("give --nodes COUNT or --data FILES, not both")
@@ -117,7 +138,7 @@ def up(
             else:
                 files = find_files(data)
             own = {
-                name: OwnRows(str(file.resolve()), table, **dialect._asdict())
+                name: OwnRows(str(file.resolve()), table, na_action=na_action, **dialect._asdict())
                 for name, file in files.items()
             }
             if model is None:
@@ -130,6 +151,8 @@ def up(
                 chosen = Template.of_formula(model, family)
             for name, file in files.items():
                 check_table(file, own[name], chosen, dialect)
+                said = check_node(file.name, directory, own[name], chosen.text, budget=False)
+                typer.echo(said, nl=bool(said))
             write_project(directory, own, chosen)
             names = list(files)
             with replaced(noted) as new:

@@ -62,6 +62,7 @@ def node(
         make_key_pair,
     )
     from ebfed.engines.flower.node import SUM_KEY
+    from ebfed.engines.flower.rows import blanks
     from ebfed.engines.secure_sum import stored_key
     from ebfed.loading import METHODS
 
@@ -69,6 +70,14 @@ def node(
         rules = Rules.read(directory / "node.toml")
         if rules.rows is None:
             raise ValueError(f"{directory / 'node.toml'} must say where the rows are, in [rows].")
+        if rules.rows.path is not None:
+            text = blanks(rules.rows.frame(directory, rules.rows.columns and [*rules.rows.columns]))
+            left = (
+                "left out" if rules.rows.na_action == "drop" else "refused in a run that reads them"
+            )
+            typer.echo(
+                f"{rules.rows.path}: {text}; they are {left}." if text else "", nl=bool(text)
+            )
         if insecure == (root_certificates is not None):
             raise ValueError("give --root-certificates FILE, or --insecure for a trial")
         keys = None

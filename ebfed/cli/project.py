@@ -107,7 +107,8 @@ README = """\
   each person of a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a run
   that would bring what all runs cost together above 3, and methods that trust the server, unless it
   says `against = "readers"`. `ebfed budget show nodes/NAME` says what was spent and
-  what is left. If a node fails, the reason is in its own `errors.log`, and nowhere else.
+  what is left. Rows that lack a value are refused; with `na_action = "drop"` in `[rows]` they are
+  left out. If a node fails, the reason is in its own `errors.log`, and nowhere else.
 - `logs/` holds the output of the processes; `certificates/` are for this machine only.
 
 # Between machines
@@ -246,16 +247,56 @@ def check_table(file: Path, own: OwnRows, model: Template, dialect: Dialect) -> 
                 advice = dialect.other_decimal(first)
                 raise ValueError(f"{file}: column {column!r} is not numeric{advice}")
     value = rows["y"] if "y" in rows else rows["X"][0]
-    if family is FederatedFamily.binomial and not table[value].isin([0, 1]).all():
+    values = table[value].dropna()
+    if family is FederatedFamily.binomial and not values.isin([0, 1]).all():
         raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --family binomial")
-    if (
-        family is FederatedFamily.poisson
-        and not (table[value].mod(1).eq(0) & table[value].ge(0)).all()
-    ):
+    if family is FederatedFamily.poisson and not (values.mod(1).eq(0) & values.ge(0)).all():
         raise ValueError(f"{file}: column {value!r} must hold only counts for --family poisson")
     consent = rows.get("consent")
-    if family is not None and consent and not table[consent].isin(["private", "open"]).all():
+    if (
+        family is not None
+        and consent
+        and not table[consent].dropna().isin(["private", "open"]).all()
+    ):
         raise ValueError(f"{file}: column {consent!r} must hold only 'private' and 'open'")
+
+
+def check_node(name: str, directory: Path, own: OwnRows, app: str, *, budget: bool) -> str:
+    """Read the rows of a node for a model, as it will; returns what becomes of blanks, if any.
+
+    Parameters
+    ----------
+    name : str
+        What errors name.
+    directory : path
+        Folder of the node.
+    own : OwnRows
+    app : str
+        Text of ``model.py``, of the user of this machine.
+    budget : bool
+        Whether the node has one.
+
+    Raises
+    ------
+    ValueError
+        If the model cannot take them.
+    """
+    from ebfed.engines.flower.rows import blanks
+
+    found: dict[str, Any] = {}
+    exec(compile(app, "model.py", "exec"), found)
+    if not {"estimator", "rows"} <= found.keys():
+        return ""  # which the run says
+    estimator, rows = found["estimator"], found["rows"]
+    try:
+        estimator.prepare(**own.read(directory, rows, budget=budget).arguments)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    if own.path is None or own.na_action == "raise":
+        return ""
+    columns = [x for each in rows.values() for x in ([each] if isinstance(each, str) else each)]
+    text = blanks(own.frame(directory, list(dict.fromkeys(columns)), rows["groups"]))
+    return f"{name}: {text}; they are left out." if text else ""
 
 
 WORDS = {

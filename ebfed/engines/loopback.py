@@ -265,6 +265,7 @@ class Federation:
         """Print what the server's program prints, until the run is over."""
         printed, failures = 0, 0
         lines = OwnLines()
+        self._log("server").parent.mkdir(parents=True, exist_ok=True)
         self._log("server").touch(mode=0o600)
         while failures < 5:
             new, complete = self._print_output(run, printed, lines)

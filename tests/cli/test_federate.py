@@ -224,6 +224,53 @@ def test_formulas_that_are_refused(started, tmp_path, visits, formula, family, w
     assert not started
 
 
+@pytest.fixture
+def blank(tmp_path):
+    """Tables of two nodes, one of which lacks a value."""
+    table = pd.DataFrame({"ward": list("aabbcc"), "score": [1.0, 2, 3, 4, 5, 6]})
+    table.to_csv(tmp_path / "north.csv", index=False)
+    table.assign(score=table["score"].mask(table.index == 3)).to_csv(
+        tmp_path / "south.csv", index=False
+    )
+    return ["--data", tmp_path / "*.csv", "--group", "ward", "--value", "score"]
+
+
+def test_a_blank_is_said_before_anything_starts(started, tmp_path, blank):
+    line = refusal("up", tmp_path / "t", *blank)
+    assert "south.csv: 1 of 6 rows lacks a value (column 'score': 1, the first in row 3)" in line
+    assert "na_action = 'drop'" in line
+    assert not started
+    assert not (tmp_path / "t").exists()
+
+
+def test_blanks_can_be_left_out(started, tmp_path, blank):
+    place = tmp_path / "t"
+    result = ebfed("up", place, *blank, "--na-action", "drop")
+    said = "south.csv: 1 of 6 rows lacks a value (column 'score': 1, the first in row 3); they are"
+    assert result.stdout.startswith(f"{said} left out.\nA server")
+    assert len(project_of(place, "south")[1]["X"]) == 5
+    assert len(project_of(place, "north")[1]["X"]) == 6
+    assert f"south{said[9:]}" in ebfed("up", place).stdout, "and when it is started again"
+    assert "na_action must be" in refusal("up", tmp_path / "u", *blank, "--na-action", "fill")
+
+
+def test_values_of_another_family_are_said_before_anything_starts(started, tmp_path, visits):
+    model = tmp_path / "model.py"
+    model.write_text(
+        "from ebfed import BernoulliEB\nestimator = BernoulliEB()\n"
+        'rows = {"X": ["age"], "groups": "ward"}\n'
+    )
+    line = refusal("up", tmp_path / "t", "--data", tmp_path / "*.csv", "--model", model)
+    assert "north.csv: X must" in line
+    model.write_text(model.read_text().replace("age", "died"))
+    assert (
+        ebfed("up", tmp_path / "t", "--data", tmp_path / "*.csv", "--model", model).exit_code == 0
+    )
+    rows = pd.read_csv(tmp_path / "north.csv")
+    rows.assign(died=rows["died"] + 0.5).to_csv(tmp_path / "north.csv", index=False)
+    assert "north: X must" in refusal("up", tmp_path / "t"), "also when it is started again"
+
+
 def test_up_refuses(started, tmp_path):
     assert "give --nodes COUNT or --data FILES" in refusal("up", tmp_path / "t")
     assert "names no file" in refusal("up", tmp_path / "t", "--data", tmp_path / "*.csv")
@@ -315,7 +362,11 @@ bold = "\\x1b[1m" if os.environ.get("FORCE_COLOR") else ""
 with open({log!r}, "a") as file:
     print(*sys.argv[1:], file=file)
 if word == "log":
-    print("\\x1b[92mINFO \\x1b[0m: round 1", flush=True)
+    print("\\x1b[92mINFO \\x1b[0m: Start", "Using SuperLink: x", "round 1", sep="\\n")
+    print("", flush=True)
+    if {fails}:
+        print("ERROR :  ServerApp", "Traceback (most recent call last):", "  line 1", sep="\\n")
+        print("RuntimeError: south failed.", "ERROR :  Exit Code: 201", "", "A text.", sep="\\n")
     time.sleep({seconds})
 elif word == "run" and {refuses}:
     print('{{"success": false, "error-message": "\\\\u001b[31mno app"}}')
@@ -325,9 +376,10 @@ else:
 """
 
 
-def fake_flower(place, monkeypatch, seconds=0, refuses=False):
+def fake_flower(place, monkeypatch, seconds=0, refuses=False, fails=False):
     program, log = place / "flwr", place / "words"
-    text = FLWR.format(python=sys.executable, log=str(log), seconds=seconds, refuses=refuses)
+    words = {"seconds": seconds, "refuses": refuses, "fails": fails}
+    text = FLWR.format(python=sys.executable, log=str(log), **words)
     program.write_text(text)
     program.chmod(0o700)
     monkeypatch.setattr(loopback, "_program", lambda name: str(program))
@@ -340,10 +392,19 @@ def test_output_of_flower_has_no_colours(tmp_path, monkeypatch, capfd, colours):
     monkeypatch.setenv("FORCE_COLOR", colours)
     log = fake_flower(tmp_path, monkeypatch)
     Federation(tmp_path).run("app", {"a": 1})
-    assert capfd.readouterr() == ("INFO : round 1\n", "")
+    assert capfd.readouterr() == ("round 1\n\n", "")
     started, followed = log.read_text().splitlines()
     assert started == "run app loopback --run-config a=1 --format json"
     assert followed == "log 7 loopback --stream"
+
+
+def test_an_error_of_a_run_is_one_line(tmp_path, monkeypatch, capfd):
+    """Before, a traceback and "Exit Code: 201" came after it; they are in the log."""
+    fake_flower(tmp_path, monkeypatch, fails=True)
+    Federation(tmp_path).run("app")
+    assert capfd.readouterr() == ("round 1\n\nsouth failed.\n", "")
+    log = (tmp_path / "logs" / "server.log").read_text()
+    assert all(text in log for text in ("INFO : Start", "Traceback", "Exit Code: 201"))
 
 
 def test_a_run_that_flower_refuses(tmp_path, monkeypatch):

@@ -185,8 +185,9 @@ def test_a_node_that_fails_is_named_by_the_kind_of_failure(nodes, tmp_path):
     made[1]._load = lambda: {"X": ["secret"]}
     grid = Grid(dict(enumerate(map(good, made))))
     fit(estimator, grid, tmp_path / "out", quorum=3)
-    said = participants(tmp_path / "out")["roll call", "b"]
-    assert said == ("failed", "ValueError; the node's own errors.log says more")
+    status, said = participants(tmp_path / "out")["roll call", "b"]
+    unfit = "rows that lack values, or have some that the model does not take"
+    assert (status, said) == ("failed", f"{unfit}; the node's own errors.log says more")
 
 
 def test_late_and_second_answers_are_ignored(nodes, tmp_path):

@@ -240,3 +240,33 @@ def test_the_table_of_a_file(tmp_path):
     path.write_text("epsilon = 1.0\nrows = 3\n")
     with pytest.raises(ValueError, match="rows must be OwnRows"):
         Rules.read(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "column"),
+    [(ROWS, "score"), (ROWS, "ward"), (REGRESSION, "age"), (ROWS | {"consent": "class"}, "class")],
+)
+def test_a_blank_is_refused_in_words_without_figures(make, rows, column):
+    """What is sent names neither the column nor the row; the owner's log does."""
+    node = make(table=TABLE.assign(**{column: TABLE[column].mask(TABLE.index == 7)}))
+    estimator = eb.LinearEB() if "y" in rows else eb.GaussianEB()
+    answer = ask(node, estimator, rows)
+    assert answer["failure"].startswith("rows that lack values, or have some that the model does")
+    assert not set("0123456789") & set(answer["failure"])
+    last = reason(node, estimator, rows)
+    assert f"(column {column!r}: 1, the first in row 7)" in last
+    assert "na_action = 'drop'" in last
+
+
+def test_rows_with_blanks_can_be_left_out(make):
+    table = TABLE.assign(score=TABLE["score"].mask(TABLE.index == 7))
+    rules = 'epsilon = inf\nmin_group_size = 1\n[rows]\npath = "rows.csv"\nna_action = "drop"\n'
+    facts = ask(make(rules, table), eb.GaussianEB())["facts"]
+    assert facts["n"].tolist() == [5, 4, 5]
+    with pytest.raises(ValueError, match="na_action must be 'raise' or 'drop'; got 'fill'"):
+        OwnRows("rows.csv", na_action="fill")
+
+
+def test_values_that_a_family_does_not_have_are_refused_in_words(make):
+    answer = ask(make(), eb.BernoulliEB())
+    assert answer["failure"].startswith("rows that lack values, or have some that the model does")

@@ -23,7 +23,7 @@ from ebfed.engines.flower.files import alone, now, table_of, write
 from ebfed.engines.flower.gate import Gate
 from ebfed.engines.flower.limits import check_round, limited
 from ebfed.engines.flower.messages import question
-from ebfed.engines.flower.rows import TableRows
+from ebfed.engines.flower.rows import TableRows, UnfitRowsError
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
@@ -91,8 +91,9 @@ class Node:
         except Exception as error:
             with contextlib.suppress(Exception):
                 self._log_error(f"{now()} run {run}\n{traceback.format_exc()}\n")
-            kind = type(error).__name__
-            return {"name": self._name, "failure": f"{kind}; the node's own errors.log says more"}
+            unfit = "rows that lack values, or have some that the model does not take"
+            what = unfit if isinstance(error, UnfitRowsError) else type(error).__name__
+            return {"name": self._name, "failure": f"{what}; the node's own errors.log says more"}
 
     def _answer(self, run: int, request: dict) -> dict:
         folder = self._directory / f"run-{int(run)}"
@@ -163,7 +164,10 @@ class Node:
             estimator._simulated = self._seed is not None
             rules.check_method(type(estimator).__name__)
             rows = self._rows(plan, rules)
-            clients, memory = estimator.prepare(**rows.arguments)
+            try:
+                clients, memory = estimator.prepare(**rows.arguments)
+            except ValueError as error:  # may have figures of the rows
+                raise UnfitRowsError(f"{error}") from error
             gate = Gate.of(rules, estimator, clients, memory, rows)
             sends = gate.sends(clients.n)
             home = _part(clients, memory, ~sends)

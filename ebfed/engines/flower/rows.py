@@ -14,7 +14,7 @@ import numpy as np
 from ebfed.tables.dialect import Dialect
 from ebfed.tables.files import naming, read_csv
 
-__all__ = ["ARGUMENTS", "OwnRows", "TableRows", "check_rows"]
+__all__ = ["ARGUMENTS", "OwnRows", "TableRows", "UnfitRowsError", "blanks", "check_rows"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,31 @@ class TableRows:
 
 
 ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weight")
+
+
+class UnfitRowsError(ValueError):
+    """Rows that the model of a plan does not take: some lack values, or have unsuitable ones."""
+
+
+def blanks(frame: Any) -> str:
+    """Say which columns lack values, and where first; empty if none do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> blanks(pd.DataFrame({"ward": ["a", "b"], "score": [1.0, None]}))
+    "1 of 2 rows lacks a value (column 'score': 1, the first in row 1)"
+    """
+    lacking = frame.isna()
+    if not (count := int(lacking.any(axis=1).sum())):
+        return ""
+    columns = [
+        f"column {name!r}: {int(each.sum())}, the first in row {int(np.argmax(each))}"
+        for name, each in lacking.items()
+        if each.any()
+    ]
+    verb = "lacks a value" if count == 1 else "lack values"
+    return f"{count} of {len(frame)} rows {verb} ({'; '.join(columns)})"
 
 
 def check_rows(rows: Any) -> dict[str, Any]:
@@ -84,6 +109,9 @@ class OwnRows:
         Columns that runs may take for weights. None: any, but none within a budget.
     classes : sequence, optional
         Classes of a response that are public.
+    na_action : {"raise", "drop"}
+        What becomes of rows that lack a value in a column of a plan, of persons or of consent:
+        a run of them is refused, or they are left out of it.
     load : str, optional
         ``module:function`` of the owner, in place of a path. The function is called with the
         columns of the plan, as a dict, and returns the arguments of `fit`.
@@ -110,6 +138,7 @@ class OwnRows:
     exposure: tuple[str, ...] | None = None
     weights: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
+    na_action: str = "raise"
     load: str | None = None
     sep: str = ","
     encoding: str = "utf-8"
@@ -137,6 +166,8 @@ class OwnRows:
                     raise ValueError(
                         f"open of consent must be a list of values; got {value['open']!r}."
                     )
+            elif field.name == "na_action" and value not in ("raise", "drop"):
+                raise ValueError(f"na_action must be 'raise' or 'drop'; got {value!r}.")
             elif value is not None and not isinstance(value, str):
                 raise ValueError(f"{field.name} must be text; got {value!r}.")
 
@@ -178,6 +209,12 @@ class OwnRows:
         own = [self.person] if self.person not in (None, "row") else []
         own += [self.consent["column"]] if self.consent is not None else []
         frame = self.frame(directory, list(dict.fromkeys([*names, *own])), wanted["groups"])
+        if (text := blanks(frame)) and self.na_action == "raise":
+            raise UnfitRowsError(
+                f"{text}; fill them in, or leave out such rows: na_action = 'drop' in [rows] of "
+                "node.toml."
+            )
+        frame = frame.dropna(ignore_index=True)
         if not len(frame):
             raise ValueError("there are no rows.")
         people = frame[self.person] if self.person not in (None, "row") else self.person

@@ -71,7 +71,9 @@ def node(
         if rules.rows is None:
             raise ValueError(f"{directory / 'node.toml'} must say where the rows are, in [rows].")
         if rules.rows.path is not None:
-            text = blanks(rules.rows.frame(directory, rules.rows.columns and [*rules.rows.columns]))
+            text = blanks(
+                rules.rows.frame(directory, [*rules.rows.columns] if rules.rows.columns else None)
+            )
             left = (
                 "left out" if rules.rows.na_action == "drop" else "refused in a run that reads them"
             )

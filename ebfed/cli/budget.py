@@ -120,8 +120,10 @@ def export(directory: Directory) -> None:
 
 
 def _rules(rules: Rules) -> str:
+    from ebfed.engines.flower.threat import in_words
+
     if not math.isfinite(rules.epsilon):
-        return "Budget: no limit."
+        return f"Budget: no limit; {in_words(rules).partition(', 0 spent')[0]}."
     return f"Budget: epsilon {rules.epsilon:g} at delta {rules.delta:g} for each person, all runs."
 
 

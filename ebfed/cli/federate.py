@@ -41,6 +41,7 @@ Examples:
   ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score
   ebfed federate up clinics --data 'clinics/*.csv' --model 'score ~ age + (1 | ward)'
   ebfed federate up clinics --data 'clinics/*.parquet' --model model.py
+  ebfed federate threat clinics           who can learn what
   ebfed federate restart clinics north    start a node again; or: server
 """,
 )
@@ -105,6 +106,7 @@ def up(
     existing project is not changed: edit it, and start it again without options.
     """
     from ebfed.engines.flower import OwnRows, Rules, need_flower
+    from ebfed.engines.flower.threat import in_words
     from ebfed.engines.loopback import Federation
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.replacing import replaced
@@ -159,6 +161,8 @@ def up(
                 new.write_text(json.dumps(names, indent=1))
         Federation(directory).up({name: nodes_of / name for name in names}, database=database)
         typer.echo(f"A server and {len(names)} nodes are running: {', '.join(names)}.")
+        words = {in_words(Rules.read(nodes_of / name / "node.toml")) for name in names}
+        typer.echo(f"What runs may take: {'; or '.join(sorted(words))}.")
         first = f"edit {directory / 'app' / 'model.py'}, then " if consent else ""
         typer.echo(f"Next: {first}ebfed federate run {directory}")
 
@@ -223,15 +227,39 @@ def restart(
 
 @app.command()
 def status(directory: Directory, as_json: Json = False) -> None:
-    """Show each node: whether it runs, what it last answered, and the privacy that was spent.
+    """Show each node: whether it runs, what it last answered, and what runs may take.
 
-    The epsilon is that of the group that has spent most, all runs together.
+    The epsilon that was spent is that of the person who has spent most, all runs together.
     """
     from ebfed.cli.status import lines_of, states_of
 
     with errors_of_the_user(RuntimeError):
         states = states_of(directory)
         typer.echo(json.dumps(states, indent=1) if as_json else "\n".join(lines_of(states)))
+
+
+@app.command()
+def threat(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the federation, or of a node.")
+    ],
+) -> None:
+    """Show who can learn what, with which key, by the rules in force.
+
+    Each sentence names the test that tries it, or says that it is not proved.
+    """
+    from ebfed.engines.flower import Rules
+    from ebfed.engines.flower.threat import in_words, lines_of_threats
+
+    with errors_of_the_user():
+        one = (directory / "node.toml").exists()
+        files = [directory / "node.toml"] if one else sorted(directory.glob("nodes/*/node.toml"))
+        if not files:
+            raise ValueError(f"{directory} holds no node.toml, and no nodes that have one")
+        for file in files:
+            rules = Rules.read(file)
+            typer.echo(f"{file.resolve().parent.name}: {in_words(rules)}")
+            typer.echo("\n".join(["", *lines_of_threats(rules), ""]))
 
 
 @app.command()

@@ -13,7 +13,8 @@ __all__ = ["lines_of", "states_of"]
 def states_of(directory: Path) -> list[dict[str, Any]]:
     """Return the state of each node, as JSON has it: a budget without a limit is null.
 
-    ``exact`` is whether the node ever sent figures without a guarantee.
+    ``exact`` is whether the node ever sent figures without a guarantee, and ``privacy`` says in
+    words what runs may take, by the rules in force, and what was spent.
 
     Parameters
     ----------
@@ -27,6 +28,7 @@ def states_of(directory: Path) -> list[dict[str, Any]]:
     """
     from ebfed.engines import journal
     from ebfed.engines.flower.account import Account
+    from ebfed.engines.flower.threat import in_words
     from ebfed.engines.loopback import Federation
 
     if not (directory / "federation.json").exists():
@@ -42,6 +44,7 @@ def states_of(directory: Path) -> list[dict[str, Any]]:
     for name in json.loads((directory / "federation.json").read_text()):
         account = Account(directory / "nodes" / name)
         budget, answer = account.rules.epsilon, last.get(name)
+        exact = any(math.isinf(run["epsilon"]) for run in account.runs)
         states.append(
             {
                 "node": name,
@@ -50,7 +53,8 @@ def states_of(directory: Path) -> list[dict[str, Any]]:
                 "answered": answer and {key: answer[key] for key in ("exchange", "run", "time")},
                 "spent": account.most,
                 "budget": budget if math.isfinite(budget) else None,
-                "exact": any(math.isinf(run["epsilon"]) for run in account.runs),
+                "exact": exact,
+                "privacy": in_words(account.rules, account.most, exact),
             }
         )
     return states
@@ -58,16 +62,15 @@ def states_of(directory: Path) -> list[dict[str, Any]]:
 
 def lines_of(states: list[dict[str, Any]]) -> list[str]:
     """Return the lines of a table of states."""
-    rows = [("node", "running", "last answer", "epsilon spent")]
+    rows = [("node", "running", "last answer", "what runs may take")]
     for state in states:
-        answer, budget = state["answered"], state["budget"]
-        privacy = f"{state['spent']:.4g}" + (f" of {budget:g}" if budget is not None else "")
+        answer = state["answered"]
         rows.append(
             (
                 state["node"],
                 "yes" if state["running"] else "no",
                 "{exchange} of {run}, {time}".format(**answer) if answer else "none",
-                privacy + ", and exact figures" * state["exact"],
+                state["privacy"],
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -59,6 +59,9 @@ def project_of(place, name):
 def test_project_is_valid(started, tmp_path, family):
     place = tmp_path / "trial"
     assert ebfed("up", place, "--nodes", 2, "--family", family).exit_code == 0
+    said = ebfed("up", place).stdout
+    assert "What runs may take: no noise: exact sums of at least 5 rows each.\n" in said
+    started.pop()
     tomllib.loads((place / "app" / "pyproject.toml").read_text())
     for file in place.glob("app/*.py"):
         compile(file.read_text(), file, "exec")
@@ -311,11 +314,13 @@ def test_status(started, tmp_path, monkeypatch):
         line |= {"answered": names, "bytes": {"node-3": 9}}
         journal.append(place / "result" / f"run-{run}" / "exchanges.jsonl", [line])
     monkeypatch.setattr(Federation, "status", lambda self: {"superlink": 5, "node-1": 7})
+    budget = "epsilon 3 per row over all runs, 1.5 spent"
+    exact = "no noise: exact sums of at least 5 rows each"
     assert [re.split("  +", line) for line in ebfed("status", place).stdout.splitlines()] == [
-        ["node", "running", "last answer", "epsilon spent"],
-        ["node-1", "yes", "round 1 of run-2, 2026-01-01T11:00:00+00:00", "1.5 of 3"],
-        ["node-2", "no", "round 1 of run-1, 2026-01-01T10:00:00+00:00", "0, and exact figures"],
-        ["node-3", "no", "none", "0"],
+        ["node", "running", "last answer", "what runs may take"],
+        ["node-1", "yes", "round 1 of run-2, 2026-01-01T11:00:00+00:00", budget],
+        ["node-2", "no", "round 1 of run-1, 2026-01-01T10:00:00+00:00", exact],
+        ["node-3", "no", "none", exact],
     ]
     one, two, three = json.loads(ebfed("status", place, "--json").stdout)
     assert one == {
@@ -326,10 +331,28 @@ def test_status(started, tmp_path, monkeypatch):
         "spent": pytest.approx(1.5, rel=1e-3),  # composed again, on a grid
         "budget": 3.0,
         "exact": False,
+        "privacy": budget,
     }
     assert (two["spent"], two["budget"], two["exact"]) == (0.0, None, True)
     assert two["answered"]["run"] == "run-1"
     assert (three["running"], three["answered"], three["spent"]) == (False, None, 0.0)
+
+
+def test_threats_of_each_node(started, tmp_path):
+    place = tmp_path / "trial"
+    assert "holds no node.toml" in refusal("threat", place)
+    assert ebfed("up", place, "--nodes", 2).exit_code == 0
+    whole = ebfed("threat", place).stdout
+    assert whole.count("Who has the token of the server\n") == 2
+    one = ebfed("threat", place / "nodes" / "node-2").stdout
+    assert one.startswith("node-2: no noise: exact sums of at least 5 rows each\n")
+    assert one in whole
+    assert "reads exact figures of each group of at least 5 rows" in one
+    rules = place / "nodes" / "node-2" / "node.toml"
+    rules.write_text(rules.read_text().replace("epsilon = inf", "epsilon = 3.0"))
+    two = ebfed("threat", rules.parent).stdout
+    assert "learns of each row at most epsilon 3 (delta 1e-05)" in two
+    assert "reads exact figures of each group" not in two
 
 
 @pytest.mark.parametrize("name", ["superlink", "superexec", "a b", "../a", ""])

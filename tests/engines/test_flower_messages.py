@@ -129,6 +129,11 @@ def test_a_key_without_a_name_is_left_out(nodes, tmp_path):
     )
 
 
+def test_names_that_are_not_registered_are_what_nodes_say(nodes, tmp_path, capsys):
+    is_of(fit(RegisteredGrid(nodes, {}), tmp_path), NAMES)
+    assert "names are what nodes say: no key is registered" in capsys.readouterr().out
+
+
 def unsigned(node):
     return lambda message, private: node(message, None)
 

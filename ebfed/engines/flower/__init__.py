@@ -11,6 +11,10 @@ that missed an exchange is not asked again, but it receives the result. Late and
 ignored. A node that is asked twice for a round sends the stored message: it never draws noise twice
 for one request.
 
+An answer under a name is signed by the key that was registered under it. Another name, two nodes of
+one name and a key without a name are left out by name, and the others go on within the quorum. Of a
+SuperLink that knows no names, as one without authentication, names are what nodes say.
+
 The server receives the facts of `Estimator.describe`, the messages of channels and the names of
 nodes. Where a method needs only sums over clients, as all learners do, a node sends its own sum and
 how many clients it is of (`Estimator.add_up`); that of one client is what the client would have

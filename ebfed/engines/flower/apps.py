@@ -134,7 +134,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     Raises
     ------
     RuntimeError
-        If fewer than a quorum answered or are left, or two nodes have the same name.
+        If fewer than a quorum answered or are left.
     ValueError
         If nodes state different columns and most do not agree, or the fit is not finite.
     """

@@ -160,6 +160,8 @@ class FlowerCohort(Cohort):
             complete,
             lambda _, answer: self._check_facts(answer),
         )
+        if self._registered and not any(each.name for each in self._registered.values()):
+            print("names are what nodes say: no key is registered under a name")
         names = {node: self._name_of(node, answers.get(node, {})) for node in asked}
         if self._names is None:
             silent = {names[node] for node in asked if node not in answers}

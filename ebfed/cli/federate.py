@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,7 @@ Examples:
   ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score
   ebfed federate up clinics --data 'clinics/*.csv' --model 'score ~ age + (1 | ward)'
   ebfed federate up clinics --data 'clinics/*.parquet' --model model.py
+  ebfed federate serve clinics fits.example.org     for nodes on other machines
   ebfed federate threat clinics           who can learn what
   ebfed federate restart clinics north    start a node again; or: server
 """,
@@ -168,6 +170,48 @@ def up(
 
 
 @app.command()
+def serve(
+    directory: Directory,
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="Name by which nodes reach this machine.")
+    ],
+    port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65535)] = 8000,
+) -> None:
+    """Start a server for nodes on other machines.
+
+    The first time, a token of who may start runs and certificates for HOST, valid for a year, are
+    made. The project in DIR/app is the one that `up` wrote.
+    """
+    from ebfed.engines.flower import need_flower
+    from ebfed.engines.loopback import Federation
+
+    with errors_of_the_user(RuntimeError):
+        need_flower()
+        if not re.fullmatch(r"[\w.:-]+", host):
+            raise ValueError(f"HOST must be a name or number of this machine; got {host!r}")
+        Federation(directory).up({}, database=True, host=host, port=port)
+        typer.echo(f"A server is running, which nodes reach as {host}:{port}.")
+        typer.echo(f"Next: give {directory / 'certificates' / 'ca.crt'} to the owners of nodes.")
+
+
+@app.command()
+def register(
+    directory: Directory,
+    name: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
+    key: Annotated[Path, typer.Argument(metavar="FILE", help="Its node-key.pub.")],
+) -> None:
+    """Let a node on another machine connect to the server that `serve` started."""
+    from ebfed.engines.loopback import Federation
+
+    with errors_of_the_user(RuntimeError):
+        federation = Federation(directory)
+        if not federation.status():
+            raise ValueError(f"nothing runs in {directory}; try ebfed federate serve {directory}")
+        federation.register(name, key)
+        typer.echo(f"{name} may connect.")
+
+
+@app.command()
 def run(directory: Directory) -> None:
     """Run a fit, and show its progress; ctrl-C stops it.
 
@@ -180,8 +224,12 @@ def run(directory: Directory) -> None:
         federation = Federation(directory)
         if not federation.status():
             raise ValueError(f"nothing runs in {directory}; try ebfed federate up {directory}")
-        known = json.loads((directory / "federation.json").read_text())
-        absent = [name for name in known if name not in federation.status()]
+        noted = directory / "federation.json"
+        known = json.loads(noted.read_text()) if noted.exists() else []
+        running = federation.status()
+        if not running.keys() & set(known):  # the server of nodes on other machines
+            known = []
+        absent = [name for name in known if name not in running]
         if absent:
             typer.echo(f"Not running: {', '.join(absent)}.", err=True)
         began = time.time()

@@ -115,22 +115,20 @@ README = """\
 
 The same `app/` runs unchanged.
 
-1. Server: a certificate for its name, signed by an authority that the nodes know, and from the
-   folder where `result/` is to be written
-   `ebfed superlink token --ssl-ca-certfile ca.crt --ssl-certfile server.pem
-   --ssl-keyfile server.key --host 0.0.0.0 --port 8000 --enable-supernode-auth
-   --disable-runtime-dependency-installation --isolation process
-   --superexec-auth-secret-file secret --database superlink.db`, and beside it
-   `flower-superexec --runtime-api-address SERVER:8000 --root-certificates ca.crt
-   --superexec-auth-secret-file secret`. `token`, `secret` and `superlink.db`, which has
-   messages, are files of the server's owner.
-   Who starts runs needs the token: `ebfed login SERVER:8000 token`, and then `flwr run`.
-2. Each node: a directory with `node.toml`, and
-   `ebfed node DIR --superlink SERVER:8000 --root-certificates ca.crt`. The first start makes a key,
-   and the node's owner gives `DIR/node-key.pub` to the server's owner, who registers it:
-   `flwr supernode register node-key.pub CONNECTION --name NAME`. The server takes answers under a
-   name only from its key. NAME is the name of the directory, or `--name` of `ebfed node`.
-3. Everywhere `FLWR_TELEMETRY_ENABLED=0`, ebfed and the same version of Flower.
+1. Server: `ebfed federate down` this trial, and write the names of the nodes in
+   `app/server_app.py`.
+2. Server: `ebfed federate serve DIR SERVER` here, where SERVER is the name by which nodes reach
+   this machine, at port 8000. `certificates/ca.crt` is for the owners of nodes; `flower/token`,
+   `flower/secret` and `flower/superlink.db`, which has messages, are files of the server's owner.
+3. Each node: a folder with the rows and `node.toml`; `ebfed federate threat FOLDER` says who can
+   learn what by these rules.
+4. Each node: `ebfed node FOLDER --name NAME --superlink SERVER:8000 --root-certificates ca.crt`.
+   The first start makes a key, and its public part, `node-key.pub`, is for the server's owner.
+5. Server: `ebfed federate register DIR NAME node-key.pub`: answers under NAME are taken from this
+   key only.
+6. Server: `ebfed federate run DIR`.
+
+Everywhere the same versions of ebfed and Flower, and `FLWR_TELEMETRY_ENABLED=0`.
 
 A node executes nothing that it receives. Who may start a run chooses methods, arguments and
 columns, as far as `node.toml` allows.

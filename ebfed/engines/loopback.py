@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -96,6 +96,8 @@ class Federation:
         *,
         database: bool = False,
         seed: int | None = None,
+        host: str | None = None,
+        port: int | None = None,
     ) -> Self:
         """Start a SuperLink, and a node for each name.
 
@@ -111,6 +113,11 @@ class Federation:
             after it was killed. Exchanges are slower then.
         seed : int, optional
             Seed of simulated noise, for tests.
+        host : str, optional
+            Name by which nodes on other machines reach this one: the SuperLink then listens on all
+            addresses, its certificates are kept, and nodes of `register` are known again.
+        port : int, optional
+            Where the SuperLink listens; a free port if None.
 
         Raises
         ------
@@ -119,18 +126,19 @@ class Federation:
         """
         if self.status():
             raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
-        for name in nodes:
-            if not re.fullmatch(r"[\w.-]+", name) or name in ("server", *SERVER):
-                raise ValueError(
-                    "names of nodes hold only letters, digits, ., _ and -, and are not those of "
-                    f"the server; got {name!r}."
-                )
+        self._check_names(nodes)
         flower = self.directory / "flower"
         (self.directory / "logs").mkdir(parents=True, exist_ok=True)
         flower.mkdir(mode=0o700, exist_ok=True)
-        (port,) = _free_ports(1)
+        port = _free_ports(1)[0] if port is None else port
         certificates = self.directory / "certificates"
-        make_certificates(certificates)
+        if host is None:
+            make_certificates(certificates)
+        elif not (certificates / host).exists():  # which says whom they are for
+            make_certificates(certificates, 365, host)
+            (certificates / host).touch()
+        with replaced(flower / "listen") as new:
+            new.write_text(HOST if host is None else "0.0.0.0")
         self._forget_messages()  # of a federation that was not taken down
         if database:
             (flower / DATABASE).touch(mode=0o600)
@@ -146,9 +154,13 @@ class Federation:
         try:
             self._start_server()
             self._register(nodes)
+            for key in sorted((self.directory / "keys").glob("*.pub")) if host else []:
+                self._flwr("supernode", "register", str(key), "loopback", "--name", key.stem)
             for name, directory in nodes.items():
                 self.start_node(name, directory, seed=seed)
-            for name, child in zip(nodes, self._children[-len(nodes) :], strict=True):
+            for name, child in zip(
+                nodes, self._children[len(self._children) - len(nodes) :], strict=True
+            ):
                 self._wait(name, child, partial(self._has_logged, name, "Connected as node"))
             self._note_helpers()
         except BaseException:
@@ -161,6 +173,35 @@ class Federation:
             public = make_key_pair(Path(directory) / "node-key")
             self._flwr("supernode", "register", str(public), "loopback", "--name", name)
 
+    def register(self, name: str, public: str | Path) -> None:
+        """Let a node on another machine connect, by the public part of its key.
+
+        Parameters
+        ----------
+        name : str
+            Under which its answers are taken.
+        public : path
+            ``node-key.pub`` of the node, which is copied into the folder ``keys``.
+        """
+        self._check_names([name])
+        own = self.directory / "keys" / f"{name}.pub"
+        own.parent.mkdir(exist_ok=True)
+        text = Path(public).read_text(encoding="ascii")
+        if own.exists() and own.read_text(encoding="ascii") != text:
+            raise ValueError(f"{own} is another key of {name!r}; delete it to replace it.")
+        self._flwr("supernode", "register", str(public), "loopback", "--name", name)
+        with replaced(own) as new:
+            new.write_text(text)
+
+    @staticmethod
+    def _check_names(names: Iterable[str]) -> None:
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+", name) or name in ("server", *SERVER):
+                raise ValueError(
+                    "names of nodes hold only letters, digits, ., _ and -, and are not those of "
+                    f"the server; got {name!r}."
+                )
+
     def _start_server(self) -> None:
         """Start the SuperLink, and the process that starts the server's program for each run."""
         flower, certificates = self.directory / "flower", self.directory / "certificates"
@@ -171,7 +212,7 @@ class Federation:
             *["ebfed", "superlink", str(flower / "token"), "--ssl-ca-certfile", str(root)],
             *["--ssl-certfile", str(certificates / "server.pem")],
             *["--ssl-keyfile", str(certificates / "server.key")],
-            *["--host", HOST, "--port", port, "--enable-supernode-auth"],
+            *["--host", (flower / "listen").read_text(), "--port", port, "--enable-supernode-auth"],
             *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
             *(["--database", str(flower / DATABASE)] if (flower / DATABASE).exists() else []),
             "--disable-runtime-dependency-installation",
@@ -518,8 +559,8 @@ def _program(name: str) -> str:
     return found
 
 
-def make_certificates(directory: Path, days: int = 30) -> None:
-    """Make an authority and the certificate of a server on this machine, for trials.
+def make_certificates(directory: Path, days: int = 30, host: str | None = None) -> None:
+    """Make an authority and the certificate of a server on this machine.
 
     Parameters
     ----------
@@ -528,6 +569,8 @@ def make_certificates(directory: Path, days: int = 30) -> None:
         stored: nothing else can be signed with it.
     days : int
         Number of days that the certificates are valid.
+    host : str, optional
+        Name, or number, by which other machines reach this one.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -560,9 +603,14 @@ def make_certificates(directory: Path, days: int = 30) -> None:
         every += ["data_encipherment", "key_agreement", "crl_sign", "encipher_only"]
         return x509.KeyUsage(**(dict.fromkeys([*every, "decipher_only"], False) | allowed))
 
-    names = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
-    )
+    known: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    known.append(x509.IPAddress(ipaddress.ip_address(HOST)))
+    if host is not None:
+        try:
+            known.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            known.append(x509.DNSName(host))
+    names = x509.SubjectAlternativeName(known)
     files = {
         "ca.crt": certificate(
             issuer,

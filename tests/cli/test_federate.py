@@ -274,6 +274,15 @@ def test_values_of_another_family_are_said_before_anything_starts(started, tmp_p
     assert "north: X must" in refusal("up", tmp_path / "t"), "also when it is started again"
 
 
+def test_serve_and_register_refuse(started, tmp_path):
+    assert "HOST must be a name or number of this machine; got 'a b'" in refusal(
+        "serve", tmp_path, "a b"
+    )
+    assert "nothing runs" in refusal("register", tmp_path, "north", tmp_path / "key.pub")
+    assert ebfed("serve", tmp_path, "fits.example.org").exit_code == 0
+    assert started == [({}, {"database": True, "host": "fits.example.org", "port": 8000})]
+
+
 def test_up_refuses(started, tmp_path):
     assert "give --nodes COUNT or --data FILES" in refusal("up", tmp_path / "t")
     assert "names no file" in refusal("up", tmp_path / "t", "--data", tmp_path / "*.csv")

@@ -25,7 +25,7 @@ import ebfed as eb
 from ebfed import channels, learning
 from ebfed.engines import Dask, Local, journal
 from ebfed.engines.flower import load_fit
-from ebfed.engines.loopback import Federation
+from ebfed.engines.loopback import Federation, _free_ports
 from ebfed.models import Linear
 
 pytestmark = pytest.mark.slow
@@ -142,6 +142,8 @@ def test_a_run_that_is_interrupted(tmp_path, rows):
     words = ["--data", tmp_path / "*.csv", "--model", tmp_path / "model.py"]
     try:
         assert ebfed("up", place, *words).returncode == 0
+        for file in place.glob("nodes/*/node.toml"):  # few rows of a group have won
+            file.write_text(file.read_text().replace("min_group_size = 5", "min_group_size = 1"))
         before = Federation(place).status()
         command = [sys.executable, "-m", "ebfed", "federate", "run", str(place)]
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -360,6 +362,55 @@ def test_a_node_that_gives_the_name_of_another(tmp_path, rows):
         left = pd.concat([pd.read_csv(nodes[each] / "rows.csv") for each in there])
         here = eb.GaussianEB().fit(left["score"], groups=left["group"])
         assert_allclose(load_fit(here, out).prior_.mean_, here.prior_.mean_, rtol=1e-12)
+
+
+def test_a_server_for_other_machines(tmp_path, rows):
+    """Steps of the page on deployment; the server that is started again knows its nodes."""
+    rows = rows.rename(columns={"score": "value"})
+    place, names, nodes = tmp_path / "fits", ["node-1", "node-2"], []
+    assert ebfed("up", place, "--nodes", 2).returncode == 0
+    assert ebfed("down", place).returncode == 0
+    assert "nothing runs" in ebfed("register", place, "node-1", "key.pub").stderr
+    port = str(_free_ports(1)[0])
+    assert ebfed("serve", place, "localhost", "--port", port).returncode == 0
+    try:
+        for name, part in zip(names, np.array_split(np.arange(225), 2), strict=True):
+            own = tmp_path / name
+            own.mkdir()
+            rows.iloc[part].to_csv(own / "rows.csv", index=False)
+            (own / "node.toml").write_text(
+                "epsilon = inf\nmin_group_size = 1\n[rows]\npath = 'rows.csv'\n"
+            )
+            words = ["--name", name, "--superlink", f"localhost:{port}", "--root-certificates"]
+            command = [sys.executable, "-m", "ebfed", "node", own, *words]
+            with open(own / "log", "w") as log:
+                certificate = place / "certificates" / "ca.crt"
+                nodes.append(subprocess.Popen([*command, certificate], stdout=log, stderr=log))
+            while not (own / "node-key.pub").exists():
+                assert nodes[-1].poll() is None
+                time.sleep(0.1)
+            assert ebfed("register", place, name, own / "node-key.pub").returncode == 0
+        other = tmp_path / "node-2" / "node-key.pub"
+        assert "is another key of 'node-1'" in ebfed("register", place, "node-1", other).stderr
+        certificate = (place / "certificates" / "ca.crt").read_bytes()
+        for _ in range(2):
+            done = ebfed("run", place)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "result: 2 of 2 nodes answered" in done.stdout
+            assert "INFO" not in done.stdout
+            assert not done.stderr
+            assert ebfed("down", place).returncode == 0
+            assert ebfed("serve", place, "localhost", "--port", port).returncode == 0
+            assert (place / "certificates" / "ca.crt").read_bytes() == certificate
+    finally:
+        ebfed("down", place)
+        for node in nodes:
+            node.terminate()
+            node.wait()
+    out = max(place.glob("result/run-*"))
+    groups = np.where(np.arange(225) < 113, "1", "2") + rows["group"]  # labels are not matched
+    here = eb.GaussianEB().fit(rows["value"], groups=groups)
+    assert_allclose(load_fit(eb.GaussianEB(), out).prior_.mean_, here.prior_.mean_, rtol=1e-12)
 
 
 def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):

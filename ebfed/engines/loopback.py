@@ -464,7 +464,7 @@ class Federation:
 
 
 class OwnLines:
-    """Tells the lines of the server's program from those of Flower, one after the other.
+    """Separates the lines of the server's program from those of Flower, one after the other.
 
     Attributes
     ----------

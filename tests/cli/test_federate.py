@@ -360,7 +360,7 @@ def test_threats_of_each_node(started, tmp_path):
     rules = place / "nodes" / "node-2" / "node.toml"
     rules.write_text(rules.read_text().replace("epsilon = inf", "epsilon = 3.0"))
     two = ebfed("threat", rules.parent).stdout
-    assert "learns of each row at most epsilon 3 (delta 1e-05)" in two
+    assert "learns of each row by messages with noise at most epsilon 3 (delta 1e-05)" in two
     assert "reads exact figures of each group" not in two
 
 

@@ -21,6 +21,7 @@ CASES = {
     "each run": Rules(run_epsilon=1.0, rows=OWN),
     "sums": Rules(epsilon=8.0, partners=NODES),
     "keys": Rules(epsilon=8.0, partners=dict.fromkeys(NODES, "0" * 64), colluding=1),
+    "nobody colludes": Rules(epsilon=8.0, partners=dict.fromkeys(NODES, "0" * 64)),
     "digests": Rules(match_key="key"),
 }
 
@@ -59,7 +60,10 @@ def said(case, who="server"):
 def test_sentences_follow_the_rules():
     assert "exact figures of each group of at least 5 rows" in said("default")
     assert "exact figures of single rows" in said("single rows")
-    assert "of each patient at most epsilon 3 (delta 1e-05) over all runs" in said("budget")
+    assert (
+        "of each patient by messages with noise at most epsilon 3 (delta 1e-05) over all runs"
+        in said("budget")
+    )
     assert "reads no exact figures: nobody agreed" in said("budget")
     assert "all of whose rows have yes in choice" in said("consent")
     assert 'is trusted, by against = "readers"' in said("readers")
@@ -69,7 +73,8 @@ def test_sentences_follow_the_rules():
     assert "if it follows the protocol" in said("sums")
     assert "makes up keys of partners" in said("sums")
     assert "whatever it says to nodes" in said("keys")
-    assert "if at most 1 partners" in said("keys", "on the side")
+    assert "if at most 1 of the partners" in said("keys", "on the side")
+    assert "may learn with it the vector" in said("nobody colludes", "on the side")
     assert "digests of labels" in said("digests")
     assert "chooses one of GaussianEB, and among the columns ward, age" in said("budget", "token")
 

@@ -131,7 +131,8 @@ def _of_the_token(rules: Rules) -> list[Sentence]:
         ),
         Sentence(
             who,
-            f"takes at most {rules.max_seconds:g} seconds of this node for an answer.",
+            f"takes {rules.max_seconds:g} seconds of this node for an answer, and the rest of a "
+            "compiled step.",
             f"{LIMITS}::test_an_answer_ends_in_time",
         ),
     ]
@@ -203,8 +204,8 @@ def _of_a_budget(rules: Rules, who: str, unit: str, counted: str) -> list[Senten
         found.append(
             Sentence(
                 who,
-                f"learns of each {unit} at most epsilon {rules.epsilon:g} (delta {rules.delta:g}) "
-                "over all runs, whatever rows are grouped by.",
+                f"learns of each {unit} by messages with noise at most epsilon {rules.epsilon:g} "
+                f"(delta {rules.delta:g}) over all runs, whatever rows are grouped by.",
                 f"{GATE}::test_a_budget_is_of_persons_whatever_labels_are",
             )
         )
@@ -212,7 +213,8 @@ def _of_a_budget(rules: Rules, who: str, unit: str, counted: str) -> list[Senten
         found.append(
             Sentence(
                 who,
-                f"learns of each {unit} at most epsilon {rules.run_epsilon:g} in one run.",
+                f"learns of each {unit} by messages with noise at most epsilon "
+                f"{rules.run_epsilon:g} in one run.",
                 f"{RULES}::test_other_rules",
             )
         )
@@ -294,13 +296,23 @@ def _of_nodes(rules: Rules) -> list[Sentence]:
         ),
     ]
     who = "Another node on the side of the server"
+    if isinstance(rules.partners, Mapping) and not rules.colluding:
+        return [
+            *found,
+            Sentence(
+                who,
+                "may learn with it the vector of this node in a secure sum: colluding = 0 says "
+                "that no partner is on that side.",
+                f"{COLLUSION}::test_below_the_least_threshold_a_vector_follows",
+            ),
+        ]
     if isinstance(rules.partners, Mapping):
         return [
             *found,
             Sentence(
                 who,
                 f"learns of a secure sum no vector of this node, if at most {rules.colluding} "
-                "partners are on that side.",
+                "of the partners are on that side.",
                 f"{COLLUSION}::test_only_sums_follow_whatever_the_server_says",
             ),
         ]
@@ -324,7 +336,8 @@ def _of_readers(rules: Rules) -> list[Sentence]:
         found.append(
             Sentence(
                 who,
-                f"learns of each {unit} at most epsilon {rules.epsilon:g} over all runs.",
+                f"learns of each {unit} at most epsilon {rules.epsilon:g} over all runs, but for "
+                "numbers of rows, and groups that agreed to exact figures.",
                 f"{RULES}::test_runs_are_composed_as_mechanisms",
             )
         )

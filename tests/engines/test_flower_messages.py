@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from grids import RegisteredGrid, as_in_a_run
 
 import ebfed as eb
@@ -99,12 +100,21 @@ def test_nobody_takes_the_place_of_an_absent_node(nodes, tmp_path):
     with pytest.raises(RuntimeError, match="2 of 4 nodes"):
         fit(grid, tmp_path / "one", NAMES)
     assert said(tmp_path / "one")["roll call", "d"] == ("silent", "")
-    cohort = FlowerCohort(grid, eb.GaussianEB(), NAMES, plan={}, fit=1, quorum=2, deadline=0.5)
-    roll = [{"name": name, "facts": {"n": np.full(10, 4)}} for name in NAMES]
-    cohort.call_roll(roll)
-    cohort._find_absent()
-    cohort._replies([*cohort._overdue])
-    assert [member.id for member in cohort._members] == [0, 1, None, None]
+    terms = {"plan": {}, "fit": 1, "quorum": 2, "deadline": 0.5}
+    cohort = FlowerCohort(grid, eb.GaussianEB(), NAMES, **terms)
+    cohort.call_roll([{"name": name, "facts": {"n": np.full(10, 4)}} for name in NAMES])
+
+    def found():
+        cohort._called.clear()
+        cohort._find_absent()
+        for reply in cohort._replies([*cohort._overdue]):
+            cohort._late(reply)
+        return [member.id for member in cohort._members]
+
+    assert found() == [0, 1, None, None]
+    grid.keys[3] = generate_key_pairs()[0]
+    grid.nodes[3] = grid._signing(3, nodes[3])
+    assert found() == [0, 1, None, 3], "the node itself"
 
 
 @pytest.mark.parametrize("quorum", [2, 3])

@@ -838,3 +838,14 @@ def test_keys_that_differ_end_a_fit(sharing, tmp_path):
     grid = sharing(estimator, [KEY, KEY, KEY, KEY[::-1]])
     with pytest.raises(ValueError, match="match_key must be the same"):
         fit(estimator, grid, tmp_path / "out")
+
+
+def test_a_node_with_another_match_key_is_left_out(sharing, tmp_path):
+    estimator = eb.GaussianEB()
+    grid = sharing(estimator, [KEY, KEY, KEY, KEY[::-1]])
+    fitted = fit(estimator, grid, tmp_path / "out", quorum=3)
+    three = SHARED < 3
+    here = eb.GaussianEB().fit(X[three], groups=GROUPS[three])
+    np.testing.assert_allclose(fitted.prior_.variance_, here.prior_.variance_, rtol=1e-12)
+    what = "its match_key is not that of most nodes"
+    assert participants(tmp_path / "out")["roll call", "d"] == ("failed", what)

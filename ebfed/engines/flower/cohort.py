@@ -202,12 +202,20 @@ class FlowerCohort(Cohort):
         ]
         self.roll, self.facts = roll, [each["facts"] for each in roll]
 
-    @staticmethod
-    def _find_differing(names: Mapping[int, str], answers: Mapping[int, dict]) -> dict[int, str]:
-        """Return the nodes whose facts differ from those of most, and how."""
+    def _find_differing(
+        self, names: Mapping[int, str], answers: Mapping[int, dict]
+    ) -> dict[int, str]:
+        """Return the nodes whose facts, or match keys, differ from those of most, and how."""
         stated = {node: x["facts"] for node, x in answers.items() if "facts" in x}
         found = differing({names[node]: facts for node, facts in stated.items()})
-        return {node: found[names[node]] for node in stated if names[node] in found}
+        left = {node: found[names[node]] for node in stated if names[node] in found}
+        keys = {node: x["digests"][0].tobytes() for node, x in answers.items() if "digests" in x}
+        most, votes = next(iter(Counter(keys.values()).most_common(1)), (b"", 0))
+        others = {node for node, key in keys.items() if key != most}
+        # without enough others none can be preferred: the fit says that keys differ
+        if 2 * votes > len(keys) and len(stated.keys() - left.keys() - others) >= self._needed:
+            left |= dict.fromkeys(others, "its match_key is not that of most nodes")
+        return left
 
     def _check_facts(self, answer: dict) -> None:
         self._estimator.check_facts(answer["facts"])

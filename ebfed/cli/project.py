@@ -87,6 +87,7 @@ app = server_app(
     nodes={nodes},
     rows=rows,
     quorum=1.0,  # share of the nodes that must answer in every round
+    max_shift=None,  # most standard errors by which a node may move the fit: see participants.csv
     deadline=90.0,  # seconds that a round may take
     out="result",
 )
@@ -100,8 +101,8 @@ README = """\
 - `nodes/NAME/` belongs to a node: `run-…/estimate.csv` holds the estimates of its groups,
   `ledger.jsonl` lists all that it has sent, in all runs. Neither is sent.
 - `result/run-…/` belongs to the server: the fitted population (`fit.ebfed`, for
-  `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and which
-  node answered which request.
+  `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and
+  `participants.csv`: which node answered which request, and how far it moves the fit.
 - `nodes/NAME/node.toml` holds the rules of a node, which its owner writes and no run can change:
   where its rows are, which columns and methods are allowed, and what they may cost. Every run costs
   each person of a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a run

@@ -124,6 +124,10 @@ class Cohort(ABC):
             The messages of the blocks that answered, in the order of `facts`.
         """
 
+    def begin(self, estimator: Any, key: NDArray) -> Any:
+        """Return the state before the first round, from the facts of all blocks."""
+        return estimator.start(join(self.facts), key)
+
     def take(
         self,
         estimator: Any,

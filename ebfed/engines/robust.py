@@ -28,6 +28,7 @@ __all__ = [
     "check_finite",
     "check_max_shift",
     "differing",
+    "guilty",
     "largest_move",
     "newton_step",
     "settle",
@@ -145,6 +146,15 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
+def guilty(names: Sequence[str], tried: Callable[[Sequence[str]], Any]) -> str | None:
+    """Return the node without which something does not fail, if that is one of three or more."""
+    if len(names) < 3:
+        return None
+    others = {name: [each for each in names if each != name] for name in names}
+    found = [name for name, rest in others.items() if not isinstance(tried(rest), Exception)]
+    return found[0] if len(found) == 1 else None
+
+
 def check_finite(estimator: Any, state: Any) -> Any:
     """Return a state; raise a ValueError if it is the last, and a parameter is not finite."""
     if state["done"]:
@@ -202,9 +212,11 @@ def settle(
             found = _shifts(fits, before, whole, messages, kept)
             if limit is None or not _most(found) > limit:
                 return Settled(whole, found | moved, left)
-            worst = _worst(found, limit, partial(_shifts, fits, before, whole, messages))
+            worst = _worst(found, partial(_shifts, fits, before, whole, messages))
             shift = found[worst]
-            reason = f"it moves the fit by {shift:.3g} standard errors; max_shift is {limit:g}"
+            own = "it moves" if shift > limit else "it makes another move"
+            most = shift if shift > limit else _most(found)
+            reason = f"{own} the fit by {most:.3g} standard errors; max_shift is {limit:g}"
         if len(kept) - 1 < least:
             raise RuntimeError(
                 f"{worst}: {reason}. Without it there are {len(kept) - 1} nodes, and {least} are "
@@ -262,11 +274,9 @@ class _Fits:
 
 
 def _guilty(names: Sequence[str], fits: _Fits, error: Exception) -> str:
-    """Return the node without which a fit does not fail, if that is one."""
-    others = {name: [x for x in names if x != name] for name in names if len(names) > 2}
-    found = [name for name, x in others.items() if not isinstance(fits.ended(x), Exception)]
-    if len(found) == 1:
-        return found[0]
+    """Return the node without which a fit does not fail, or raise the error."""
+    if (found := guilty(names, fits.ended)) is not None:
+        return found
     if isinstance(error, np.linalg.LinAlgError | ArithmeticError | LookupError | AssertionError):
         raise RuntimeError(
             f"the fit of the answers of {', '.join(names)} fails in the arithmetic: {error}."
@@ -280,16 +290,14 @@ def _most(shifts: Mapping[str, float]) -> float:
 
 
 def _worst(
-    shifts: Mapping[str, float],
-    limit: float,
-    again: Callable[[Sequence[str]], Mapping[str, float]],
+    shifts: Mapping[str, float], again: Callable[[Sequence[str]], Mapping[str, float]]
 ) -> str:
-    """Return the node beyond the limit without which the others move the fit least."""
-    suspects = [name for name, shift in shifts.items() if shift > limit]
-    if len(suspects) == 1:
-        return suspects[0]
-    rest = {name: _most(again([x for x in shifts if x != name])) for name in suspects}
-    return min(suspects, key=lambda name: (rest[name], -shifts[name]))
+    """Return the node without which the others move the fit least, and their moves are known."""
+    rest = {}
+    for name in shifts:
+        others = again([each for each in shifts if each != name]).values()
+        rest[name] = max(np.nan_to_num(x, nan=math.inf) for x in others)
+    return min(shifts, key=lambda name: (rest[name], -np.nan_to_num(shifts[name])))
 
 
 def _shifts(

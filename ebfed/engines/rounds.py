@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ebfed.engines.base import Blocks, Cohort, Engine, join
+from ebfed.engines.base import Blocks, Cohort, Engine
 from ebfed.engines.local import Local
 from ebfed.engines.protocol import Estimator
 from ebfed.streams import is_fixed, make_key, noise_key
@@ -46,7 +46,7 @@ def converse(
     if state is None:
         real = key is None and not is_fixed(estimator.random_state)
         key = noise_key(estimator.random_state) if key is None else key
-        state = estimator.start(join(cohort.facts), key)
+        state = cohort.begin(estimator, key)
         state = state | {"secure": True} if real else state
     with _bar(estimator, state) as bar:
         while not state["done"]:

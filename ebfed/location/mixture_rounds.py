@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -231,6 +232,12 @@ class CentralServer(Server):
         """Return how to report; in the end, the population."""
         secure.check(state)
         return super().broadcast(state)
+
+    def shifts(
+        self, before: LocationState, after: LocationState, messages: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return NaN: readers see noisy sums only, and clipping bounds what a client can do."""
+        return np.full(len(messages), np.nan)
 
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Release noisy sums and counts, and nothing else that depends on what clients sent."""

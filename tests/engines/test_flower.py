@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 import threading
 import time
 
@@ -27,6 +28,7 @@ from ebfed.wire import pack, unpack
 rng = np.random.default_rng(1)
 GROUPS = np.repeat([f"g{i:02d}" for i in range(40)], 4)
 X = np.repeat(rng.normal(3, 1, 40), 4) + rng.normal(size=160)
+Y = X + rng.normal(size=160)
 NAMES = ("a", "b", "c", "d")
 PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range="private")
 GUESS = eb.Guess(mean=(0, 6), spread=1)
@@ -384,6 +386,35 @@ def test_nodes_of_which_most_do_not_agree_are_named(nodes, tmp_path):
         fit(eb.GaussianEB(), grid, tmp_path / "out", quorum=2)
 
 
+def test_a_node_with_whose_facts_no_fit_begins_is_left_out(tmp_path):
+    """One with a third class, as the method has two."""
+    learner = eb.LogisticEB()
+    blocks = np.array_split(np.arange(160), 4)
+    y = (Y > Y.mean()).astype(int)
+    made = [
+        Node(
+            name,
+            learner,
+            lambda own=own: {"X": X[own][:, None], "y": y[own], "groups": GROUPS[own]},
+            tmp_path / name,
+            seed=0,
+            budget=np.inf,
+        )
+        for name, own in zip(NAMES, blocks, strict=True)
+    ]
+    grid = Grid({i: good(node) for i, node in enumerate(made)})
+    grid.nodes[2] = spoilt(made[2], "roll call", told(classes=np.array([0, 1, 2])))
+    fitted = fit(learner, grid, tmp_path / "out", quorum=3)
+    kept = np.r_[0:80, 120:160]
+    honest = eb.LogisticEB().fit(X[kept][:, None], y[kept], groups=GROUPS[kept])
+    np.testing.assert_allclose(fitted.mean_, honest.mean_, rtol=1e-6)
+    said = participants(tmp_path / "out")
+    assert said["roll call", "c"][0] == "failed"
+    assert "the fit cannot begin with its facts" in said["roll call", "c"][1]
+    with pytest.raises(RuntimeError, match="c failed .the fit cannot begin with its facts"):
+        fit(learner, grid, tmp_path / "all")
+
+
 def full(value):
     return {"mean": np.full((10, 1), value)}
 
@@ -469,7 +500,6 @@ def test_a_node_is_left_out_of_the_first_sums(part, nodes, tmp_path):
 LEARNER = DPFedAvg(
     Linear(), privacy=ClientPrivacy(epsilon=8.0, delta=1e-5), n_rounds=6, random_state=3
 )
-Y = X + rng.normal(size=160)
 
 
 def make_learners(folder, learner=LEARNER):
@@ -575,6 +605,32 @@ def test_a_server_that_was_killed_goes_on(learners, tmp_path, last, undisturbed)
     assert rounds == [*(f"round {i}" for i in range(1, 7)), "result"]
     assert not (out / "state.ebfed").exists()
     assert (out / "fit.ebfed").stat().st_mode & 0o077 == 0
+
+
+def test_shifts_of_waves_need_the_messages_of_earlier_rounds(nodes, tmp_path):
+    """Which an interrupted fit keeps; noise of another seed gives other reports."""
+    made = nodes(IN_WAVES, seed=3)
+    grid = Grid(dict(enumerate(map(good, made))))
+    fit(IN_WAVES, grid, tmp_path / "whole")
+
+    def killed(message):
+        if message.metadata.group_id == "round 3":
+            raise KeyboardInterrupt
+        return good(again[1])(message)
+
+    for name in NAMES:
+        shutil.rmtree(tmp_path / name)
+    again = nodes(IN_WAVES, seed=3)
+    grid = Grid(dict(enumerate(map(good, again))))
+    grid.nodes[1] = killed
+    with pytest.raises(KeyboardInterrupt):
+        fit(IN_WAVES, grid, tmp_path / "out")
+    grid.nodes[1] = good(again[1])
+    fit(IN_WAVES, grid, tmp_path / "out")
+    tables = [pd.read_csv(tmp_path / out / "participants.csv") for out in ("whole", "out")]
+    shifts = [table[table["exchange"] == "round 3"]["shift"] for table in tables]
+    assert (shifts[0] > 0).all()
+    np.testing.assert_allclose(shifts[1], shifts[0], rtol=1e-12)
 
 
 def test_a_fit_that_goes_on_has_its_nodes(learners, tmp_path):

@@ -7,6 +7,7 @@ import itertools
 import math
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -29,7 +30,7 @@ from ebfed.engines.flower.messages import (
     read_answer,
 )
 from ebfed.engines.matching import Matched, check_digests
-from ebfed.engines.robust import check_max_shift, differing, settle
+from ebfed.engines.robust import check_max_shift, differing, guilty, settle
 from ebfed.engines.secure_sum import SecureSums, Terms, least_threshold, terms
 from ebfed.engines.secure_sum.keys import KEY, Octets
 from ebfed.engines.secure_sum.messages import check_octets
@@ -287,6 +288,29 @@ class FlowerCohort(Cohort):
         self.answered = [i for i, node in enumerate(self._members) if node.id in good]
         return [good[self._members[i].id]["message"] for i in self.answered]
 
+    def begin(self, estimator: Any, key: NDArray) -> Any:
+        """Return the state before the first round; leave out a node whose facts forbid it."""
+
+        def begun(names: Sequence[str]) -> Any:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return estimator.start(join([facts[name] for name in names]), key)
+            except Exception as error:  # facts may be of a kind that no check foresees
+                return error
+
+        while True:
+            facts = {node.name: node.facts for node in self._members}
+            try:
+                return super().begin(estimator, key)
+            except Exception as error:
+                if (name := guilty(list(facts), begun)) is None:
+                    raise
+                why = f"the fit cannot begin with its facts: {error}".removesuffix(".")
+            self._leave_out("roll call", {name: why}, "failed")
+            self._dismiss([name])
+            self._check_quorum("roll call", len(self._members))
+
     def take(
         self,
         estimator: Any,
@@ -329,7 +353,7 @@ class FlowerCohort(Cohort):
 
     def _dismiss(self, names: Sequence[str]) -> None:
         """Go on without nodes of which nothing was used: they are told the result, and no more."""
-        self._dismissed = [node for node in self._members if node.name in names]
+        self._dismissed += [node for node in self._members if node.name in names]
         kept = [i for i, node in enumerate(self._members) if node.name not in names]
         self._seat([self.roll[i] for i in kept], [self._members[i].id for i in kept])
         self.answered = list(range(len(kept)))
@@ -343,9 +367,9 @@ class FlowerCohort(Cohort):
             "messages": [join([x[name] for name in chosen if name in x]) for x in heard]
         }
 
-    def _leave_out(self, title: str, left: Mapping[str, str]) -> None:
+    def _leave_out(self, title: str, left: Mapping[str, str], status: str = "left out") -> None:
         for name, why in left.items():
-            self._record(title, [name], "left out", why)
+            self._record(title, [name], status, why)
             print(f"{title}: {_line(self._rows[title, name])}", flush=True)
         self.lost |= left.keys()
         self.answered = [i for i in self.answered if self._members[i].name not in left]

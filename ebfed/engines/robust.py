@@ -205,7 +205,7 @@ def settle(
     while True:
         whole = fits.state(kept)
         if isinstance(whole, Exception):
-            worst, shift = _guilty(kept, fits, whole), math.nan
+            worst, shift, found = _guilty(kept, fits, whole), math.nan, {}
             reason = f"the fit fails with its answer: {_short(str(whole))}"
         else:
             fits.keep(kept, whole)
@@ -223,9 +223,10 @@ def settle(
                 "needed. Nothing was estimated."
             )
         if estimator.begins_again and before["round"]:
+            shown = ", ".join(f"{name} {x:.3g}" for name, x in found.items())
             raise RuntimeError(
                 f"{worst}: {reason}. It took part in the rounds before, and cannot be left out of "
-                "them: fit again without it. Nothing was estimated."
+                f"them: fit again without it (shifts are {shown}). Nothing was estimated."
             )
         kept.remove(worst)
         left[worst], moved[worst] = reason, shift

@@ -340,7 +340,8 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         whole, _ = step(numbers)
         for i in numbers if len(numbers) > 1 else []:
             without, errors = step(numbers != i)
-            shifts[i] = largest_move(whole - without, errors)
+            # where figures do not fit together, the last round is at no maximum
+            shifts[i] = max(largest_move(each, errors) for each in (whole - without, without))
         return shifts
 
     def update(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:

@@ -1,8 +1,8 @@
 """Messages that a malicious node makes up, at random, and what becomes of everybody's fit.
 
-The oracle is the fit of the honest nodes alone. A fit with the malicious node is that, if it was left
-out, or is not far from that, or from the one with an honest node in its place; or it is an error that
-names the node. It is never not finite, and no error of the arithmetic is anonymous.
+The oracle is the fit of the honest nodes alone. A fit with the malicious node is that, if it was
+left out, or is not far from that, or from the one with an honest node in its place; or it is an
+error that names the node. It is always finite, and no error of the arithmetic is anonymous.
 """
 
 import contextlib

@@ -212,7 +212,7 @@ class OwnRows:
         if (text := blanks(frame)) and self.na_action == "raise":
             raise UnfitRowsError(
                 f"{text}; fill them in, or leave out such rows: na_action = 'drop' in [rows] of "
-                "node.toml."
+                "node.toml, or --na-action drop of ebfed federate up."
             )
         frame = frame.dropna(ignore_index=True)
         if not len(frame):

@@ -71,10 +71,10 @@ class Levels(Law):
         return self._randomise_secure(int(level), count)
 
     def check(self, reports: NDArray, sizes: NDArray) -> None:
-        """Raise a ValueError if reports are no levels; patterns of bits may be any."""
+        """Raise a ValueError if reports are no levels."""
         if self.adds_noise:
             super().check(reports, sizes)
-        elif reports.ndim == 2:
+        else:
             self._check_between(reports, 0, np.maximum(self._count(sizes), 2)[:, None] - 1)
 
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:

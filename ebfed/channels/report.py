@@ -169,7 +169,8 @@ class Report(Channel):
         report, asked = message["report"], message.get("asked")
         if asked is not None and not (asked.sum(axis=1) == 1).all():
             raise ValueError("asked must name one column of each client.")
-        self._law(report.shape[1]).check(report, message["n"])
+        d = report.shape[1] if asked is None else asked.shape[1]
+        self._law(d).check(report, message["n"])
         self.decode(message)
 
     def variance(self, summary: Summary) -> NDArray:

@@ -95,6 +95,14 @@ def test_is_the_fit_of_one_process(nodes, tmp_path, estimator):
     assert {status for status, _ in participants(tmp_path / "out").values()} == {"answered"}
 
 
+def test_a_mixture_is_the_fit_of_one_process(nodes, tmp_path):
+    """Its history is a dict of columns, of which the log shows nothing."""
+    estimator = eb.MixtureEB(2, random_state=0)
+    grid = Grid(dict(enumerate(map(good, nodes(estimator)))))
+    fitted, here = fit(estimator, grid, tmp_path / "out"), clone(estimator).fit(X, groups=GROUPS)
+    np.testing.assert_allclose(fitted.prior_.mean_, here.prior_.mean_, rtol=1e-9)
+
+
 def test_fit_can_be_loaded(nodes, tmp_path):
     estimator = IN_WAVES
     grid = Grid(dict(enumerate(map(good, nodes(estimator)))))
@@ -631,6 +639,27 @@ def test_shifts_of_waves_need_the_messages_of_earlier_rounds(nodes, tmp_path):
     shifts = [table[table["exchange"] == "round 3"]["shift"] for table in tables]
     assert (shifts[0] > 0).all()
     np.testing.assert_allclose(shifts[1], shifts[0], rtol=1e-12)
+
+
+def test_secure_sums_show_no_shifts_and_have_no_limit_of_them(tmp_path, capsys):
+    """The limit is refused before a node has sent anything but facts."""
+    learner = FedAvg(n_rounds=2, privacy=ClientPrivacy(epsilon=8, trust="nobody"), random_state=0)
+    rules = flower.Rules(min_group_size=1, partners=list(NAMES))
+
+    def made(folder):
+        nodes = []
+        for name, own in zip(NAMES, np.array_split(np.arange(160), 4), strict=True):
+            rows = {"X": X[own][:, None], "y": Y[own] > Y.mean(), "groups": GROUPS[own]}
+            load = lambda rows=rows: rows  # noqa: E731
+            nodes.append(Node(name, learner, load, folder / name, seed=0, budget=rules))
+        return Grid(dict(enumerate(map(good, nodes))))
+
+    fit(learner, made(tmp_path), tmp_path / "out")
+    assert capsys.readouterr().out.count("shifts of nodes are not visible in secure sums") == 1
+    assert pd.read_csv(tmp_path / "out" / "participants.csv")["shift"].isna().all()
+    with pytest.raises(ValueError, match="max_shift must be None with secure sums"):
+        fit(learner, made(tmp_path / "other"), tmp_path / "limited", max_shift=8.0)
+    assert not list((tmp_path / "other").rglob("round-*"))
 
 
 def test_a_fit_that_goes_on_has_its_nodes(learners, tmp_path):

@@ -375,7 +375,9 @@ class FlowerCohort(Cohort):
         self.answered = [i for i in self.answered if self._members[i].name not in left]
 
     def most_moving(self, title: str) -> str:
-        """Say which node moves a round most; nothing if that is not known."""
+        """Say which node moves a round most, or that it is not seen; nothing if it is not known."""
+        if self._summed:
+            return "shifts of nodes are not visible in secure sums" * (title == "round 1")
         known = {name: x for name, x in self.shifts.get(title, {}).items() if not math.isnan(x)}
         if not known:
             return ""

@@ -311,11 +311,10 @@ class Estimator(Protocol):
             What the clients keep to themselves, one entry each.
         """
 
-    def exact_rows(self, clients: Any, memory: Any) -> NDArray[np.float64]:
-        """Return how many rows of each client figures without a guarantee are of.
-
-        Infinite for a client whose figures have a guarantee, or that sends none.
-        """
+    def rows_shown(
+        self, clients: Any, memory: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return how many rows of each client a figure is of, and whether it has no guarantee."""
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State what is public of a block of clients before the first round."""
@@ -394,7 +393,7 @@ class Estimator(Protocol):
         Returns
         -------
         ndarray of shape (n_nodes,) or None
-            NaN where it is not known; None if `update` without each node tells, of the last round.
+            NaN where it is not known; None if it is found from `update` without each node, in the last round.
         """
 
     def conclude(self, state: Any) -> Self:

@@ -37,7 +37,7 @@ from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.files import LearnerFile, save
-from ebfed.learning.fitting import exact_rows, history_rows, hold_rounds, read_choices, settle
+from ebfed.learning.fitting import history_rows, hold_rounds, read_choices, rows_shown, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import node_sums
@@ -415,7 +415,7 @@ class Learner(SupervisedEstimator):
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
         return read_choices(self, X, y, groups, None, sample_weight)[0], {}
 
-    exact_rows = exact_rows
+    rows_shown = rows_shown
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns and classes."""

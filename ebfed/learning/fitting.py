@@ -21,7 +21,7 @@ from ebfed.learning.fingerprints import fingerprint
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
-from ebfed.learning.validation import check_metric, hold_back
+from ebfed.learning.validation import Portion, check_metric, hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.alignment import aligned
@@ -32,7 +32,7 @@ from ebfed.tables.of_rows import check_whole, without_of_rows
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["exact_rows", "history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
+__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "rows_shown", "settle"]
 
 
 def read_clients(
@@ -85,12 +85,17 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
     return clients
 
 
-def exact_rows(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.float64]:
-    """Return how many rows a change without a guarantee is of at most, for each client."""
+def rows_shown(
+    learner: Learner, clients: Clients, memory: LearningMemory
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return how many rows a change, or an evaluation, is of, and whether it has no guarantee."""
     learner.check()
-    opened = learner.exchange(len(clients)).opened(memory, len(clients))
-    size = np.inf if learner.batch_size is None else learner.batch_size * learner.local_steps
-    return np.where(opened, np.minimum(clients.n, size), np.inf)
+    size = np.inf if learner.batch_size is None else learner.batch_size  # of the last loss, too
+    rows = np.minimum(Portion.training(clients, learner.validation_fraction).n, size)
+    if learner.evaluate_every:
+        held = Portion.held_back(clients, learner.validation_fraction).n
+        rows = np.minimum(rows, np.where(held, held, np.inf))
+    return rows.astype(float), learner.exchange(len(clients)).opened(memory, len(clients))
 
 
 def read_choices(

@@ -97,11 +97,13 @@ class TwoSided(ABC):
     add_up = staticmethod(unsummed)
     secure_sums = staticmethod(no_secure_sums)
 
-    def exact_rows(self, clients: Summary, memory: LocationMemory) -> NDArray[np.float64]:
-        """Return the rows of each client whose channel gives no guarantee, else infinity."""
+    def rows_shown(
+        self, clients: Summary, memory: LocationMemory
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the numbers of rows of clients, and whether their channel gives no guarantee."""
         side = self.client_side()
         exact = np.array([not side.protects(name) for name in side.channels])
-        return np.where(exact[memory["consent"]], clients.n, np.inf)
+        return clients.n.astype(float), exact[memory["consent"]]
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State all that a run may take from clients; see `Client.plan`."""

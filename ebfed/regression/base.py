@@ -32,7 +32,7 @@ from ebfed.regression.reading import (
     predicted_numbers,
     weighed_clients,
 )
-from ebfed.regression.rounds import Rounds, exact_rows
+from ebfed.regression.rounds import Rounds, rows_shown
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
@@ -134,7 +134,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         clients, codes, weight = weighed_clients(self, X, y, groups, reset, *options)
         return self._rounds().block(clients, weight), codes
 
-    exact_rows = exact_rows
+    rows_shown = rows_shown
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)
 

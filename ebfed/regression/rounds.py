@@ -31,9 +31,9 @@ __all__ = [
     "check_parts",
     "check_products",
     "check_shapes",
-    "exact_rows",
     "mixture_population",
     "pair",
+    "rows_shown",
 ]
 
 # What rounding may do to products of columns of unit size.
@@ -128,13 +128,15 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
         """Return the parameters of the last state by name, with standard errors, NaN if unknown."""
 
     def shifts(self, before: StateT, after: StateT, messages: Any) -> NDArray[np.float64] | None:
-        """Return how far each node moves the fit; None if `update` without each node tells."""
+        """Return how far each node moves the fit; None: see `update` without each node."""
         return None
 
 
-def exact_rows(estimator: Any, clients: Any, memory: Any) -> NDArray[np.float64]:
-    """Return the rows of each client, or infinity if a channel protects them."""
-    return np.where(estimator._rounds().promises(), np.inf, clients.n)
+def rows_shown(
+    estimator: Any, clients: Any, memory: Any
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the numbers of rows of clients, and that figures of all have no guarantee, or have."""
+    return clients.n.astype(float), np.full(len(clients), not estimator._rounds().promises())
 
 
 def pair(values: Any, squares: Any = np.nan) -> tuple[NDArray, NDArray]:

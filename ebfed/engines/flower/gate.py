@@ -44,11 +44,10 @@ class Gate:
     people : list of ndarray of str, "row" or None
         Whom each group has rows of. "row": each row is of another person; None: each group is one.
     rows : ndarray of shape (n_groups,)
-        How many rows, or persons, each figure of a group is of at least: of weighted rows the
-        effective number, (sum w)² / sum w²; of sums of products with a covariate, those whose
-        value is another one than the commonest of the group.
-    exact_rows : ndarray of shape (n_groups,)
-        See `Estimator.exact_rows`.
+        How many rows, or persons, each figure of a group is of at least: see
+        `Estimator.rows_shown`; of weighted rows the effective number, (sum w)² / sum w².
+    exact : bool ndarray of shape (n_groups,)
+        Whether figures of a group have no guarantee.
     opened : bool ndarray of shape (n_groups,), or None
         Who agreed to exact figures; None: the class "open" of the plan.
     """
@@ -58,7 +57,7 @@ class Gate:
     labels: list[str]
     people: list[NDArray] | Literal["row"] | None
     rows: NDArray[np.float64]
-    exact_rows: NDArray[np.float64]
+    exact: NDArray[np.bool_]
     opened: NDArray[np.bool_] | None
 
     @classmethod
@@ -68,31 +67,27 @@ class Gate:
         table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
         if others := set(labels) - set(table["label"]):
             raise ValueError(f"{len(others)} labels of groups are not found among those of rows.")
-        rows = clients.n.astype(float)
-        if "sample_weight" in read.arguments:
-            table["w"] = np.asarray(read.arguments["sample_weight"], float)
-            sums = table.assign(w2=table["w"] ** 2).groupby("label")[["w", "w2"]].sum()
-            with np.errstate(divide="ignore", invalid="ignore"):
-                effective = (sums["w"] ** 2 / sums["w2"]).reindex(labels).to_numpy()
-            rows = np.minimum(rows, np.nan_to_num(effective, nan=0.0))
+        method, (rows, exact) = type(estimator).__name__, estimator.rows_shown(clients, memory)
+        if "exposure" in read.arguments and rules.rows is not None and not rules.rows.exposure:
+            exact = np.ones(len(labels), bool)  # no owner said that exposures are public
         people, opened = read.people, None
         table["person"] = np.arange(len(table))
         if people is not None and not isinstance(people, str):
             table["person"] = np.asarray(people).astype(str)
-            of = table.groupby("label")["person"].unique()
-            people = [of[label] for label in labels]
-            rows = np.minimum(rows, [len(each) for each in people])
-        if "y" in read.arguments and rules.min_group_size > 1:
-            frame = pd.DataFrame(read.arguments["X"])
-            for i in range(frame.shape[1]):
-                fewest = _with_another_value(table, frame.iloc[:, i])
-                fewest = fewest.reindex(labels).to_numpy(float, na_value=np.inf)
-                rows = np.fmin(rows, fewest)
+            counts = table.groupby(["label", "person"], sort=False).size()
+            of = {label: each.droplevel(0) for label, each in counts.groupby("label")}
+            people = [of[label].index.to_numpy() for label in labels]
+            rows = np.array([_fewest(of[x], n) for x, n in zip(labels, rows, strict=True)])
+        if "sample_weight" in read.arguments:
+            table["w"] = np.asarray(read.arguments["sample_weight"], float)
+            w = table.groupby(["label", "person"])["w"].sum()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                effective = w.groupby("label").sum() ** 2 / (w**2).groupby("label").sum()
+            rows = np.minimum(rows, effective.reindex(labels).fillna(0.0).to_numpy())
         if read.opened is not None:
             table["opened"] = read.opened
             all_agreed = table.groupby("label")["opened"].all()
             opened = all_agreed.reindex(labels).to_numpy(bool)
-        method, exact = type(estimator).__name__, estimator.exact_rows(clients, memory)
         return cls(rules, method, labels, people, rows, exact, opened)
 
     def take(self, chosen: NDArray[np.bool_]) -> Self:
@@ -105,7 +100,7 @@ class Gate:
             labels=[self.labels[i] for i in where],
             people=people,
             rows=self.rows[chosen],
-            exact_rows=self.exact_rows[chosen],
+            exact=self.exact[chosen],
             opened=None if self.opened is None else self.opened[chosen],
         )
 
@@ -123,9 +118,7 @@ class Gate:
             If none may.
         """
         least = self.rules.min_group_size
-        exact = self.exact_rows
-        shown = np.where(np.isinf(exact), np.inf, np.minimum(exact, self.rows))
-        may = (n == 0) | (shown >= least)
+        may = (n == 0) | ~self.exact | (self.rows >= least)
         if not may.any():
             what = "persons" if isinstance(self.people, list) else "rows"
             raise ValueError(
@@ -159,8 +152,15 @@ class Gate:
         for plan in plans:
             if math.isfinite(plan.epsilon):
                 rules.check_plan(method, plan)
+                few = self.rows[plan.members] < rules.min_group_size
+                if plan.trusts_server and rules.against == "server" and few.any():
+                    raise ValueError(
+                        f"{plan.who}: the guarantee of {method} trusts the server, which would see "
+                        f"figures of fewer than min_group_size={rules.min_group_size} persons, and "
+                        'is not trusted unless against = "readers".'
+                    )
                 continue
-            if np.isinf(self.exact_rows[plan.members]).any():
+            if not self.exact[plan.members].all():
                 raise ValueError(f"{plan.who}: {method} does not say that it sends exact figures.")
             agreed = self.opened
             if agreed is None:
@@ -220,22 +220,9 @@ class Gate:
         return True
 
 
-def _with_another_value(table: pd.DataFrame, x: pd.Series) -> pd.Series:
-    """Return how many persons of each group have another value than the commonest of the group.
-
-    A sum of products with a covariate is one over them, once the sum of the response is known. A
-    value nearer to the commonest one than a thousandth of the farthest counts as equal to it.
-    Groups in which all rows have the same value are left out.
-    """
-    table = table[["label", "person"]].assign(x=np.asarray(x, float))
-    sizes = table.groupby(["label", "x"], dropna=False).size().sort_values(kind="stable")
-    sizes = sizes.reset_index(name="n").drop_duplicates("label", keep="last").set_index("label")
-    all_differ = table["label"].map(sizes["n"]) == 1
-    middle = table["label"].map(table.groupby("label")["x"].median())
-    away = (table["x"] - table["label"].map(sizes["x"]).where(~all_differ, middle)).abs()
-    far = away > 1e-3 * away.groupby(table["label"]).transform("max")
-    half = far.groupby(table["label"]).transform("mean") >= 0.5
-    return table[far | (all_differ & half)].groupby("label")["person"].nunique()
+def _fewest(counts: pd.Series, rows: float) -> float:
+    """Return how many persons, who have so many rows each, some of the rows are of at least."""
+    return 1.0 + float(np.searchsorted(np.sort(counts)[::-1].cumsum(), rows))
 
 
 def _text(label: Any) -> str:

@@ -65,13 +65,13 @@ class Rules:
         ``OptOutMean(trust="server")``. None: these methods are refused where epsilon is finite.
     min_group_size : int
         Least number of rows, or of persons where `rows` names them, of a group that is to send
-        figures as they are; 1 for any. Weighted rows count by their effective number; of training
-        with batches, those count that a change is of; where there is a response, the rows whose
-        value of a covariate is another than the commonest one of the group, unless all are equal.
-        The mean of one row *is* that row, and two rows follow from their mean and scatter. A group
-        with fewer rows sends nothing, and the server does not learn of it; its estimate is made at
-        home, from its own rows and the population. The rule is for each figure: what follows from
-        several, of many columns, rounds or groupings, only a budget limits.
+        figures as they are; 1 for any. Weighted rows count by their effective number, and of
+        training with batches those of one batch. The mean of one row *is* that row, and two rows
+        follow from their mean and scatter. A group with fewer rows sends nothing, and the server
+        does not learn of it; its estimate is made at home, from its own rows and the population.
+        Rows are counted, not what columns or models make of them: a sum of products with a
+        covariate that few rows have, such as a rare illness, is of those few, as is the gradient
+        of a hidden unit that few rows turn on, and more follows from several figures. Against that, leave such a column out of `columns`, or give a budget.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
     partners : sequence of str, or dict of str, optional

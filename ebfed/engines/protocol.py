@@ -393,7 +393,8 @@ class Estimator(Protocol):
         Returns
         -------
         ndarray of shape (n_nodes,) or None
-            NaN where it is not known; None if it is found from `update` without each node, in the last round.
+            NaN where it is not known; None if it is found from `update` without each node, in the
+            last round.
         """
 
     def conclude(self, state: Any) -> Self:

@@ -117,12 +117,13 @@ class MaliciousServer:
             (eb.VarianceEB(channel=channel), {"X": ["income"]}),
             (eb.MixtureEB(2, variances=1.0, channel=channel), {"X": ["income"]}),
             (eb.OptOutMean(1.0, 1.0, range=(0, 6), trust=trust, **noisy), {"X": ["income"]}),
-            (eb.PoissonEB(channel=channel), {"X": ["events"]}),
+            (
+                eb.PoissonEB(channel=channel),
+                {"X": ["events"], "exposure": self._one("years", *NUMBERS)},
+            ),
             (eb.BernoulliEB(channel=channel), {"X": ["event"]}),
         )
-        if isinstance(estimator, eb.PoissonEB):
-            columns["exposure"] = self._one("years", *NUMBERS)
-        elif self._one(True, False, False):
+        if "exposure" not in columns and self._one(True, False, False):
             columns["sample_weight"] = self._one("years", *NUMBERS)
         return estimator, columns
 
@@ -220,7 +221,7 @@ def _has_noise(estimator: Any) -> bool:
     return (
         any(isinstance(each, noisy) for each in channels)
         or getattr(estimator, "privacy", None) is not None
-        or isinstance(estimator, eb.OptOutMean)
+        or getattr(estimator, "epsilon", None) is not None
     )
 
 
@@ -322,9 +323,9 @@ class Oracle:
             channel = getattr(estimator, "channel", None)
             persons = TABLE.groupby(columns["groups"])["person"].unique()
             for person in itertools.chain.from_iterable(persons):
-                if isinstance(channel, Gaussian):
+                if hasattr(channel, "delta"):
                     gaussian[person] += distance(channel.epsilon, channel.delta) ** 2
-                elif isinstance(channel, Laplace | TwoBit):
+                elif hasattr(channel, "epsilon"):
                     pure[person] += channel.epsilon
         most = math.sqrt(max(gaussian.values(), default=0.0))
         return max(max(pure.values(), default=0.0), epsilon_of(most, DELTA) if most else 0.0)

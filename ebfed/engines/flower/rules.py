@@ -71,7 +71,8 @@ class Rules:
         does not learn of it; its estimate is made at home, from its own rows and the population.
         Rows are counted, not what columns or models make of them: a sum of products with a
         covariate that few rows have, such as a rare illness, is of those few, as is the gradient
-        of a hidden unit that few rows turn on, and more follows from several figures. Against that, leave such a column out of `columns`, or give a budget.
+        of a hidden unit that few rows turn on, and more follows from several figures. Against
+        that, leave such a column out of `columns`, or give a budget.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
     partners : sequence of str, or dict of str, optional

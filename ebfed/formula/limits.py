@@ -69,7 +69,7 @@ def check_terms(text: str) -> None:
     --------
     >>> check_terms("(" + " + ".join(f"x{i}" for i in range(39)) + ")**3")
     Traceback (most recent call last):
-    ValueError: a formula has at most 2,000 terms; '(x0 + x1 + x2 + x3 + x4 + … has 9,920.
+    ValueError: a formula has at most 2,000 terms; '(x0 + ... has 9,920.
     """
     from formulaic.parser import DefaultFormulaParser
 

@@ -166,8 +166,9 @@ def _of_the_server(rules: Rules) -> list[Sentence]:
         found.append(
             Sentence(
                 who,
-                "may subtract figures of several columns, groupings, rounds and runs, so that "
-                "those of few rows follow: nothing limits this without a budget.",
+                "may take sums of products with a column that few rows have, and subtract figures "
+                "of several columns, groupings, rounds and runs, so that those of few rows "
+                "follow: nothing limits this without a budget.",
                 NOT_PROVED,
             )
         )

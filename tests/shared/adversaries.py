@@ -195,6 +195,42 @@ class MaliciousServer:
         return found
 
 
+class CuriousReader:
+    """Who reads what a server keeps and shows of fits, of whatever plan was answered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, nodes: list[PlannedNode], plan: tuple, fit: int) -> list[str] | None:
+        """Fit a plan at nodes; return the texts of its result, or None if there is none."""
+        estimator, columns, _ = plan
+        terms = {"plan": plan_of_run(estimator, columns), "fit": fit}
+        facts = [self._asked(node, {"exchange": "roll call"} | terms, "facts") for node in nodes]
+        try:
+            state = estimator.start(join(facts), make_key(fit))
+            first = np.cumsum([0, *(len(each["n"]) for each in facts)])
+            while not state["done"]:
+                sent, messages = estimator.broadcast(state), []
+                for node, start, stop in zip(nodes, first[:-1], first[1:], strict=True):
+                    request = {"exchange": "round", "sent": sent, "first": int(start)}
+                    request["turn"] = state["turn"][start:stop]
+                    messages.append(self._asked(node, request | terms, "message"))
+                state = estimator.update(state, join(messages))
+            fitted = estimator.conclude(state)
+        except (ValueError, TypeError, KeyError, ArithmeticError, RuntimeError):
+            return None
+        path = self._folder / "fit.json"
+        fitted.save(path)
+        return [path.read_text(), str(fitted.summary()), fitted.privacy_.to_csv(), repr(fitted)]
+
+    @staticmethod
+    def _asked(node: PlannedNode, request: dict, part: str) -> Any:
+        answer = node.answer(0, request)
+        if part not in answer:
+            raise RuntimeError(answer["failure"])
+        return answer[part]
+
+
 def changed(sent: Any, change: float | None) -> Any:
     """Replace the numbers of a broadcast, but for its round."""
     if change is None or not isinstance(sent, dict):

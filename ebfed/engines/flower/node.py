@@ -143,18 +143,11 @@ class Node:
         rules.check_sums(self._name, agreed)
         if agreed["run"] != str(run):
             raise ValueError(f"the sum is one of run {agreed['run']!r}; this is run {run}.")
-        if not path.exists() and self._listed(run):
+        if not path.exists() and _listed(journal.read(self._directory / LEDGER), run):
             raise ValueError(f"a round was summed, and {path.name}, which says so, is gone.")
         signs = "verify" in agreed
         signing = stored_key(self._directory / SUM_KEY)[0] if signs else None
         return StoredNode(path, self._name, agreed, signing)
-
-    def _listed(self, run: int) -> set[int]:
-        """Return the rounds of a run of which something was sent, by the ledger."""
-        ledger = journal.read(self._directory / LEDGER)
-        return {
-            row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
-        }
 
     def _opened(self, run: int, request: dict, rules: Rules, folder: Path) -> _Opened:
         """Return the method, and the rows with their memory, which are read once in a run."""
@@ -244,7 +237,8 @@ class Node:
         round_ = sent["round"]
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
-        listed = self._listed(run)
+        ledger = journal.read(self._directory / LEDGER)
+        listed = _listed(ledger, run)
         needed = sorted(listed)[-KEPT:] + [round_] * (round_ in listed)
         if gone := [each for each in needed if not _kept(folder, each).exists()]:
             raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
@@ -255,7 +249,6 @@ class Node:
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
             gate.check_plans(plans)
-            ledger = journal.read(self._directory / LEDGER)
             entries = [row for row in ledger if row["kind"] == "plan"]
             new = gate.charged(plans, round_)
             if gate.is_new(run, new, entries):
@@ -347,6 +340,11 @@ def _part(clients: Any, memory: dict, chosen: NDArray[np.bool_]) -> tuple[Any, d
     """Take some groups, and what they keep."""
     places = np.flatnonzero(chosen)
     return clients.take(places), cut(memory, places)
+
+
+def _listed(ledger: list[dict[str, Any]], run: int) -> set[int]:
+    """Return the rounds of a run of which something was sent."""
+    return {row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)}
 
 
 def _kept(folder: Path, round_: int) -> Path:

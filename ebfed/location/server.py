@@ -493,7 +493,8 @@ def population_of(state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
         degrees = sum(int(np.maximum(n - 1, 0).sum()) for n in parts or [state["n"]])
         found["noise variance"] = pair(noise, 2 * np.asarray(noise) ** 2 / max(degrees, 1))
     if (coefficients := prior.get("coefficients_")) is not None:
-        found["coefficients"] = pair(coefficients, np.square(prior["coefficient_errors_"]))
+        errors = prior.get("coefficient_errors_")  # not of a log-spline, which is a density
+        found["coefficients"] = pair(coefficients, None if errors is None else np.square(errors))
     return found
 
 

@@ -60,6 +60,8 @@ from ebfed.tables.factors import Factors
 
 __all__ = ["LinearRounds"]
 
+# Rows of a merged factor beyond those of its group are what cancels, in parts of a column's length.
+SPILL = 1e-6
 NO_ROWS_LEFT = (
     "There are no more rows than mean coefficients: the noise is not identified. It is taken to be "
     "zero, so that intervals have no length, and say nothing."
@@ -236,8 +238,9 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         if not (sizes < LARGEST).all():
             raise ValueError(f"columns of factor must be below {LARGEST:g} in size.")
         place = np.arange(factor.shape[-2])[:, None]
-        outside = (place > np.arange(factor.shape[-1])) | (place >= n[..., None, None])
-        if np.any(factor[outside]):
+        length = np.sqrt((factor**2).sum(axis=-2, keepdims=True))
+        more = (place >= n[..., None, None]) & (np.abs(factor) > SPILL * length)
+        if np.any(factor[..., place > np.arange(factor.shape[-1])]) or more.any():
             raise ValueError("factor must be triangular, of as many rows as were stated.")
         if self.fit_intercept and "log_weight" not in facts:
             ones = factor[..., 0, 0] ** 2

@@ -92,10 +92,10 @@ class MaliciousServer:
         if self._answered and self._one(True, True, False):
             estimator, columns, lie = self._answered[-1]
             return estimator, columns | {"groups": self._one(*LABELS[:3])}, lie
-        compose = self._one(self._means, self._means, self._slopes, self._trained, self._trained)
-        estimator, columns = compose()
-        columns["groups"] = self._one("ward", "ward", "team", "team", "person", *LABELS)
-        if self._one(True, False, False):
+        means, trained = [self._means] * 4, [self._trained] * 2
+        estimator, columns = self._one(*means, *trained, self._slopes)()
+        columns["groups"] = self._one(*["ward", "team"] * 4, "person", *LABELS)
+        if self._one(True, *[False] * 5):
             columns["consent"] = self._one("agrees", "agrees", *LABELS, "income")
         lie = {
             "invited": self._one("all", "all", "first", "first", "none"),
@@ -117,14 +117,15 @@ class MaliciousServer:
             (eb.VarianceEB(channel=channel), {"X": ["income"]}),
             (eb.MixtureEB(2, variances=1.0, channel=channel), {"X": ["income"]}),
             (eb.OptOutMean(1.0, 1.0, range=(0, 6), trust=trust, **noisy), {"X": ["income"]}),
-            (
-                eb.PoissonEB(channel=channel),
-                {"X": ["events"], "exposure": self._one("years", *NUMBERS)},
-            ),
+            (eb.PoissonEB(channel=channel), {"X": ["events"]}),
             (eb.BernoulliEB(channel=channel), {"X": ["event"]}),
         )
-        if "exposure" not in columns and self._one(True, False, False):
+        if columns["X"] == ["events"] and self._one(True, True, False):
+            columns["exposure"] = self._one("years", "years", *NUMBERS)
+        elif self._one(True, False, False, False):
             columns["sample_weight"] = self._one("years", *NUMBERS)
+        if isinstance(channel, dict) and "no" in channel and hasattr(estimator, "channel"):
+            columns["consent"] = "agrees"
         return estimator, columns
 
     def _covariates(self) -> list[str]:

@@ -53,7 +53,10 @@ def attack(folder, rules, n_plans, stop=False):
     return found, answered, tried
 
 
-@pytest.mark.parametrize(("rules", "n_plans"), [(BUDGET, 4500), (COUNTED, 500)])
+@pytest.mark.parametrize(
+    ("rules", "n_plans"),
+    [(BUDGET, 1000), (COUNTED, 500), pytest.param(BUDGET, 4500, marks=pytest.mark.slow)],
+)
 def test_random_plans_leak_nothing(rules, n_plans, tmp_path):
     found, answered, tried = attack(tmp_path, rules, n_plans)
     assert not found

@@ -11,6 +11,7 @@ import itertools
 import math
 import shutil
 from collections import defaultdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,8 @@ class Oracle:
         one is none, and so is one of rounding. Whoever changes how many numbers there are has
         changed all of them.
         """
+        if not self.budget and plan[2]["change"] == 1e9:  # far from all data, few rows have weight
+            return []
         was = [np.array(_floats(x)) for x in sent]
         scale = [np.nan_to_num(np.abs(x)).max(initial=0.0) for x in was]
         again = self._again(node_of(folder / "noise", rules, seed=2), plan, was)
@@ -374,6 +377,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + low)
 
 
+@lru_cache
 def distance(epsilon: float, delta: float) -> float:
     return brentq(lambda mu: delta_of(mu, epsilon) - delta, 1e-4, 10)
 

@@ -123,7 +123,7 @@ def _rules(rules: Rules) -> str:
     from ebfed.engines.flower.threat import in_words
 
     if not math.isfinite(rules.epsilon):
-        return f"Budget: no limit; {in_words(rules).partition(', 0 spent')[0]}."
+        return f"Budget: no limit; {in_words(rules, spent=None)}."
     return f"Budget: epsilon {rules.epsilon:g} at delta {rules.delta:g} for each person, all runs."
 
 

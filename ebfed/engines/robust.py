@@ -31,8 +31,10 @@ __all__ = [
     "guilty",
     "largest_move",
     "newton_step",
+    "pair",
     "settle",
     "shifts_of_means",
+    "shifts_of_steps",
 ]
 
 # Facts that all nodes must state alike. Others are of their own groups.
@@ -353,6 +355,49 @@ def largest_move(moves: NDArray[np.float64], errors: NDArray[np.float64]) -> flo
     with np.errstate(over="ignore", invalid="ignore"):
         moved = np.abs(moves[known]) / errors[known]
     return float(np.nan_to_num(moved, nan=math.inf).max()) if known.any() else math.nan
+
+
+def pair(values: Any, squares: Any = np.nan) -> tuple[NDArray, NDArray]:
+    """Return parameters, and their standard errors from sampling variances, which may be NaN.
+
+    Examples
+    --------
+    >>> pair([1.0, 2.0], [4.0, np.nan])
+    (array([1., 2.]), array([ 2., nan]))
+    """
+    values = np.atleast_1d(np.asarray(values, float))
+    with np.errstate(invalid="ignore"):
+        return values, np.sqrt(np.broadcast_to(np.asarray(squares, float), values.shape))
+
+
+def shifts_of_steps(
+    k: int, step: Callable[[NDArray[np.intp]], tuple[NDArray, NDArray]], *, settled: bool = True
+) -> NDArray[np.float64]:
+    """Return how far each of k nodes moves a fit, by a step to the maximum without it.
+
+    Parameters
+    ----------
+    k : int
+    step : callable
+        Returns the step with some nodes, given by their numbers, and its standard errors.
+    settled : bool
+        Whether the step with all nodes ends at a maximum. If False, as where figures do not fit
+        together, the step without a node counts, too.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        NaN if there is one node only.
+    """
+    nodes, shifts = np.arange(k), np.full(k, np.nan)
+    if k < 2:
+        return shifts
+    whole, _ = step(nodes)
+    for i in nodes:
+        without, errors = step(np.delete(nodes, i))
+        moves = [whole - without] if settled else [whole - without, without]
+        shifts[i] = max(largest_move(each, errors) for each in moves)
+    return shifts
 
 
 def newton_step(

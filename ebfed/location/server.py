@@ -16,6 +16,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.channels.design import DEFAULT_GUESS, settle
 from ebfed.channels.report import Report
 from ebfed.engines.protocol import LocationFacts, LocationSent, LocationState, Message
+from ebfed.engines.robust import pair
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location.client import settled
@@ -480,21 +481,21 @@ def population_of(state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
     """
     prior = state["prior"]
 
-    def pair(values: Any, squares: Any = None) -> tuple[NDArray, NDArray]:
-        values = np.atleast_1d(np.asarray(values, float))
-        known = squares is not None and np.shape(squares) == values.shape
-        return values, np.sqrt(squares) if known else np.full(values.shape, np.nan)
+    def known(name: str) -> tuple[NDArray, NDArray]:
+        squares = prior.get(name.replace("_", "_variance_"), np.nan)
+        alike = np.shape(squares) == np.shape(prior[name])
+        return pair(prior[name], squares if alike else np.nan)
 
-    found = {"mean": pair(prior["mean_"], prior.get("mean_variance_"))}
+    found = {"mean": known("mean_")}
     if not np.isinf(prior["variance_"]).any():
-        found["variance"] = pair(prior["variance_"], prior.get("variance_variance_"))
+        found["variance"] = known("variance_")
     if (noise := prior.get("noise_variance_")) is not None:
         parts = [part["n"] for message in state["messages"] for part in message.values()]
         degrees = sum(int(np.maximum(n - 1, 0).sum()) for n in parts or [state["n"]])
         found["noise variance"] = pair(noise, 2 * np.asarray(noise) ** 2 / max(degrees, 1))
     if (coefficients := prior.get("coefficients_")) is not None:
-        errors = prior.get("coefficient_errors_")  # not of a log-spline, which is a density
-        found["coefficients"] = pair(coefficients, None if errors is None else np.square(errors))
+        errors = prior.get("coefficient_errors_", np.nan)  # none of a log-spline, a density
+        found["coefficients"] = pair(coefficients, np.square(errors))
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.engines.robust import alone_in_units, largest_move
+from ebfed.engines.robust import alone_in_units, shifts_of_steps
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.kmeans import kmeans
 from ebfed.regression.evidence_sources import EvidenceSource
@@ -197,9 +197,8 @@ class EvidenceRounds(
         """
         if before["phase"] == "sizes":
             return alone_in_units(np.array([each["squares"].sum(axis=0) for each in messages]))
-        numbers, shifts = np.arange(len(messages)), np.full(len(messages), np.nan)
-        if not after["done"] or len(messages) < 2:
-            return shifts
+        if not after["done"]:
+            return np.full(len(messages), np.nan)
         paths = [(each["path"] or [-np.inf])[-1] for each in before["candidates"]]
         best = int(np.argmax(paths))
         tried = MixturePopulation(**before["candidates"][best]["tried"])
@@ -207,7 +206,7 @@ class EvidenceRounds(
         sums = [scores_of(each[str(best)], tried.weights, grid) for each in messages]
 
         def step(chosen: NDArray) -> tuple[NDArray, NDArray]:
-            parts = [sums[i] for i in numbers[chosen]]
+            parts = [sums[i] for i in chosen]
             slope, information, score, known = (sum(each) for each in zip(*parts, strict=True))
             inverse = np.linalg.pinv(ridged(information, self.settings.ridge), hermitian=True)
             means = np.einsum("kij,kj->ki", inverse, slope)
@@ -216,11 +215,7 @@ class EvidenceRounds(
             moves = np.concatenate([means.ravel(), score / free])
             return moves, np.sqrt(np.maximum(errors, 0.0))
 
-        whole, _ = step(numbers)
-        for i in numbers:
-            without, errors = step(numbers != i)
-            shifts[i] = largest_move(whole - without, errors)
-        return shifts
+        return shifts_of_steps(len(messages), step)
 
     def update(
         self, state: MixtureState, messages: SizesMessage | dict[str, EvidenceMessage]

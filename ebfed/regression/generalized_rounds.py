@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
-from ebfed.engines.robust import alone_in_units, largest_move, newton_step
+from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_steps
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
@@ -59,7 +59,7 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds, check_parts, check_products, pair
+from ebfed.regression.rounds import Rounds, check_parts, check_products
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 
@@ -325,9 +325,8 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             width = len(before["varies"])
             diagonals = [x["products"].reshape(-1, width, width) for x in messages]
             return alone_in_units(np.array([np.einsum("ijj->j", each) for each in diagonals]))
-        shifts = np.full(len(messages), np.nan)
         if not after["done"] or "point" not in before:
-            return shifts
+            return np.full(len(messages), np.nan)
         here = population_of(before, self.covariance)
         scores = np.array([each["score"].sum(axis=0) for each in messages])
         curvatures = np.array([each["curvature"].sum(axis=0) for each in messages])
@@ -336,13 +335,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             sums = scores[chosen].sum(axis=0), square_of(curvatures[chosen].sum(axis=0))
             return newton_step(*here.chain(*sums))
 
-        numbers = np.arange(len(messages))
-        whole, _ = step(numbers)
-        for i in numbers if len(numbers) > 1 else []:
-            without, errors = step(numbers != i)
-            # where figures do not fit together, the last round is at no maximum
-            shifts[i] = max(largest_move(each, errors) for each in (whole - without, without))
-        return shifts
+        return shifts_of_steps(len(messages), step, settled=False)
 
     def update(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
         """Take a step of the population's parameters."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.engines.robust import pair
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
@@ -53,7 +54,7 @@ from ebfed.regression.protocol import (
     RegressionMemory,
     RegressionState,
 )
-from ebfed.regression.rounds import ROUNDING, Rounds, check_parts, pair
+from ebfed.regression.rounds import ROUNDING, Rounds, check_parts
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.engines.base import join
-from ebfed.engines.robust import largest_move, shifts_of_means
+from ebfed.engines.robust import shifts_of_means, shifts_of_steps
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.families import Responses
@@ -165,7 +165,6 @@ class LogisticRounds(GeneralizedRounds):
 
     def shifts(self, before: Any, after: Any, messages: Any) -> NDArray[np.float64]:
         """Return how far the mean moves by each node, by a step of scoring without it."""
-        numbers, shifts = np.arange(len(messages)), np.full(len(messages), np.nan)
         if not after["done"] or "point" in before or len(messages) < 2:
             return super().shifts(before, after, messages)
         if before["phase"] == "gradient":
@@ -173,15 +172,11 @@ class LogisticRounds(GeneralizedRounds):
             return shifts_of_means(sums, np.array([float(len(x["mean"])) for x in messages]))
 
         def step(chosen: NDArray) -> tuple[NDArray, NDArray]:
-            some = [messages[i] for i in numbers[chosen]]
+            some = [messages[i] for i in chosen]
             found = self._score(before, cast(LogisticMessage, join(some)), 1.0)
             return found.population.mean, np.sqrt(np.diag(found.mean_covariance))
 
-        whole, _ = step(numbers)
-        for i in numbers:
-            without, errors = step(numbers != i)
-            shifts[i] = largest_move(whole - without, errors)
-        return shifts
+        return shifts_of_steps(len(messages), step)
 
     def _step(self, state: Any, messages: Any) -> LogisticState:
         if state["phase"] == "gradient":

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines.robust import pair
 from ebfed.engines.sums import LARGEST_SUM
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -32,7 +33,6 @@ __all__ = [
     "check_products",
     "check_shapes",
     "mixture_population",
-    "pair",
     "rows_shown",
 ]
 
@@ -137,13 +137,6 @@ def rows_shown(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the numbers of rows of clients, and that figures of all have no guarantee, or have."""
     return clients.n.astype(float), np.full(len(clients), not estimator._rounds().promises())
-
-
-def pair(values: Any, squares: Any = np.nan) -> tuple[NDArray, NDArray]:
-    """Return parameters, and their standard errors from sampling variances, which may be NaN."""
-    values = np.atleast_1d(np.asarray(values, float))
-    with np.errstate(invalid="ignore"):
-        return values, np.sqrt(np.broadcast_to(np.asarray(squares, float), values.shape))
 
 
 def mixture_population(state: Any) -> dict[str, tuple[NDArray, NDArray]]:

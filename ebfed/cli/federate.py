@@ -123,9 +123,9 @@ def up(
             for name in names:
                 rules = Rules.read(nodes_of / name / "node.toml")
                 if rules.rows is not None:
-                    given = {"budget": rules.is_finite}
-                    said = check_node(name, nodes_of / name, rules.rows, text, **given)
-                    typer.echo(said, nl=bool(said))
+                    known = name, nodes_of / name, rules.rows, text
+                    if said := check_node(*known, budget=rules.is_finite):
+                        typer.echo(said)
         else:
             if (nodes is None) == (data is None):
                 raise ValueError("give --nodes COUNT or --data FILES, not both")
@@ -155,8 +155,8 @@ def up(
                 chosen = Template.of_formula(model, family)
             for name, file in files.items():
                 check_table(file, own[name], chosen, dialect)
-                said = check_node(file.name, directory, own[name], chosen.text, budget=False)
-                typer.echo(said, nl=bool(said))
+                if said := check_node(file.name, directory, own[name], chosen.text, budget=False):
+                    typer.echo(said)
             write_project(directory, own, chosen)
             names = list(files)
             with replaced(noted) as new:

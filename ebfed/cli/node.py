@@ -71,15 +71,11 @@ def node(
         if rules.rows is None:
             raise ValueError(f"{directory / 'node.toml'} must say where the rows are, in [rows].")
         if rules.rows.path is not None:
-            text = blanks(
-                rules.rows.frame(directory, [*rules.rows.columns] if rules.rows.columns else None)
-            )
-            left = (
-                "left out" if rules.rows.na_action == "drop" else "refused in a run that reads them"
-            )
-            typer.echo(
-                f"{rules.rows.path}: {text}; they are {left}." if text else "", nl=bool(text)
-            )
+            columns = [*rules.rows.columns] if rules.rows.columns else None
+            if text := blanks(rules.rows.frame(directory, columns)):
+                dropped = rules.rows.na_action == "drop"
+                left = "left out" if dropped else "refused in a run that reads them"
+                typer.echo(f"{rules.rows.path}: {text}; they are {left}.")
         if insecure == (root_certificates is not None):
             raise ValueError("give --root-certificates FILE, or --insecure for a trial")
         keys = None

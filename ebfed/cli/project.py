@@ -280,22 +280,17 @@ def check_node(name: str, directory: Path, own: OwnRows, app: str, *, budget: bo
     ValueError
         If the model cannot take them.
     """
-    from ebfed.engines.flower.rows import blanks
-
     found: dict[str, Any] = {}
     exec(compile(app, "model.py", "exec"), found)
     if not {"estimator", "rows"} <= found.keys():
         return ""  # which the run says
     estimator, rows = found["estimator"], found["rows"]
     try:
-        estimator.prepare(**own.read(directory, rows, budget=budget).arguments)
+        read = own.read(directory, rows, budget=budget)
+        estimator.prepare(**read.arguments)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    if own.path is None or own.na_action == "raise":
-        return ""
-    columns = [x for each in rows.values() for x in ([each] if isinstance(each, str) else each)]
-    text = blanks(own.frame(directory, list(dict.fromkeys(columns)), rows["groups"]))
-    return f"{name}: {text}; they are left out." if text else ""
+    return f"{name}: {read.lacking}; they are left out." if read.lacking else ""
 
 
 WORDS = {

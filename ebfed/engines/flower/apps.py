@@ -147,11 +147,11 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     if kept is not None:
         cohort.recall()
         cohort.lost, cohort.shifts = set(kept["lost"]), kept["shifts"]
-        cohort.heard = kept["heard"]
+        cohort.received = kept["received"]
 
     def keep(found: Any, _: Any) -> None:
         more = {"roll": cohort.roll, "lost": sorted(cohort.lost)}
-        more |= {"shifts": cohort.shifts, "heard": [] if found["done"] else cohort.heard}
+        more |= {"shifts": cohort.shifts, "received": [] if found["done"] else cohort.received}
         write(out / STATE, wire.pack({"plan": cohort.plan, "state": found} | more))
         history = found.get("history")
         if isinstance(history, list) and history and "loss" in history[-1]:

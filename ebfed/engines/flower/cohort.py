@@ -123,7 +123,7 @@ class FlowerCohort(Cohort):
         self._seconds = 0.0
         self.shifts: dict[str, dict[str, float]] = {}
         # Messages of each round, of methods whose rounds are of different clients.
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self._rows: dict[tuple[str, str], dict[str, str]] = {}
 
     @property
@@ -326,7 +326,7 @@ class FlowerCohort(Cohort):
         given = dict(zip(numbers, messages, strict=True))
         begins = estimator.begins_again and merge is None and not state["round"]
         if not estimator.answers_every_round:
-            self.heard = [*self.heard[: state["round"]], given]
+            self.received = [*self.received[: state["round"]], given]
 
         def at(chosen: Sequence[str]) -> tuple[Any, dict]:
             parts = [given[name] for name in chosen]
@@ -352,7 +352,7 @@ class FlowerCohort(Cohort):
         return found.state
 
     def _dismiss(self, names: Sequence[str]) -> None:
-        """Go on without nodes of which nothing was used: they are told the result, and no more."""
+        """Go on without nodes of which nothing was used: they receive the result, and no more."""
         self._dismissed += [node for node in self._members if node.name in names]
         kept = [i for i, node in enumerate(self._members) if node.name not in names]
         self._seat([self.roll[i] for i in kept], [self._members[i].id for i in kept])
@@ -362,9 +362,9 @@ class FlowerCohort(Cohort):
         """Return a state that has the messages of these nodes only, if it has any."""
         if not state.get("messages"):
             return state
-        heard = self.heard[: len(state["messages"])]
+        received = self.received[: len(state["messages"])]
         return state | {
-            "messages": [join([x[name] for name in chosen if name in x]) for x in heard]
+            "messages": [join([x[name] for name in chosen if name in x]) for x in received]
         }
 
     def _leave_out(self, title: str, left: Mapping[str, str], status: str = "left out") -> None:

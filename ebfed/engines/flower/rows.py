@@ -29,11 +29,14 @@ class TableRows:
         Whose each row is; "row": each is of another person.
     opened : bool array of shape (n_rows,), optional
         Which rows agreed to exact figures.
+    lacking : str
+        What `blanks` says of the rows that were left out.
     """
 
     arguments: Mapping[str, Any]
     people: Any = None
     opened: Any = None
+    lacking: str = ""
 
 
 ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weight")
@@ -220,7 +223,7 @@ class OwnRows:
         people = frame[self.person] if self.person not in (None, "row") else self.person
         opened = self._opened(None if self.consent is None else frame[self.consent["column"]])
         arguments = {name: frame[columns] for name, columns in wanted.items()}
-        return TableRows(arguments, people, opened)
+        return TableRows(arguments, people, opened, text)
 
     def _opened(self, choices: Any) -> Any:
         """Return which rows agreed to exact figures: none if nothing says so."""

@@ -25,6 +25,7 @@ ESSENTIAL = (  # types, the house, and what is compared with an oracle or a proo
     "tests/test_package.py",
     "tests/test_house.py",
     "tests/test_readme.py",
+    "tests/test_words.py",
     "tests/test_benchmarks.py",
     "tests/fuzz/",
     "tests/adversary/",

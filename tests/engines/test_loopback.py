@@ -253,7 +253,7 @@ def test_nodes_that_fail(tmp_path, rows):
     assert "Quirin" in (tmp_path / "b" / "errors.log").read_text()
 
 
-def test_a_stranger(tmp_path, rows):
+def test_without_a_key(tmp_path, rows):
     """Who has the address, the certificate and a key of one's own can neither run nor connect."""
     from ebfed.engines.flower.connection import make_key_pair
 

@@ -287,7 +287,7 @@ def check_node(name: str, directory: Path, own: OwnRows, app: str, *, budget: bo
     estimator, rows = found["estimator"], found["rows"]
     try:
         read = own.read(directory, rows, budget=budget)
-        estimator.prepare(**read.arguments)
+        estimator.protocol().prepare(**read.arguments)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return f"{name}: {read.lacking}; they are left out." if read.lacking else ""

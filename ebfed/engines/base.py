@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines.protocol import Rounds
 from ebfed.engines.robust import check_finite
 from ebfed.streams import Stream
 
@@ -68,14 +69,14 @@ class Block:
 
     Parameters
     ----------
-    worker : Estimator
-        The copy that computes these clients' part.
+    worker : Rounds
+        Of the copy that computes these clients' part.
     clients : block of clients
     memory : dict of arrays
         What the clients keep to themselves, one entry each.
     """
 
-    def __init__(self, worker: Any, clients: Any, memory: dict):
+    def __init__(self, worker: Rounds, clients: Any, memory: dict):
         self._worker, self._clients, self._memory = worker, clients, memory
 
     def answer(self, sent: dict, turn: NDArray[np.int8], rng: Stream) -> dict:
@@ -98,7 +99,7 @@ class Cohort(ABC):
     Attributes
     ----------
     facts : list of dict
-        What each block states publicly before the first round, `Estimator.describe`.
+        What each block states publicly before the first round, `Rounds.describe`.
     answered : list of int
         Numbers of the blocks whose messages the last `ask` returned.
     """
@@ -124,13 +125,13 @@ class Cohort(ABC):
             The messages of the blocks that answered, in the order of `facts`.
         """
 
-    def begin(self, estimator: Any, key: NDArray) -> Any:
+    def begin(self, protocol: Rounds, key: NDArray) -> Any:
         """Return the state before the first round, from the facts of all blocks."""
-        return estimator.start(join(self.facts), key)
+        return protocol.start(join(self.facts), key)
 
     def take(
         self,
-        estimator: Any,
+        protocol: Rounds,
         state: Any,
         messages: list[dict],
         merge: Callable[[Sequence[int], Sequence[dict]], dict] | None = None,
@@ -139,7 +140,7 @@ class Cohort(ABC):
 
         Parameters
         ----------
-        estimator : Estimator
+        protocol : Rounds
         state : dict
             The state before the round.
         messages : list of dict
@@ -152,7 +153,7 @@ class Cohort(ABC):
             If it is the last, and has a parameter that is not finite.
         """
         whole = join(messages) if merge is None else merge(self.answered, messages)
-        return check_finite(estimator, estimator.update(state, whole))
+        return check_finite(protocol, protocol.update(state, whole))
 
 
 class Blocks(Cohort):
@@ -161,9 +162,9 @@ class Blocks(Cohort):
     Parameters
     ----------
     engine : Engine
-    estimator : Estimator
-    worker : Estimator
-        A copy that computes the clients' part, wherever the engine does.
+    protocol : Rounds
+    worker : Rounds
+        Of a copy that computes the clients' part, wherever the engine does.
     clients : block of clients
     memory : dict of arrays
         What the clients keep to themselves, one entry each.
@@ -174,8 +175,8 @@ class Blocks(Cohort):
     def __init__(
         self,
         engine: Engine,
-        estimator: Any,
-        worker: Any,
+        protocol: Rounds,
+        worker: Rounds,
         clients: Any,
         memory: dict,
         key: NDArray,
@@ -188,7 +189,7 @@ class Blocks(Cohort):
         pairs = list(zip(blocks, memories, strict=True))
         self._blocks = [Block(worker, *pair) for pair in pairs]
         self.answered = list(range(len(pairs)))
-        self.facts = [estimator.describe(*pair) for pair in pairs]
+        self.facts = [protocol.describe(*pair) for pair in pairs]
 
     @cached_property
     def _placed(self) -> list:

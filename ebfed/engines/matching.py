@@ -136,8 +136,8 @@ class Matched(Cohort):
     ----------
     cohort : Cohort
         The nodes, block by block.
-    estimator : Estimator
-        Whose messages can be merged (`Estimator.matches`).
+    protocol : Matching
+        Whose messages can be merged (`Rounds.matches`).
     given : list of ndarray
         What `digests` returned at each node.
 
@@ -152,10 +152,10 @@ class Matched(Cohort):
         If nodes have different keys.
     """
 
-    def __init__(self, cohort: Cohort, estimator: Any, given: Sequence[NDArray[np.uint8]]):
+    def __init__(self, cohort: Cohort, protocol: Any, given: Sequence[NDArray[np.uint8]]):
         if len({each[0].tobytes() for each in given}) > 1:
             raise ValueError("match_key must be the same at all nodes; there are different keys.")
-        self._cohort, self._estimator = cohort, estimator
+        self._cohort, self._protocol = cohort, protocol
         labels = np.concatenate([each[1:] for each in given])
         # rows of bytes as one value each: these sort fast
         _, codes, counts = np.unique(
@@ -165,7 +165,7 @@ class Matched(Cohort):
         )
         self._codes: list[NDArray] = np.split(codes, np.cumsum([len(x) - 1 for x in given])[:-1])
         self.n_shared = int((counts > 1).sum())
-        self.facts = [estimator.merge_facts(cohort.facts, self._codes)]
+        self.facts = [protocol.merge_facts(cohort.facts, self._codes)]
         self.answered = [0]
         self._messages: dict[int, dict[str, Any]] = {}
 
@@ -173,14 +173,14 @@ class Matched(Cohort):
         """Ask all nodes; `take` merges their messages."""
         return self._cohort.ask(sent, round_, turn[np.concatenate(self._codes)])
 
-    def take(self, estimator: Any, state: Any, messages: list[dict], merge: Any = None) -> Any:
+    def take(self, protocol: Any, state: Any, messages: list[dict], merge: Any = None) -> Any:
         """Return the state after a round, whose messages are merged."""
         numbers = self._cohort.answered
         self._messages = dict(zip(numbers, messages, strict=True))
-        return self._cohort.take(estimator, state, messages, self._merged)
+        return self._cohort.take(protocol, state, messages, self._merged)
 
     def _merged(self, numbers: Sequence[int], messages: Sequence[dict]) -> dict[str, Any]:
-        return self._estimator.merge(messages, [self._codes[number] for number in numbers])
+        return self._protocol.merge(messages, [self._codes[number] for number in numbers])
 
     @cached_property
     def _whole(self) -> tuple[dict[str, Any], NDArray]:

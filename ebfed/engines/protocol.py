@@ -38,6 +38,7 @@ __all__ = [
     "Matching",
     "Message",
     "Named",
+    "Rounds",
     "Sent",
     "State",
 ]
@@ -284,12 +285,11 @@ class LearningMessage(TypedDict):
     """Of sums over the clients of a block: how many they are, shape (1, 1)."""
 
 
-@runtime_checkable
-class Estimator(Protocol):
-    """A method that learns from clients in rounds."""
+class Rounds(Protocol):
+    """What a method does on each side, as `Estimator.protocol` returns it: engines drive it."""
 
-    engine: Any
-    random_state: Any
+    estimator: Any
+    """The estimator whose arguments these are, and whose learned attributes are set in the end."""
 
     answers_every_round: ClassVar[bool]
     """Whether a client answers in every round, rather than in one."""
@@ -346,8 +346,8 @@ class Estimator(Protocol):
     def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
         """List what a round takes from a block of clients: rows of a ledger."""
 
-    def finish(self, sent: Any, memory: Any, clients: Any) -> Self:
-        """Set the learned attributes of these clients' own copy, from the last broadcast."""
+    def finish(self, sent: Any, memory: Any, clients: Any) -> Any:
+        """Return the estimator, these clients' own copy, with what the last broadcast says."""
 
     # Server -----------------------------------------------------------------------------------
 
@@ -397,8 +397,8 @@ class Estimator(Protocol):
             last round.
         """
 
-    def conclude(self, state: Any) -> Self:
-        """Set the learned attributes of the server's own copy, which holds no client's rows."""
+    def conclude(self, state: Any) -> Any:
+        """Return the estimator, fitted as the server's own copy, which holds no client's rows."""
 
     def keep(self, state: Any) -> dict[str, Any]:
         """Return what is to be kept of the last state: neither messages nor the key of noise."""
@@ -410,24 +410,10 @@ class Estimator(Protocol):
 
     @property
     def matches(self) -> bool:
-        """Whether messages can be merged: if so, the estimator is `Matching`."""
-
-    # Users ------------------------------------------------------------------------------------
-
-    def published(self) -> Self:
-        """Return a copy with nothing in it that did not leave the clients."""
-
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return what was learned of each client: a frame, a row or more for each.
-
-        Parameters
-        ----------
-        backend : str, optional
-            The library of the frame; that of the frame that was fitted if None.
-        """
+        """Whether messages can be merged: if so, these are rounds of `Matching`."""
 
 
-class Matching(Estimator, Protocol):
+class Matching(Rounds, Protocol):
     """A method whose messages about a group from several nodes can be merged into one."""
 
     def merge_facts(self, facts: Any, codes: Any) -> Any:
@@ -443,4 +429,27 @@ class Matching(Estimator, Protocol):
         ------
         ValueError
             If the message cannot be that.
+        """
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """A method that learns from clients in rounds."""
+
+    engine: Any
+    random_state: Any
+
+    def protocol(self) -> Rounds:
+        """Return what clients and server do, by these arguments."""
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients."""
+
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return what was learned of each client: a frame, a row or more for each.
+
+        Parameters
+        ----------
+        backend : str, optional
+            The library of the frame; that of the frame that was fitted if None.
         """

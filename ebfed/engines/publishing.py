@@ -43,7 +43,7 @@ def published(fit: Any) -> Any:
     twin._simulated, state = fit._simulated, fit._kept
     if hasattr(fit, "log_likelihood_"):
         state = state | {"log_likelihood": fit.log_likelihood_}
-    twin.conclude(state)
+    twin.protocol().conclude(state)
     for name in NAMES:
         if hasattr(fit, name):
             setattr(twin, name, getattr(fit, name))

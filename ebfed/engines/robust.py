@@ -157,10 +157,10 @@ def guilty(names: Sequence[str], tried: Callable[[Sequence[str]], Any]) -> str |
     return found[0] if len(found) == 1 else None
 
 
-def check_finite(estimator: Any, state: Any) -> Any:
+def check_finite(protocol: Any, state: Any) -> Any:
     """Return a state; raise a ValueError if it is the last, and a parameter is not finite."""
     if state["done"]:
-        found = estimator.fitted_parameters(state)
+        found = protocol.fitted_parameters(state)
         wrong = [name for name, (x, _) in found.items() if not np.isfinite(x).all()]
         if wrong:
             are = "is" if len(wrong) == 1 else "are"
@@ -172,7 +172,7 @@ def check_finite(estimator: Any, state: Any) -> Any:
 
 
 def settle(
-    estimator: Any,
+    protocol: Any,
     before: Any,
     at: Callable[[Sequence[str]], tuple[Any, Any]],
     messages: Mapping[str, Any],
@@ -184,7 +184,7 @@ def settle(
 
     Parameters
     ----------
-    estimator : Estimator
+    protocol : Rounds
     before : dict
         The state before the round.
     at : callable
@@ -203,7 +203,7 @@ def settle(
     """
     kept, left, moved = list(messages), dict[str, str](), dict[str, float]()
     least = max(least, len(kept) // 2 + 1)
-    fits = _Fits(estimator, at, {})
+    fits = _Fits(protocol, at, {})
     while True:
         whole = fits.state(kept)
         if isinstance(whole, Exception):
@@ -224,7 +224,7 @@ def settle(
                 f"{worst}: {reason}. Without it there are {len(kept) - 1} nodes, and {least} are "
                 "needed. Nothing was estimated."
             )
-        if estimator.begins_again and before["round"]:
+        if protocol.begins_again and before["round"]:
             shown = ", ".join(f"{name} {x:.3g}" for name, x in found.items())
             raise RuntimeError(
                 f"{worst}: {reason}. It took part in the rounds before, and cannot be left out of "
@@ -238,7 +238,7 @@ def settle(
 class _Fits:
     """Rounds as they would have been with fewer nodes."""
 
-    estimator: Any
+    protocol: Any
     at: Callable[[Sequence[str]], tuple[Any, Any]]
     known: dict[tuple[str, ...], Any]
 
@@ -246,7 +246,7 @@ class _Fits:
         """Return the state after the round with these nodes, or the error in its place."""
         try:
             state, message = self.at(names)
-            return check_finite(self.estimator, self.estimator.update(state, message))
+            return check_finite(self.protocol, self.protocol.update(state, message))
         except Exception as error:  # arithmetic of figures that no check can foresee
             return error
 
@@ -262,7 +262,7 @@ class _Fits:
         """Keep what a round of these nodes has found."""
         if not isinstance(found, Exception):
             done = bool(found["done"])
-            found = done, self.estimator.fitted_parameters(found) if done else {}
+            found = done, self.protocol.fitted_parameters(found) if done else {}
         self.known[tuple(names)] = found
 
     def ended(self, names: Sequence[str]) -> Any:
@@ -307,7 +307,7 @@ def _shifts(
     fits: _Fits, before: Any, whole: Any, messages: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, float]:
     """Return the shift of each node, by the method's own account or by fits without each."""
-    known = fits.estimator.shifts(before, whole, [messages[name] for name in names])
+    known = fits.protocol.shifts(before, whole, [messages[name] for name in names])
     if known is not None:
         return dict(zip(names, known.tolist(), strict=True))
     if not whole["done"] or len(names) < 2:

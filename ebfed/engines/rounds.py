@@ -11,14 +11,14 @@ from sklearn.base import clone
 
 from ebfed.engines.base import Blocks, Cohort, Engine
 from ebfed.engines.local import Local
-from ebfed.engines.protocol import Estimator
+from ebfed.engines.protocol import Rounds
 from ebfed.streams import is_fixed, make_key, noise_key
 
 __all__ = ["converse", "converse_here", "without_messages"]
 
 
 def converse(
-    estimator: Estimator,
+    protocol: Rounds,
     cohort: Cohort,
     key: NDArray | None = None,
     state: Any = None,
@@ -30,8 +30,8 @@ def converse(
 
     Parameters
     ----------
-    estimator : Estimator
-        The server's copy.
+    protocol : Rounds
+        Of the server's copy.
     cohort : Cohort
     key : ndarray of shape (2,), optional
         Key of what the server draws, in a simulation. None: privacy is real, so that the key is
@@ -44,17 +44,17 @@ def converse(
         Called with the state and the cohort when a round is over.
     """
     if state is None:
-        real = key is None and not is_fixed(estimator.random_state)
-        key = noise_key(estimator.random_state) if key is None else key
-        state = cohort.begin(estimator, key)
+        real = key is None and not is_fixed(protocol.estimator.random_state)
+        key = noise_key(protocol.estimator.random_state) if key is None else key
+        state = cohort.begin(protocol, key)
         state = state | {"secure": True} if real else state
-    with _bar(estimator, state) as bar:
+    with _bar(protocol, state) as bar:
         while not state["done"]:
             if before is not None:
                 state = before(state, cohort)
-            sent = estimator.broadcast(state)
+            sent = protocol.broadcast(state)
             messages = cohort.ask(sent, state["round"], state["turn"])
-            state = cohort.take(estimator, state, messages)
+            state = cohort.take(protocol, state, messages)
             if after is not None:
                 after(state, cohort)
             if bar is not None:
@@ -62,18 +62,18 @@ def converse(
     return state
 
 
-def _bar(estimator: Estimator, state: Any) -> Any:
+def _bar(protocol: Rounds, state: Any) -> Any:
     """Return a bar of the rounds, or a context of None where none is to be shown."""
-    if not getattr(estimator, "verbose", 0):
+    if not getattr(protocol.estimator, "verbose", 0):
         return nullcontext()
     from tqdm import tqdm
 
-    name, expected = type(estimator).__name__, estimator.expected_rounds()
+    name, expected = type(protocol.estimator).__name__, protocol.expected_rounds()
     return tqdm(desc=name, unit=" rounds", total=expected, initial=state["round"], leave=False)
 
 
 def converse_here(
-    estimator: Any,
+    protocol: Rounds,
     clients: Any,
     memory: Any,
     state: Any = None,
@@ -85,9 +85,9 @@ def converse_here(
 
     Parameters
     ----------
-    estimator : Estimator
+    protocol : Rounds
     clients, memory
-        As `Estimator.prepare` returns them.
+        As `Rounds.prepare` returns them.
     state : dict, optional
         State to go on from, with its key.
     private : bool
@@ -100,6 +100,7 @@ def converse_here(
     TypeError
         If the estimator's engine is none.
     """
+    estimator = protocol.estimator
     engine = Local() if estimator.engine is None else estimator.engine
     if not isinstance(engine, Engine):
         raise TypeError(f"engine must be an ebfed.engines.Engine; got {engine!r}.")
@@ -113,8 +114,8 @@ def converse_here(
     else:
         key, goes_on = state["key"], estimator._simulated
     estimator._simulated = goes_on or is_fixed(estimator.random_state)
-    cohort = Blocks(engine, estimator, worker, clients, memory, key)
-    return converse(estimator, cohort, key, state, **hooks), cohort.memory
+    cohort = Blocks(engine, protocol, worker.protocol(), clients, memory, key)
+    return converse(protocol, cohort, key, state, **hooks), cohort.memory
 
 
 def without_messages(state: Any) -> dict[str, Any]:

@@ -345,12 +345,12 @@ def check_share(share: object) -> None:
 
 
 def unsummed(message: Any) -> Any:
-    """Return a message as it is: `Estimator.add_up` of methods that need each client's part."""
+    """Return a message as it is: `Rounds.add_up` of methods that need each client's part."""
     return message
 
 
 def no_secure_sums(sent: Any, *, nodes: int, rows: int, survivors: int) -> Any:
-    """Return None: `Estimator.secure_sums` of methods that send messages as they are."""
+    """Return None: `Rounds.secure_sums` of methods that send messages as they are."""
 
 
 def _start(before: NDArray | None) -> NDArray[np.float64]:

@@ -114,6 +114,15 @@ class SupervisedEstimator(BaseEstimator, ABC):
     # Whether messages of one group from several nodes can be merged.
     matches: bool = False
 
+    def protocol(self) -> Any:
+        """Return what clients and server do."""
+        return self
+
+    @property
+    def estimator(self) -> Any:
+        """The estimator."""
+        return self
+
     # What clients state -----------------------------------------------------------------------
 
     def describe(self, clients: Any, memory: Any) -> Any:

@@ -98,8 +98,9 @@ class Federation:
         if isinstance(learner, FeO2):
             opened = (groups >= m) & (groups % 2 == 0)
             choices["consent"] = np.where(opened, "open", "private")
-        clients, memory = learner.prepare(X, y, groups=groups, **choices)
-        return cls(learner, clients, memory, learner.describe(clients, memory))
+        rounds = learner.protocol()
+        clients, memory = rounds.prepare(X, y, groups=groups, **choices)
+        return cls(learner, clients, memory, rounds.describe(clients, memory))
 
     def without(self, absent: NDArray[np.bool_]) -> Federation:
         """Take the rows of some clients away; what is public remains."""
@@ -119,7 +120,7 @@ class Federation:
     ) -> tuple[protocol.LearningMessage, protocol.LearningMemory]:
         """Return the messages of all, and what they keep."""
         everyone = np.zeros(len(self.clients), np.int8)
-        return self.learner.local(sent, memory | {"turn": everyone}, self.clients, rng)
+        return self.learner.protocol().local(sent, memory | {"turn": everyone}, self.clients, rng)
 
 
 def silenced(learner: Learner) -> Learner:
@@ -151,7 +152,7 @@ def advance(
 ) -> protocol.LearningState:
     """Update the server with the messages of those whose turn it is."""
     received = {name: values[turn == 0] for name, values in parts_of(messages).items()}
-    return learner.update(state | {"turn": turn}, message_of(messages, received))
+    return learner.protocol().update(state | {"turn": turn}, message_of(messages, received))
 
 
 def promise_of(ledger: Sequence[dict[str, Any]], learner: Learner) -> tuple[float, float]:
@@ -202,24 +203,26 @@ def play_learner(
     learner = _ready(learner)
     game = _Game.of(learner, coins)
     key = rng.integers(0, 2**64, size=2, dtype=np.uint64)
-    state = learner.start(game.actual.facts, key)
+    state = learner.protocol().start(game.actual.facts, key)
     memories = [each.memory for each in (game.actual, game.inside, game.outside)]
     rounds = []
     hidden = None if progress is None else not progress
     count = {"unit": " rounds", "total": learner.n_rounds}
     with tqdm(desc="audit", leave=False, disable=hidden, **count) as bar:
         while not state["done"]:
-            sent, stream = learner.broadcast(state), Stream(key, state["round"])
+            sent, stream = learner.protocol().broadcast(state), Stream(key, state["round"])
             quiet = Stream(make_key(0), state["round"])
             invited = memories[0] | {"turn": state["turn"]}
-            message, memories[0] = learner.local(sent, invited, game.actual.clients, stream)
+            message, memories[0] = learner.protocol().local(
+                sent, invited, game.actual.clients, stream
+            )
             inside, memories[1] = game.inside.answer(sent, memories[1], quiet)
             outside, memories[2] = game.outside.answer(sent, memories[2], quiet)
-            after = learner.update(state, message)
+            after = learner.protocol().update(state, message)
             rounds.append(game.seen(state, after, message, inside, outside))
             state = after
             bar.update()
-    sent = learner.broadcast(state)
+    sent = learner.protocol().broadcast(state)
     exchange = game.exchange
     ledger = exchange.released(sent, memories[0], len(game.actual.clients), learner.n_rounds)
     epsilon, delta = promise_of(ledger, learner)

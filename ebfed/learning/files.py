@@ -103,7 +103,7 @@ class LearnerFile:
         state = population | stated
         fit._kept = state
         if groups is None or "labels" not in groups:
-            fit.conclude(state)
+            fit.protocol().conclude(state)
         else:
             clients = _without_rows(groups["labels"], groups["n"])
             sent, net = fit.broadcast(state), fit.predictor(state)

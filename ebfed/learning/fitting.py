@@ -153,7 +153,7 @@ def hold_rounds(
         )
     elif learner.warm_start and learner._state is not None:
         state, memory = _resumed(learner, clients, memory, private)
-    return converse_here(learner, clients, memory, state, **hooks)
+    return converse_here(learner.protocol(), clients, memory, state, **hooks)
 
 
 def _arguments(learner: Learner, private: bool) -> dict[str, str]:

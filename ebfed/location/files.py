@@ -49,11 +49,12 @@ class LocationFile:
             of_clients = {name: groups[name] for name in OF_CLIENTS}
         state = population | of_clients
         if groups is None or "figures" not in groups:
-            fit.conclude(state)
+            fit.protocol().conclude(state)
             fit._intake = Intake.of_data(columns)
         else:
             fit._kept, fit._intake = state, Intake.of_data(columns)
             name_columns(fit, state)
-            fit.finish(fit.broadcast(state), groups["memory"], groups["figures"])
+            protocol = fit.protocol()
+            protocol.finish(protocol.broadcast(state), groups["memory"], groups["figures"])
         if columns["output"]:
             fit._sklearn_output_config = columns["output"]

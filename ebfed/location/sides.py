@@ -83,6 +83,15 @@ class TwoSided(ABC):
     def server_side(self) -> Server:
         """Return what the server does, built from the arguments."""
 
+    def protocol(self) -> Any:
+        """Return what clients and server do."""
+        return self
+
+    @property
+    def estimator(self) -> Any:
+        """The estimator."""
+        return self
+
     def describe(self, clients: Summary, memory: LocationMemory) -> LocationFacts:
         """State what is public of a block of clients; see `Client.describe`."""
         check_no_regressor(self)
@@ -194,7 +203,7 @@ class TwoSided(ABC):
         What a server would keep of the fit is kept, to be published.
         """
         private = self.client_side().promises()
-        state, memory = converse_here(self, clients, memory, private=private)
+        state, memory = converse_here(self.protocol(), clients, memory, private=private)
         self._kept = self.keep(state)
         return state, memory
 

@@ -247,7 +247,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     def _fit(self, clients: Any, memory: Any) -> Self:
         private = self._rounds().promises()
-        state, memory = converse_here(self, clients, memory, private=private)
+        state, memory = converse_here(self.protocol(), clients, memory, private=private)
         self._kept = self.keep(state)
         return self.finish(self.broadcast(state), memory, clients)
 

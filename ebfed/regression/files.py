@@ -53,13 +53,14 @@ class RegressionFile:
         """Set the learned attributes of an estimator."""
         state = population | {"n": np.zeros(0, np.int64) if groups is None else groups["n"]}
         if groups is None or "figures" not in groups:
-            fit.conclude(state)
+            fit.protocol().conclude(state)
             self._name(fit, columns)
         else:
             fit._kept = state
             name_columns(fit, state)
             self._name(fit, columns)
-            fit.finish(fit.broadcast(state), groups["memory"], groups["figures"])
+            protocol = fit.protocol()
+            protocol.finish(protocol.broadcast(state), groups["memory"], groups["figures"])
 
     def _name(self, fit: Any, columns: dict[str, Any]) -> None:
         """Set the names of the columns of the fit, and how its frames look."""

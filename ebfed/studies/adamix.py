@@ -252,10 +252,11 @@ def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
         n_rounds=last,
         random_state=seed,
     )
-    block, memory = learner.prepare(clients)
+    protocol = learner.protocol()
+    block, memory = protocol.prepare(clients)
     key = make_key(seed)
-    cohort = _Watched(Local(), learner, learner, block, memory, key)
-    converse(learner, cohort, key)
+    cohort = _Watched(Local(), protocol, protocol, block, memory, key)
+    converse(protocol, cohort, key)
     return cohort.seen
 
 

@@ -178,7 +178,8 @@ def _response(learner: Learner, canary: Canary) -> float:
         return FAR
     small = 1e-9 * _privacy(learner).clip
     alone = _federation(silenced(learner), [small], 0)
-    sent = alone.learner.broadcast(alone.learner.start(alone.facts, make_key(0)))
+    rounds = alone.learner.protocol()
+    sent = rounds.broadcast(rounds.start(alone.facts, make_key(0)))
     messages, _ = alone.answer(sent, alone.memory, Stream(make_key(0), 0))
     (name,) = sent["shared"]  # a learner whose norm is moved sends one part, and a bit
     size = float(np.linalg.norm(messages["changes"][name]))
@@ -254,9 +255,9 @@ def _rehearse(federation: Federation) -> tuple[list[_Moves], Learner]:
     """Train once with everybody; return what each client does in each round, and the ledger."""
     learner, silent = federation.learner, silenced(federation.learner)
     key, memory, everyone = make_key(0), federation.memory, np.zeros(len(federation.clients), "i1")
-    state, moves = learner.start(federation.facts, key), []
+    state, moves = learner.protocol().start(federation.facts, key), []
     while not state["done"]:
-        sent = learner.broadcast(state)
+        sent = learner.protocol().broadcast(state)
         messages, memory = federation.answer(sent, memory, Stream(key, state["round"]))
         none, *each = (
             _moved(state, advance(silent, state, messages, turn))
@@ -265,7 +266,9 @@ def _rehearse(federation: Federation) -> tuple[list[_Moves], Learner]:
         responses = {name: np.array([x[name] for x in each]) - none[name] for name in none}
         moves.append(_Moves(messages, none, responses))
         state = advance(learner, state, messages, everyone)
-    return moves, learner.finish(learner.broadcast(state), memory, federation.clients)
+    return moves, learner.protocol().finish(
+        learner.protocol().broadcast(state), memory, federation.clients
+    )
 
 
 def _moved(before: protocol.LearningState, after: protocol.LearningState) -> dict[str, NDArray]:
@@ -279,15 +282,15 @@ def _published(
 ) -> tuple[list[dict[str, NDArray]], NDArray, list[dict]]:
     """Train once; return the moves of all rounds, who was invited, and the history."""
     learner, memory = federation.learner, federation.memory
-    state, seen = learner.start(federation.facts, key), []
+    state, seen = learner.protocol().start(federation.facts, key), []
     turns = np.empty((len(moves), len(federation.clients)), np.int8)
     for k, move in enumerate(moves):
         turn, messages = state["turn"], move.messages
         # a norm that is moved changes the message of who has a row
         if turn[0] == 0 and _privacy(learner).clip_quantile is not None and federation.clients.n[0]:
             only = np.where(np.arange(len(turn)) == 0, turn, -1).astype(np.int8)
-            fresh, memory = learner.local(
-                learner.broadcast(state),
+            fresh, memory = learner.protocol().local(
+                learner.protocol().broadcast(state),
                 memory | {"turn": only},
                 federation.clients,
                 Stream(key, state["round"]),
@@ -298,7 +301,7 @@ def _published(
         after = advance(learner, state, messages, turn)
         seen.append(_moved(state, after))
         turns[k], state = turn, after
-    return seen, turns, learner.broadcast(state)["history"]
+    return seen, turns, learner.protocol().broadcast(state)["history"]
 
 
 @dataclass(frozen=True)
@@ -395,10 +398,16 @@ def _on_messages(
     memory, exact = canaries.memory, silent.memory
     kind = np.repeat([0, 1], simulations)
     known = np.arange(2 * simulations) % simulations < simulations // 4
-    scores, state = np.zeros(2 * simulations), learner.start(canaries.facts, key)
+    scores, state = np.zeros(2 * simulations), learner.protocol().start(canaries.facts, key)
     while not state["done"]:
-        sent, stream, turn = learner.broadcast(state), Stream(key, state["round"]), state["turn"]
-        messages, memory = learner.local(sent, memory | {"turn": turn}, canaries.clients, stream)
+        sent, stream, turn = (
+            learner.protocol().broadcast(state),
+            Stream(key, state["round"]),
+            state["turn"],
+        )
+        messages, memory = learner.protocol().local(
+            sent, memory | {"turn": turn}, canaries.clients, stream
+        )
         answers, exact = silent.answer(sent, exact, stream)
         there, pure = turn == 0, parts_of(answers)
         for name, values in parts_of(messages).items():
@@ -408,6 +417,8 @@ def _on_messages(
             spread = max(float(np.sqrt(np.mean(rest**2))), 1e-6 * float(np.abs(pure[name]).max()))
             above, below = pure[name]
             scores[there] += (values - (above + below) / 2) @ (above - below) / spread**2
-        state = learner.update(state, messages)
-    trained = learner.finish(learner.broadcast(state), memory, canaries.clients)
+        state = learner.protocol().update(state, messages)
+    trained = learner.protocol().finish(
+        learner.protocol().broadcast(state), memory, canaries.clients
+    )
     return trained, "replace_one", (scores[:simulations], scores[simulations:])

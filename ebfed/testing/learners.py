@@ -157,7 +157,7 @@ def _check_nodes(
     np.testing.assert_array_equal(parameters, fitted.parameters_, "nodes must not matter")
     for what, held in (("state", kept), ("broadcast", sent)):
         assert "key" not in held, f"the {what} of a server must not contain the key of its noise"
-    server = clone(estimator).conclude(kept)
+    server = clone(estimator).protocol().conclude(kept)
     for name, value in fitted.shared_.items():
         np.testing.assert_array_equal(
             server.shared_[name], value, "a server must have what is shared"

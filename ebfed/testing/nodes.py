@@ -28,7 +28,7 @@ class _Relay(Cohort):
     def __init__(self, estimator: Estimator, rows: list[dict[str, Any]], key: NDArray):
         self.nodes = []
         for own in rows:
-            node = clone(estimator)
+            node = clone(estimator).protocol()
             self.nodes.append([node, *node.prepare(**own)])
         self.facts = [_over_the_wire(node.describe(*own)) for node, *own in self.nodes]
         self._key = key
@@ -59,7 +59,7 @@ class _Relay(Cohort):
         """Compare what was planned before the first round with the ledgers of the nodes."""
         for (node, *_), plans in zip(self.nodes, self._plans, strict=True):
             planned = max((plan.epsilon for plan in plans), default=0.0)
-            rows = node.privacy_
+            rows = node.estimator.privacy_
             public = rows["what"].str.startswith("public covariates")
             spent = rows["epsilon"][~public].max()
             assert not spent > planned * (1 + 1e-6), "the ledger lists more than was planned"
@@ -96,7 +96,7 @@ def fit_on_two_nodes(
         for part in (half, ~half)
     ]
     nodes, kept, _ = fit_on_nodes(estimator, rows)
-    again = clone(estimator).conclude(kept | {"log_likelihood": 0.0})
+    again = clone(estimator).protocol().conclude(kept | {"log_likelihood": 0.0})
     assert str(again.summary()), "a server must have a summary"
     return nodes
 
@@ -115,7 +115,7 @@ def fit_on_nodes(
     """
     key = make_key(estimator.random_state)
     relay = _Relay(estimator, rows, key)
-    server = clone(estimator)
+    server = clone(estimator).protocol()
     matched = None
     if match_key is not None:
         given = [digests(clients.ids, match_key) for _, clients, _ in relay.nodes]
@@ -130,4 +130,4 @@ def fit_on_nodes(
             clients, memory = node.with_merged(part, clients, memory)
         node.finish(sent, memory, clients)
     relay.check_ledgers()
-    return [node for node, *_ in relay.nodes], _over_the_wire(server.keep(state)), sent
+    return [node.estimator for node, *_ in relay.nodes], _over_the_wire(server.keep(state)), sent

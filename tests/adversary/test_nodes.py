@@ -69,8 +69,8 @@ class Member:
 
     def __init__(self, name, estimator, rows):
         self.name, self.estimator = name, clone(estimator)
-        self.clients, self.memory = self.estimator.prepare(**rows)
-        self.facts = self.estimator.describe(self.clients, self.memory)
+        self.clients, self.memory = self.estimator.protocol().prepare(**rows)
+        self.facts = self.estimator.protocol().describe(self.clients, self.memory)
 
     def begin(self):
         self.now = self.memory
@@ -84,8 +84,10 @@ class Member:
             return {"name": self.name, "facts": self.facts}
         rng = Stream(make_key(5), asked["sent"]["round"], asked["first"])
         memory = self.now | {"turn": asked["turn"]}
-        message, self.now = self.estimator.local(asked["sent"], memory, self.clients, rng)
-        return {"name": self.name, "message": self.estimator.add_up(message)}
+        message, self.now = self.estimator.protocol().local(
+            asked["sent"], memory, self.clients, rng
+        )
+        return {"name": self.name, "message": self.estimator.protocol().add_up(message)}
 
 
 class Liar(Member):
@@ -186,8 +188,8 @@ def fitted(estimator, nodes, **terms):
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cohort.call_roll()
-        state = converse(estimator, cohort, make_key(5))
-    return estimator.fitted_parameters(state), cohort
+        state = converse(estimator.protocol(), cohort, make_key(5))
+    return estimator.protocol().fitted_parameters(state), cohort
 
 
 class Case:

@@ -41,7 +41,7 @@ def memory(dtype):
     X, y, groups = table(2, 1000, CLIENTS, dtype)
     some = {"n_rounds": 3, "sample_rate": COHORT / CLIENTS, "dtype": dtype, "random_state": 0}
     est = eb.FedAvg(MLP(990), **some)
-    clients, kept = est.prepare(X, y, groups=groups)
+    clients, kept = est.protocol().prepare(X, y, groups=groups)
     tracemalloc.start()
     est._fit(clients, kept)
     peak = tracemalloc.get_traced_memory()[1]
@@ -54,14 +54,21 @@ def ours(model, rows, features, dtype, steps=1, size=None):
     X, y, groups = table(rows, features, COHORT, dtype)
     some = {"dtype": dtype, "local_steps": steps, "batch_size": size, "random_state": 0}
     est = eb.FedAvg(model, n_rounds=10**6, **some)
-    clients, kept = est.prepare(X, y, groups=groups)
-    now = {"state": est.start(est.describe(clients, kept), np.zeros(2, np.uint64)), "kept": kept}
+    clients, kept = est.protocol().prepare(X, y, groups=groups)
+    now = {
+        "state": est.protocol().start(
+            est.protocol().describe(clients, kept), np.zeros(2, np.uint64)
+        ),
+        "kept": kept,
+    }
 
     def step():
         state = now["state"]
         turn = {"turn": state["turn"]}
-        message, now["kept"] = est.local(est.broadcast(state), now["kept"] | turn, clients, None)
-        now["state"] = est.update(state, message)
+        message, now["kept"] = est.protocol().local(
+            est.protocol().broadcast(state), now["kept"] | turn, clients, None
+        )
+        now["state"] = est.protocol().update(state, message)
 
     return step
 

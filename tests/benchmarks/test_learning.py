@@ -32,8 +32,8 @@ def prepared():
     """Return an estimator, its clients, and what a round begins with."""
     X, y, groups = table()
     est = eb.FedAvg(Softmax(), n_rounds=10**6, sample_rate=COHORT / CLIENTS, random_state=0)
-    clients, memory = est.prepare(X, y, groups=groups)
-    state = est.start(est.describe(clients, memory), np.zeros(2, np.uint64))
+    clients, memory = est.protocol().prepare(X, y, groups=groups)
+    state = est.protocol().start(est.protocol().describe(clients, memory), np.zeros(2, np.uint64))
     return est, clients, memory, state
 
 
@@ -42,9 +42,11 @@ def rounds():
     est, clients, memory, state = prepared()
     with one_thread():
         for _ in range(ROUNDS):
-            sent = est.broadcast(state)
-            message, memory = est.local(sent, memory | {"turn": state["turn"]}, clients, None)
-            state = est.update(state, message)
+            sent = est.protocol().broadcast(state)
+            message, memory = est.protocol().local(
+                sent, memory | {"turn": state["turn"]}, clients, None
+            )
+            state = est.protocol().update(state, message)
     return state
 
 

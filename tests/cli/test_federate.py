@@ -100,7 +100,7 @@ def test_project_names_odd_columns(started, tmp_path):
     assert list(started[0][0]) == ["a", "b"]
     estimator, rows = project_of(place, "a")
     assert list(rows["groups"]) == ["01", "02"]
-    clients, memory = estimator.prepare(**rows)
+    clients, memory = estimator.protocol().prepare(**rows)
     assert len(clients) == 2
     assert memory["consent"].tolist() == [1, 1]
     # started again, the project is as the user left it

@@ -200,12 +200,12 @@ class OneNode(eb.engines.Cohort):
 
     def __init__(self, node: Any, clients: Any, memory: Any):
         self.node, self.clients, self.memory = node, clients, memory
-        self.facts = [node.describe(clients, memory)]
+        self.facts = [node.protocol().describe(clients, memory)]
 
     def ask(self, sent: dict, round_: int, turn: Any) -> list[dict]:
         stream = eb.streams.Stream(np.array([3, 4], np.uint64), round_, 0)
         self.memory |= {"turn": turn}
-        message, kept = self.node.local(sent, self.memory, self.clients, stream)
+        message, kept = self.node.protocol().local(sent, self.memory, self.clients, stream)
         self.memory |= kept
         return [message]
 
@@ -214,11 +214,11 @@ def at_one_node(model: Model) -> tuple[Any, Any]:
     """Return the node's own copy of the fit, and the server's."""
     given, options = model.arguments(ROWS)
     server, node = clone(model.estimator), clone(model.estimator)
-    cohort = OneNode(node, *node.prepare(*given, **options))
-    state = converse(server, cohort, np.array([3, 4], np.uint64))
-    return node.finish(server.broadcast(state), cohort.memory, cohort.clients), server.conclude(
-        state
-    )
+    cohort = OneNode(node, *node.protocol().prepare(*given, **options))
+    state = converse(server.protocol(), cohort, np.array([3, 4], np.uint64))
+    return node.protocol().finish(
+        server.protocol().broadcast(state), cohort.memory, cohort.clients
+    ), server.protocol().conclude(state)
 
 
 def figures(fit: Any, names: dict[str, str]) -> pd.DataFrame:

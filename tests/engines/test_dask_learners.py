@@ -81,24 +81,24 @@ class Federation:
             answer = node.answer(1, question)
             if "failure" in answer:
                 raise RuntimeError(answer["failure"])
-            self.server.check_message(answer["message"], facts, sent, turn[first:last])
+            self.server.protocol().check_message(answer["message"], facts, sent, turn[first:last])
             messages.append(answer["message"])
             first = last
         return join(messages)
 
     def hold(self):
-        state = self.server.start(join(self.facts), make_key(1))
+        state = self.server.protocol().start(join(self.facts), make_key(1))
         while not state["done"]:
-            sent = self.server.broadcast(state)
+            sent = self.server.protocol().broadcast(state)
             message = self.ask(sent, state["turn"])
             again = self.ask(sent, state["turn"])  # as after a reply that was lost
             assert wire.pack(message) == wire.pack(again)
-            state = self.server.update(state, message)
-        sent = self.server.broadcast(state)
+            state = self.server.protocol().update(state, message)
+        sent = self.server.protocol().broadcast(state)
         for node in self.nodes.values():
             answer = node.answer(1, {"exchange": "result", "sent": sent, "used": True})
             assert "failure" not in answer
-        return self.server.conclude(self.server.keep(state))
+        return self.server.protocol().conclude(self.server.protocol().keep(state))
 
 
 @pytest.mark.parametrize("name", FITS)

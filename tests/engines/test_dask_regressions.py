@@ -58,16 +58,16 @@ def hold(estimator, y, node):
     """Hold a fit with one node; returns what the server told it in the end."""
     facts = node.answer(1, {"exchange": "roll call"})["facts"]
     server = clone(estimator)
-    state = server.start(facts, np.array([1, 2], np.uint64))
+    state = server.protocol().start(facts, np.array([1, 2], np.uint64))
     while not state["done"]:
-        sent = server.broadcast(state)
+        sent = server.protocol().broadcast(state)
         question = {"exchange": "round", "sent": sent, "turn": state["turn"], "first": 0}
         answer = node.answer(1, question)
         if "failure" in answer:
             return answer
-        server.check_message(answer["message"], facts, sent, state["turn"])
-        state = server.update(state, answer["message"])
-    sent = server.broadcast(state)
+        server.protocol().check_message(answer["message"], facts, sent, state["turn"])
+        state = server.protocol().update(state, answer["message"])
+    sent = server.protocol().broadcast(state)
     return node.answer(1, {"exchange": "result", "sent": sent, "used": True})
 
 

@@ -70,8 +70,8 @@ def asked(node, estimator, rows, fit=1):
 
     try:
         facts = ask({"exchange": "roll call"})["facts"]
-        state = estimator.start(facts, make_key(0))
-        sent = estimator.broadcast(state)
+        state = estimator.protocol().start(facts, make_key(0))
+        sent = estimator.protocol().broadcast(state)
         request = {"exchange": "round", "sent": sent, "turn": state["turn"], "first": 0}
         return facts, ask(request)["message"]
     except PermissionError as error:

@@ -41,7 +41,7 @@ def work(folder, pipe, seed, most=None):
     pipe.send("ready")
     if facts is None:
         return
-    sent = LEARNER.broadcast(LEARNER.start(facts, make_key(1)))
+    sent = LEARNER.protocol().broadcast(LEARNER.protocol().start(facts, make_key(1)))
     for round_ in range(ROUNDS):
         asked = sent | {"round": round_}
         turn = np.zeros(20, np.int8)

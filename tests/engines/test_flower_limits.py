@@ -111,8 +111,12 @@ def asked(node, estimator, fit):
     terms = {"plan": plan, "fit": fit}
     facts = node.answer(0, {"exchange": "roll call"} | terms)["facts"]
     small = learning.FedAvg(models.MLP(hidden=3), n_rounds=2)
-    state = small.start(facts, make_key(1))
-    request = {"exchange": "round", "sent": small.broadcast(state), "turn": state["turn"]}
+    state = small.protocol().start(facts, make_key(1))
+    request = {
+        "exchange": "round",
+        "sent": small.protocol().broadcast(state),
+        "turn": state["turn"],
+    }
     return node.answer(0, request | {"first": 0} | terms)
 
 
@@ -177,8 +181,8 @@ def test_places_of_records_are_limited(exchange, places, tmp_path):
     node, estimator = node_of(tmp_path), learning.FedAvg(models.Linear(), n_rounds=2)
     terms = {"plan": plan_of_run(estimator, LINES), "fit": 1}
     facts = node.answer(0, {"exchange": "roll call"} | terms)["facts"]
-    state = estimator.start(facts, make_key(1))
-    sent = estimator.broadcast(state)
+    state = estimator.protocol().start(facts, make_key(1))
+    sent = estimator.protocol().broadcast(state)
     request = {"exchange": exchange, "turn": state["turn"], "first": 0, "used": True} | terms
     for wrong in ({places: 10**9}, {places: 10**9, "round": 10**9}, {"round": -1}, {"round": True}):
         assert "ValueError" in node.answer(0, request | {"sent": sent | wrong})["failure"]

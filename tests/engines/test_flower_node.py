@@ -119,11 +119,13 @@ def test_questions_that_make_no_sense_are_failures(tmp_path, request_):
 
 def test_result_is_written_at_home(tmp_path):
     estimator = eb.GaussianEB()
-    clients, memory = estimator.prepare(**ROWS)
+    clients, memory = estimator.protocol().prepare(**ROWS)
     here = node(tmp_path, estimator)
     message = here.answer(7, question())["message"]
-    state = estimator.start(estimator.describe(clients, memory), np.zeros(2, np.uint64))
-    sent = estimator.broadcast(estimator.update(state, message))
+    state = estimator.protocol().start(
+        estimator.protocol().describe(clients, memory), np.zeros(2, np.uint64)
+    )
+    sent = estimator.protocol().broadcast(estimator.protocol().update(state, message))
     assert here.answer(7, {"exchange": "result", "used": True, "sent": unpack(pack(sent))}) == {
         "name": "north"
     }
@@ -236,19 +238,23 @@ def test_a_report_that_came_too_late_is_in_no_result(tmp_path):
     """Then nothing of it is in the mean, and nothing is taken out of it."""
     rows = {"X": np.arange(8.0), "groups": np.repeat(["a", "b", "c", "d"], 2)}
     estimator = eb.GaussianEB(1.0, channel=eb.channels.AddNoise(0.5))
-    clients, memory = estimator.prepare(**rows)
+    clients, memory = estimator.protocol().prepare(**rows)
     key = np.zeros(2, np.uint64)
-    state = estimator.start(estimator.describe(clients, memory), key)
-    asked = question(turn=np.zeros(4, np.int8)) | {"sent": estimator.broadcast(state)}
+    state = estimator.protocol().start(estimator.protocol().describe(clients, memory), key)
+    asked = question(turn=np.zeros(4, np.int8)) | {"sent": estimator.protocol().broadcast(state)}
     predictions = []
     for used in (True, False):
         here = node(tmp_path / str(used), estimator, lambda: rows)
         message = here.answer(7, asked)["message"]
-        sent = estimator.broadcast(estimator.update(state, message))
+        sent = estimator.protocol().broadcast(estimator.protocol().update(state, message))
         here.answer(7, {"exchange": "result", "used": used, "sent": sent})
         (table,) = (tmp_path / str(used)).glob("run-7/estimate.csv")
         predictions.append(pd.read_csv(table)["estimate"].to_numpy())
-    new = estimator.conclude(estimator.update(state, message)).predict(**rows)[::2]
+    new = (
+        estimator.protocol()
+        .conclude(estimator.protocol().update(state, message))
+        .predict(**rows)[::2]
+    )
     np.testing.assert_allclose(predictions[1], new)
     assert np.abs(predictions[0] - new).max() > 1e-3
 
@@ -269,14 +275,20 @@ def test_only_the_last_messages_are_kept(tmp_path):
     rows = {"X": rng.normal(size=(40, 2)), "y": np.tile([0, 1], 20), "groups": np.arange(40) // 10}
     learner = eb.FedAvg(n_rounds=40, random_state=0)
     federate = node(tmp_path, learner, lambda: rows)
-    clients, memory = learner.prepare(**rows)
-    state = learner.start(learner.describe(clients, memory), np.array([0, 1], np.uint64))
+    clients, memory = learner.protocol().prepare(**rows)
+    state = learner.protocol().start(
+        learner.protocol().describe(clients, memory), np.array([0, 1], np.uint64)
+    )
     answers, largest = [], 0
     while not state["done"]:
-        request = {"exchange": "round", "sent": learner.broadcast(state), "turn": state["turn"]}
+        request = {
+            "exchange": "round",
+            "sent": learner.protocol().broadcast(state),
+            "turn": state["turn"],
+        }
         answers.append(federate.answer(7, request | {"first": 0}))
         assert pack(federate.answer(7, request | {"first": 3})) == pack(answers[-1])
-        state = learner.update(state, answers[-1]["message"])
+        state = learner.protocol().update(state, answers[-1]["message"])
         files = list((tmp_path / "run-7").glob("round-*"))
         largest = max(largest, sum(file.stat().st_size for file in files))
     assert sorted(file.name for file in files) == ["round-38.ebfed", "round-39.ebfed"]
@@ -284,11 +296,14 @@ def test_only_the_last_messages_are_kept(tmp_path):
     assert largest < 10_000
     here = eb.FedAvg(n_rounds=40, random_state=0).fit(**rows)
     assert federate.answer(
-        7, {"exchange": "result", "sent": learner.broadcast(state), "used": True}
+        7, {"exchange": "result", "sent": learner.protocol().broadcast(state), "used": True}
     )
     written = pd.read_csv(tmp_path / "run-7" / "estimate.csv")
     np.testing.assert_allclose(written.iloc[:, 2:], here.estimates().iloc[:, 2:], rtol=1e-3)
-    first = {"exchange": "round", "sent": learner.broadcast(state) | {"round": 3, "done": False}}
+    first = {
+        "exchange": "round",
+        "sent": learner.protocol().broadcast(state) | {"round": 3, "done": False},
+    }
     again = federate.answer(7, first | {"turn": np.zeros(4, np.int8), "first": 0})
     assert again["failure"].startswith("ValueError")
     assert "round 4 was answered, and its file is gone" in (tmp_path / "errors.log").read_text()

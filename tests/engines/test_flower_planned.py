@@ -73,8 +73,8 @@ def test_a_plan_is_data_that_makes_the_estimator(estimator):
 def test_facts_are_those_of_the_rows(make):
     facts = ask(make(), eb.LinearEB(), REGRESSION)["facts"]
     here = eb.LinearEB()
-    clients, memory = here.prepare(TABLE[["age"]], TABLE["score"], groups=TABLE["ward"])
-    expected = here.describe(clients, memory)
+    clients, memory = here.protocol().prepare(TABLE[["age"]], TABLE["score"], groups=TABLE["ward"])
+    expected = here.protocol().describe(clients, memory)
     for name, values in expected.items():
         np.testing.assert_array_equal(facts[name], values)
 
@@ -85,11 +85,15 @@ def test_rows_are_read_once_in_a_fit(make, monkeypatch):
     monkeypatch.setattr(OwnRows, "frame", lambda *a: calls.append(1) or frame(*a))
     facts = ask(node, FedAvg(Linear(), n_rounds=3), REGRESSION)["facts"]
     server = FedAvg(Linear(), n_rounds=3)
-    state = server.start(facts, make_key(0))
+    state = server.protocol().start(facts, make_key(0))
     for _ in range(3):
-        more = {"sent": server.broadcast(state), "turn": np.zeros(3, np.int8), "first": 0}
+        more = {
+            "sent": server.protocol().broadcast(state),
+            "turn": np.zeros(3, np.int8),
+            "first": 0,
+        }
         found = ask(node, server, REGRESSION, exchange="round", **more)
-        state = server.update(state, found["message"])
+        state = server.protocol().update(state, found["message"])
     assert len(calls) == 1
     ask(node, server, REGRESSION, fit=2)
     assert len(calls) == 2

@@ -31,12 +31,12 @@ def hold(estimator, folder, rounds=None, y=Y, data=None, **more):
         return 0
     facts = called["facts"]
     server = clone(estimator)
-    state = server.start(facts, np.array([1, 2], np.uint64))
+    state = server.protocol().start(facts, np.array([1, 2], np.uint64))
     count = 0
     for round_ in range(rounds or 1000):
         if rounds is None and state["done"]:
             break
-        sent = server.broadcast(state) | {"round": round_, "done": False}
+        sent = server.protocol().broadcast(state) | {"round": round_, "done": False}
         turn = np.zeros(len(facts["n"]), np.int8)
         question = {"exchange": "round", "sent": sent, "turn": turn, "first": 0}
         answer = node.answer(1, question)
@@ -44,7 +44,7 @@ def hold(estimator, folder, rounds=None, y=Y, data=None, **more):
             break
         count += 1
         if not state["done"] and rounds is None:
-            state = server.update(state, answer["message"])
+            state = server.protocol().update(state, answer["message"])
     return count
 
 
@@ -211,13 +211,19 @@ def test_small_groups_send_nothing_and_have_estimates(estimator, tmp_path):
     facts = node.answer(1, {"exchange": "roll call"})["facts"]
     assert facts["n"].tolist() == SIZES[SIZES >= 5].tolist(), "not even their sizes"
     server = clone(estimator)
-    state = server.start(facts, np.array([0, 1], np.uint64))
+    state = server.protocol().start(facts, np.array([0, 1], np.uint64))
     while not state["done"]:
-        request = {"exchange": "round", "sent": server.broadcast(state), "turn": state["turn"]}
+        request = {
+            "exchange": "round",
+            "sent": server.protocol().broadcast(state),
+            "turn": state["turn"],
+        }
         answer = node.answer(1, request | {"first": 0})
-        server.check_message(answer["message"], facts, server.broadcast(state), state["turn"])
-        state = server.update(state, answer["message"])
-    sent = server.broadcast(state)
+        server.protocol().check_message(
+            answer["message"], facts, server.protocol().broadcast(state), state["turn"]
+        )
+        state = server.protocol().update(state, answer["message"])
+    sent = server.protocol().broadcast(state)
     assert node.answer(1, {"exchange": "result", "sent": sent, "used": True}) == {"name": "north"}
     written = pd.read_csv(tmp_path / "run-1" / "estimate.csv")
     large = clone(estimator).fit(**{name: each[LARGE] for name, each in rows.items()})

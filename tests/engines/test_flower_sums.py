@@ -169,8 +169,8 @@ def test_a_node_sends_its_part_in_no_other_way(tmp_path):
     node = make_nodes(tmp_path)[0]
     facts = node.answer(1, {"exchange": "roll call"})["facts"]
     server = clone(LEARNER)
-    state = server.start(facts, make_key(0))
-    request = {"exchange": "round", "sent": server.broadcast(state), "first": 0}
+    state = server.protocol().start(facts, make_key(0))
+    request = {"exchange": "round", "sent": server.protocol().broadcast(state), "first": 0}
     answer = node.answer(1, request | {"turn": np.zeros(len(facts["n"]), np.int8)})
     assert answer["failure"].startswith("ValueError")
     assert "for secure sums only" in (tmp_path / "node 0" / "errors.log").read_text()
@@ -188,10 +188,10 @@ class Server:
         shown = {name: x.answer(1, {"exchange": "roll call"}) for name, x in self.nodes.items()}
         facts = [each["facts"] for each in shown.values()]
         server = clone(LEARNER)
-        self.sent = server.broadcast(server.start(join(facts), make_key(0)))
+        self.sent = server.protocol().broadcast(server.protocol().start(join(facts), make_key(0)))
         self.turn = np.zeros(max(len(each["n"]) for each in facts), np.int8)
         rows = len(self.turn)
-        size = LEARNER.secure_sums(self.sent, nodes=5, rows=rows, survivors=4).grid.size
+        size = LEARNER.protocol().secure_sums(self.sent, nodes=5, rows=rows, survivors=4).grid.size
         listed = shown["node 0"].get("partners", {})
         keys = {name: listed[name] for name in NAMES if len(listed.get(name, ()))}
         self.agreed = terms(run, NAMES, size, threshold=4, verify=keys or None)

@@ -110,9 +110,9 @@ def test_regressions_are_those_of_all_rows(estimator):
 
 def test_merged_factors_are_checked():
     estimator = eb.LinearEB()
-    clients, memory = estimator.prepare(X[:9], Y[:9], groups=list("aaabbbccc"))
+    clients, memory = estimator.protocol().prepare(X[:9], Y[:9], groups=list("aaabbbccc"))
     part = {"n": clients.n, "factor": clients.rows}
-    merged, memory = estimator.with_merged(part | {"n": clients.n + 1}, clients, memory)
+    merged, memory = estimator.protocol().with_merged(part | {"n": clients.n + 1}, clients, memory)
     assert merged.ids.tolist() == ["a", "b", "c"]
     assert memory["sent"].tolist() == [3, 3, 3]
     for wrong in (
@@ -126,7 +126,7 @@ def test_merged_factors_are_checked():
         None,
     ):
         with pytest.raises(ValueError, match="merged factors"):
-            estimator.with_merged(wrong, clients, memory)
+            estimator.protocol().with_merged(wrong, clients, memory)
 
 
 def test_a_key_that_nodes_do_not_share_is_refused():
@@ -238,9 +238,9 @@ def test_the_key_is_read_from_a_file(tmp_path):
 
 def test_merged_figures_are_checked():
     estimator = eb.GaussianEB()
-    clients, memory = estimator.prepare([1.0, 2.0, 4.0], groups=["a", "a", "b"])
+    clients, memory = estimator.protocol().prepare([1.0, 2.0, 4.0], groups=["a", "a", "b"])
     figures = Family.figures(clients)
-    merged, _ = estimator.with_merged({"all clients": figures}, clients, memory)
+    merged, _ = estimator.protocol().with_merged({"all clients": figures}, clients, memory)
     assert merged.ids.tolist() == ["a", "b"]
     for wrong in (
         figures | {"n": figures["n"] - 1},
@@ -249,4 +249,4 @@ def test_merged_figures_are_checked():
         {},
     ):
         with pytest.raises(ValueError, match="merged figures"):
-            estimator.with_merged({"all clients": wrong}, clients, memory)
+            estimator.protocol().with_merged({"all clients": wrong}, clients, memory)

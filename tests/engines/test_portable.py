@@ -143,8 +143,12 @@ def test_the_server_of_a_federation_saves_what_it_has(wing, tmp_path):
 
     estimator = eb.GaussianEB() if wing == "location" else eb.LinearEB()
     rows = (VALUES,) if wing == "location" else (FEATURES, VALUES)
-    state, _ = converse_here(estimator, *estimator.prepare(*rows, groups=LABELS["text"]))
-    server = clone(estimator).conclude(state)  # with the messages, as after the last round
+    state, _ = converse_here(
+        estimator.protocol(), *estimator.protocol().prepare(*rows, groups=LABELS["text"])
+    )
+    server = (
+        clone(estimator).protocol().conclude(state)
+    )  # with the messages, as after the last round
     for groups in (True, False):
         read = eb.load_fit(_saved(server, tmp_path, groups=groups))
         pd.testing.assert_frame_equal(read.glance(), server.glance(), check_exact=True)
@@ -209,7 +213,7 @@ def test_unfitted_estimators_and_nodes_are_refused(fit, tmp_path):
     node = clone(fit)
     node._intake = fit._intake
     node.n_features_in_ = 1
-    node.finish(fit.broadcast(fit._kept), fit._learned.memory, fit.summaries_)
+    node.protocol().finish(fit.protocol().broadcast(fit._kept), fit._learned.memory, fit.summaries_)
     with pytest.raises(ValueError, match="the copy of a node"):
         node.save(tmp_path / "fit.json")
 

@@ -35,10 +35,14 @@ def test_only_a_fit_is_published():
 
 def test_a_node_has_nothing_to_publish():
     whole = eb.FedAvg(eb.models.Linear(), n_rounds=1)
-    clients, memory = whole.prepare(X[:, None], X, groups=GROUPS)
-    state = whole.start(whole.describe(clients, memory), make_key(0))
+    clients, memory = whole.protocol().prepare(X[:, None], X, groups=GROUPS)
+    state = whole.protocol().start(whole.protocol().describe(clients, memory), make_key(0))
     memory |= {"turn": state["turn"]}
-    message, memory = whole.local(whole.broadcast(state), memory, clients, Stream(make_key(0), 0))
-    node = whole.finish(whole.broadcast(whole.update(state, message)), memory, clients)
+    message, memory = whole.protocol().local(
+        whole.protocol().broadcast(state), memory, clients, Stream(make_key(0), 0)
+    )
+    node = whole.protocol().finish(
+        whole.protocol().broadcast(whole.protocol().update(state, message)), memory, clients
+    )
     with pytest.raises(ValueError, match="this is the copy of a node"):
         node.published()

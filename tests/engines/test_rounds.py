@@ -21,14 +21,14 @@ class Node(Cohort):
 
     def __init__(self, estimator, silent=0, **rows):
         self.node = clone(estimator)
-        self.clients, self.memory = self.node.prepare(**rows)
-        self.facts, self.silent = [self.node.describe(self.clients, self.memory)], silent
+        self.clients, self.memory = self.node.protocol().prepare(**rows)
+        self.facts, self.silent = [self.node.protocol().describe(self.clients, self.memory)], silent
 
     def ask(self, sent, round_, turn):
         turn = turn.copy()
         turn[: self.silent] = -1
         memory = self.memory | {"turn": turn}
-        message, self.memory = self.node.local(sent, memory, self.clients, "secure")
+        message, self.memory = self.node.protocol().local(sent, memory, self.clients, "secure")
         return [message]
 
 
@@ -74,17 +74,17 @@ def test_where_privacy_is_real_a_server_draws_through_opendp(name, monkeypatch):
         rows = {"X": X, "y": Y, "groups": GROUPS}
 
     server = clone(estimator)
-    state = converse(server, Node(estimator, silent, **rows))
+    state = converse(server.protocol(), Node(estimator, silent, **rows))
     assert [rng for rng, _ in drawn] == ["secure"] * len(drawn)
     assert sum(count for _, count in drawn) == size
-    assert not {"secure", "key"} & server.keep(state).keys()
-    ledger = server.conclude(server.keep(state)).view().ledger
+    assert not {"secure", "key"} & server.protocol().keep(state).keys()
+    ledger = server.protocol().conclude(server.protocol().keep(state)).view().ledger
     assert not any("simulated" in row["assumptions"] for row in ledger)
 
     for seed, key in ((7, None), (None, np.array([1, 2], np.uint64))):
         drawn.clear()
         server = clone(estimator).set_params(random_state=seed)
-        state = converse(server, Node(estimator, silent, **rows), key)
+        state = converse(server.protocol(), Node(estimator, silent, **rows), key)
         assert all(isinstance(rng, np.random.Generator) for rng, _ in drawn)
         assert sum(count for _, count in drawn) == size
 
@@ -94,8 +94,8 @@ def test_a_server_says_that_its_own_noise_is_simulated():
     for trust in ("server", "none"):
         est = eb.DPFedAvg(Linear(), n_rounds=2, random_state=0, privacy=clone(NOISE))
         est.set_params(privacy__trust=trust)
-        state = converse(est, Node(est, X=X, y=Y, groups=GROUPS))
-        (row,) = est.conclude(est.keep(state)).privacy_.to_dict("records")
+        state = converse(est.protocol(), Node(est, X=X, y=Y, groups=GROUPS))
+        (row,) = est.protocol().conclude(est.protocol().keep(state)).privacy_.to_dict("records")
         assert row["assumptions"].startswith("simulated noise") == (trust == "server")
 
 
@@ -109,6 +109,8 @@ def test_a_generator_of_a_server_makes_a_new_key():
     keys = []
     for seed in (np.random.default_rng(0), np.random.default_rng(0), 5, 5, None, None):
         est = Key(Linear(), n_rounds=1, random_state=seed, privacy=NOISE)
-        converse(est, Node(eb.DPFedAvg(Linear(), privacy=NOISE), X=X, y=Y, groups=GROUPS))
+        converse(
+            est.protocol(), Node(eb.DPFedAvg(Linear(), privacy=NOISE), X=X, y=Y, groups=GROUPS)
+        )
     assert keys[2] == keys[3]
     assert len(set(keys)) == 5

@@ -182,9 +182,9 @@ def invitations(est):
 def test_fedrep():
     """Collins et al. (2021), Algorithm 1, of a network with one hidden layer, by its own slopes."""
     est = eb.FedRep(MLP(4), **SOME, head_steps=3, sample_rate=0.25)
-    clients, memory = est.prepare(FEATURES, CLASSES, groups=GROUPS)
+    clients, memory = est.protocol().prepare(FEATURES, CLASSES, groups=GROUPS)
     key = np.array([3, 4], np.uint64)
-    state = est.start(est.describe(clients, memory), key)
+    state = est.protocol().start(est.protocol().describe(clients, memory), key)
     w, heads, invited = state["shared"]["w"], [state["own"]["head"]] * 4, set()
     assert w.shape == (12,)
     assert heads[0].shape == (15,)
@@ -199,9 +199,11 @@ def test_fedrep():
             invited.add(i)
         w = np.mean(bodies, axis=0)
         stream, turn = eb.streams.Stream(key, state["round"]), {"turn": state["turn"]}
-        message, memory = est.local(est.broadcast(state), memory | turn, clients, stream)
-        state = est.update(state, message)
-    est.finish(est.broadcast(state), memory, clients)
+        message, memory = est.protocol().local(
+            est.protocol().broadcast(state), memory | turn, clients, stream
+        )
+        state = est.protocol().update(state, message)
+    est.protocol().finish(est.protocol().broadcast(state), memory, clients)
     assert len(invited) < 4
     own = [np.append(w, head_steps(w, head, i, 3)) for i, head in enumerate(heads)]
     np.testing.assert_allclose(est.parameters_, own, rtol=1e-10, atol=1e-10)
@@ -392,16 +394,16 @@ def test_adaped_of_samples(loss, unsampled):
     more |= {"shared_learning_rate": 0.5, "psi_learning_rate": 0.2, "unsampled": unsampled}
     more |= {"variant": "paper"}
     est = eb.AdaPeD(loss.model, **(SOME | more))
-    clients, memory = est.prepare(FEATURES, loss.response, groups=GROUPS)
+    clients, memory = est.protocol().prepare(FEATURES, loss.response, groups=GROUPS)
     key, turns = np.array([3, 4], np.uint64), []
-    state = est.start(est.describe(clients, memory), key)
+    state = est.protocol().start(est.protocol().describe(clients, memory), key)
     while not state["done"]:
         turns.append(np.flatnonzero(state["turn"] == 0).tolist())
         stream = eb.streams.Stream(key, state["round"])
-        sent, memory = est.broadcast(state), memory | {"turn": state["turn"]}
-        message, memory = est.local(sent, memory, clients, stream)
-        state = est.update(state, message)
-    est.finish(est.broadcast(state), memory, clients)
+        sent, memory = est.protocol().broadcast(state), memory | {"turn": state["turn"]}
+        message, memory = est.protocol().local(sent, memory, clients, stream)
+        state = est.protocol().update(state, message)
+    est.protocol().finish(est.protocol().broadcast(state), memory, clients)
     assert {len(turn) for turn in turns} == {2}, "rounds have a fixed size"
     assert len(set(map(tuple, turns))) > 1
     mu, psi, own = adaped(
@@ -503,19 +505,25 @@ def test_private_averages_are_divided_by_expected_numbers():
     """Poisson samples of 4 at rate 1/2: a sum over however many are sampled, divided by 2."""
     est = make(eb.DPFedAvg, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
     est.set_params(sample_rate=0.5)
-    clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS)
+    clients, memory = est.protocol().prepare(FEATURES, NUMBERS, groups=GROUPS)
     counts = set()
     for seed in range(12):
-        state = est.start(est.describe(clients, memory), np.array([seed, 0], np.uint64))
+        state = est.protocol().start(
+            est.protocol().describe(clients, memory), np.array([seed, 0], np.uint64)
+        )
         sampled = np.flatnonzero(state["turn"] == 0)
         counts.add(len(sampled))
         rng = eb.streams.Stream(state["key"], 0)
         turn = {"turn": state["turn"]}
-        message, _ = est.local(est.broadcast(state), memory | turn, clients, rng)
+        message, _ = est.protocol().local(
+            est.protocol().broadcast(state), memory | turn, clients, rng
+        )
         changes = np.zeros(3)
         for i in sampled:
             changes += descend(Squares, np.zeros(3), i)
-        np.testing.assert_allclose(est.update(state, message)["shared"]["w"], changes / 2, **CLOSE)
+        np.testing.assert_allclose(
+            est.protocol().update(state, message)["shared"]["w"], changes / 2, **CLOSE
+        )
     assert len(counts) > 2
 
 
@@ -549,16 +557,20 @@ def test_feo2_divides_by_expected_numbers_of_both_classes():
     )
     est.set_params(sample_rate=0.5)
     consent = dict(enumerate(["open", "private", "private", "private"]))
-    clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
+    clients, memory = est.protocol().prepare(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
     weight, kinds = np.array([1.0, 0.2, 0.2, 0.2]), set()
     for seed in range(12):
-        state = est.start(est.describe(clients, memory), np.array([seed, 1], np.uint64))
+        state = est.protocol().start(
+            est.protocol().describe(clients, memory), np.array([seed, 1], np.uint64)
+        )
         sampled = np.flatnonzero(state["turn"] == 0)
         kinds.add((0 in sampled, len(sampled) > 1))
         changes = {"w": RNG.normal(size=(len(sampled), 3))}
         message = {"changes": {"w": weight[sampled, None] * changes["w"]}}
         expected = weight[sampled] @ changes["w"] / (0.5 * (1 + 0.2 * 3))
-        np.testing.assert_allclose(est.update(state, message)["shared"]["w"], expected, **CLOSE)
+        np.testing.assert_allclose(
+            est.protocol().update(state, message)["shared"]["w"], expected, **CLOSE
+        )
     assert len(kinds) >= 3, "rounds with and without the open client, and nearly empty ones"
 
 

@@ -57,11 +57,11 @@ LEARNERS = {
 
 
 def begin(est):
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.array([0, 1], np.uint64))
-    sent = est.broadcast(state)
-    message, _ = est.local(
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.array([0, 1], np.uint64))
+    sent = est.protocol().broadcast(state)
+    message, _ = est.protocol().local(
         sent, memory | {"turn": state["turn"]}, clients, Stream(state["key"], state["round"])
     )
     return state, sent, facts, message
@@ -83,15 +83,15 @@ def test_nodes_of_any_size_give_the_fit_of_one_process(name):
 def test_a_node_sends_one_row(name):
     est = clone(LEARNERS[name])
     state, sent, facts, message = begin(est)
-    sums = est.add_up(message)
+    sums = est.protocol().add_up(message)
     invited = (state["turn"] == 0).sum()
     assert sums["clients"].tolist() == [[invited]]
     assert {len(values) for values in sums["changes"].values()} == {1}
-    est.check_message(sums, facts, sent, state["turn"])
+    est.protocol().check_message(sums, facts, sent, state["turn"])
     size = sum(value.size for value in sent["shared"].values())
     # besides the numbers there are their names, a few hundred bytes whatever their number
     assert len(wire.pack(sums)) < 8 * size + 600
-    after, before = (est.update(state, each)["shared"] for each in (sums, message))
+    after, before = (est.protocol().update(state, each)["shared"] for each in (sums, message))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
 
@@ -116,8 +116,8 @@ def test_sums_of_small_portions_are_one_row(monkeypatch):
     state, sent, facts, message = begin(est)
     assert len(message["changes"]["w"]) == 1
     assert message["clients"] == (state["turn"] == 0).sum()
-    assert est.add_up(message) is message
-    est.check_message(message, facts, sent, state["turn"])
+    assert est.protocol().add_up(message) is message
+    est.protocol().check_message(message, facts, sent, state["turn"])
 
 
 def test_changes_that_differ_a_lot_are_added_up_exactly():
@@ -126,17 +126,17 @@ def test_changes_that_differ_a_lot_are_added_up_exactly():
     state, sent, facts, message = begin(est)
     scale = 10.0 ** np.arange(len(message["changes"]["w"]))[:, None]
     message = message | {"changes": {"w": message["changes"]["w"] / 3 * scale}}
-    sums = est.add_up(message)
+    sums = est.protocol().add_up(message)
     assert 1 < len(sums["changes"]["w"]) < 4
-    est.check_message(sums, facts, sent, state["turn"])
-    after, before = (est.update(state, each)["shared"]["w"] for each in (sums, message))
+    est.protocol().check_message(sums, facts, sent, state["turn"])
+    after, before = (est.protocol().update(state, each)["shared"]["w"] for each in (sums, message))
     np.testing.assert_array_equal(after, before)
 
 
 def test_wrong_sums_are_refused():
     est = clone(LEARNERS["DPFedAvg"])
     state, sent, facts, message = begin(est)
-    sums = est.add_up(message)
+    sums = est.protocol().add_up(message)
     w, clip = sums["changes"]["w"], sent["clip"]
     c = float(sums["clients"][0, 0])
     long = np.zeros_like(w)
@@ -144,7 +144,7 @@ def test_wrong_sums_are_refused():
 
     def refused(why, **parts):
         with pytest.raises(ValueError, match=why):
-            est.check_message(sums | parts, facts, sent, state["turn"])
+            est.protocol().check_message(sums | parts, facts, sent, state["turn"])
 
     refused("clients must be", clients=np.array([[c + 1]]))
     refused("clients must be", clients=np.array([[c], [0.0]]))
@@ -161,10 +161,10 @@ def test_wrong_sums_are_refused():
 def test_a_sum_may_be_as_long_as_all_its_clients_allow():
     est = clone(LEARNERS["DPFedAvg"])
     state, sent, facts, message = begin(est)
-    sums = est.add_up(message)
+    sums = est.protocol().add_up(message)
     w = np.zeros_like(sums["changes"]["w"])
     w[0, 0] = sums["clients"][0, 0] * sent["clip"]
-    est.check_message(sums | {"changes": {"w": w}}, facts, sent, state["turn"])
+    est.protocol().check_message(sums | {"changes": {"w": w}}, facts, sent, state["turn"])
 
 
 class Median(Exchange):
@@ -184,26 +184,30 @@ class MedianFedAvg(eb.FedAvg):
 def test_a_method_that_needs_rows_has_them():
     est = MedianFedAvg(Softmax(), **COMMON)
     state, sent, facts, message = begin(est)
-    assert est.add_up(message) is message
+    assert est.protocol().add_up(message) is message
     with pytest.raises(ValueError, match="must have the parts"):
-        est.check_message(clone(LEARNERS["Ditto"]).add_up(message), facts, sent, state["turn"])
+        est.protocol().check_message(
+            clone(LEARNERS["Ditto"]).protocol().add_up(message), facts, sent, state["turn"]
+        )
 
 
 def test_a_method_that_sends_nothing_adds_up_nothing():
     est = eb.LocalOnly(Softmax(), **COMMON)
     state, sent, facts, message = begin(est)
-    assert est.add_up(message) == {"changes": {}}
-    est.check_message(est.add_up(message), facts, sent, state["turn"])
+    assert est.protocol().add_up(message) == {"changes": {}}
+    est.protocol().check_message(est.protocol().add_up(message), facts, sent, state["turn"])
 
 
 def test_a_node_without_invited_clients_adds_nothing():
     est = eb.FedAvg(Softmax(), **COMMON)
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.array([0, 1], np.uint64))
-    sent, nobody = est.broadcast(state), np.full(20, -1, np.int8)
-    message, _ = est.local(sent, memory | {"turn": nobody}, clients, Stream(state["key"], 0))
-    sums = est.add_up(message)
-    est.check_message(sums, facts, sent, nobody)
-    after = est.update(state | {"turn": nobody}, sums)
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.array([0, 1], np.uint64))
+    sent, nobody = est.protocol().broadcast(state), np.full(20, -1, np.int8)
+    message, _ = est.protocol().local(
+        sent, memory | {"turn": nobody}, clients, Stream(state["key"], 0)
+    )
+    sums = est.protocol().add_up(message)
+    est.protocol().check_message(sums, facts, sent, nobody)
+    after = est.protocol().update(state | {"turn": nobody}, sums)
     np.testing.assert_array_equal(after["shared"]["w"], state["shared"]["w"])

@@ -178,7 +178,7 @@ def test_a_predictor_that_never_trained_is_not_tuned():
 
 def test_clients_without_rows_do_not_move():
     est = learner("FedAvg", fine_tune=3, weight_decay=0.5)
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
     indptr = np.append(clients.indptr, clients.indptr[-1])
     clients = type(clients)(np.arange(7), indptr, clients.X, clients.y)
     est._fit(clients, memory)

@@ -89,12 +89,14 @@ def test_sums_are_divided_by_the_number_that_still_takes_part():
 
 def test_a_client_refuses_when_its_budget_is_spent():
     est = learner()
-    clients, memory = est.prepare(X, Y, groups=GROUPS, consent=BUDGETS)
-    state = est.start(est.describe(clients, memory), np.array([1, 2], np.uint64))
-    sent = est.broadcast(state) | {"round": 11}
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS, consent=BUDGETS)
+    state = est.protocol().start(
+        est.protocol().describe(clients, memory), np.array([1, 2], np.uint64)
+    )
+    sent = est.protocol().broadcast(state) | {"round": 11}
     memory |= {"turn": np.zeros(60, np.int8)}
     with pytest.raises(ValueError, match="the budgets of 40 clients are spent"):
-        est.local(sent, memory, clients, "secure")
+        est.protocol().local(sent, memory, clients, "secure")
 
 
 def test_nodes_do_as_one_process_does():

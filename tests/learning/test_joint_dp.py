@@ -205,13 +205,13 @@ def messages(est, owners, rounds, shared=None):
     rows, response, users = owners
     groups = np.repeat(np.arange(len(rows)), rows.shape[1])
     given = rows.reshape(-1, rows.shape[2]), response.ravel()
-    clients, memory = est.prepare(*given, groups=groups, users=users.ravel())
-    state = est.start(est.describe(clients, memory), make_key(0))
+    clients, memory = est.protocol().prepare(*given, groups=groups, users=users.ravel())
+    state = est.protocol().start(est.protocol().describe(clients, memory), make_key(0))
     told = []
     for round_ in range(rounds):
-        sent = est.broadcast(state | {"round": round_})
+        sent = est.protocol().broadcast(state | {"round": round_})
         memory = memory | {"turn": np.zeros(len(clients), np.int8)}
-        message, memory = est.local(sent, memory, clients, Stream(make_key(1), round_))
+        message, memory = est.protocol().local(sent, memory, clients, Stream(make_key(1), round_))
         told.append(message["changes"]["u"])
     return np.array(told)
 
@@ -235,11 +235,15 @@ def test_weights_stay_in_the_norm_of_a_user_and_change_nothing_public():
     one_user = (GROUPS == 3) & (USERS[GROUPS == 3][0] == USERS)
     for weight in (0.0, 1.0, 1e6):
         rows = np.where(one_user, weight, 1.0)
-        clients, memory = est.prepare(X, Y, groups=GROUPS, users=USERS, sample_weight=rows)
-        facts = est.describe(clients, memory)
-        state = est.start(facts, np.zeros(2, np.uint64))
+        clients, memory = est.protocol().prepare(
+            X, Y, groups=GROUPS, users=USERS, sample_weight=rows
+        )
+        facts = est.protocol().describe(clients, memory)
+        state = est.protocol().start(facts, np.zeros(2, np.uint64))
         turn = {"turn": state["turn"]}
-        message, _ = est.local(est.broadcast(state), memory | turn, clients, Stream(make_key(1), 0))
+        message, _ = est.protocol().local(
+            est.protocol().broadcast(state), memory | turn, clients, Stream(make_key(1), 0)
+        )
         sent.append((message["changes"]["u"], facts))
     (none, facts), *others = sent
     for sums, stated in others:
@@ -367,7 +371,9 @@ def test_owners_with_few_users_are_warned_of():
 @pytest.mark.filterwarnings("ignore:.*too few to find:UserWarning")
 @pytest.mark.parametrize("mean", [learner, winsorized])
 def test_owners_may_have_one_user_or_none(mean):
-    clients, _ = learner().prepare(X[:20], Y[:20], groups=np.repeat([0, 1, 3], [1, 9, 10]))
+    clients, _ = (
+        learner().protocol().prepare(X[:20], Y[:20], groups=np.repeat([0, 1, 3], [1, 9, 10]))
+    )
     plain = eb.Clients(np.arange(4), np.array([0, 1, 10, 10, 20]), clients.X[:, :-1], clients.y)
     est = mean(noise_multiplier=1.0).fit(plain)
     assert np.isfinite(est.parameters_).all()
@@ -445,9 +451,9 @@ def test_numbers_of_users_are_no_feature():
 
 def test_facts_must_hold_numbers_of_users():
     est = learner()
-    clients, memory = est.prepare(X, Y, groups=GROUPS, users=USERS)
-    facts = join([est.describe(clients, memory)])
-    est.check_facts(facts)
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS, users=USERS)
+    facts = join([est.protocol().describe(clients, memory)])
+    est.protocol().check_facts(facts)
     for wrong in (facts["users"] + 100, facts["users"][1:], facts["users"].astype(float)):
         with pytest.raises(ValueError, match="number of users of each owner"):
-            est.check_facts(facts | {"users": wrong})
+            est.protocol().check_facts(facts | {"users": wrong})

@@ -31,14 +31,14 @@ class Hospitals:
         self.server = clone(learner).set_params(privacy=learner.privacy.silenced())
         self.nodes = {name: [clone(learner)] for name in NAMES}
         for name, node in self.nodes.items():
-            node += node[0].prepare(**rows_of(NAMES.index(name)))
-        facts = join([node.describe(*own) for node, *own in self.nodes.values()])
-        self.state = self.server.start(facts, make_key(0))
+            node += node[0].protocol().prepare(**rows_of(NAMES.index(name)))
+        facts = join([node.protocol().describe(*own) for node, *own in self.nodes.values()])
+        self.state = self.server.protocol().start(facts, make_key(0))
         self.sums = []
 
     def round(self, last=None):
         """Hold a round; `last` names lost nodes, with the last step that each answers."""
-        sent, turn = self.server.broadcast(self.state), self.state["turn"]
+        sent, turn = self.server.protocol().broadcast(self.state), self.state["turn"]
         exchange = self.learner.exchange(300)
         sums = NodeSums(exchange, sent, nodes=3, rows=100, survivors=self.survivors)
         vectors = {}
@@ -46,11 +46,11 @@ class Hospitals:
             estimator, clients, memory = node
             memory = memory | {"turn": turn[100 * i : 100 * (i + 1)]}
             stream = Stream(make_key(1), sent["round"], 100 * i)
-            message, node[2] = estimator.local(sent, memory, clients, stream)
+            message, node[2] = estimator.protocol().local(sent, memory, clients, stream)
             vectors[name] = sums.encode(message, np.random.default_rng([sent["round"], i]))
         agreed = terms(f"run {sent['round']}", NAMES, sums.grid.size)
         found = secure_sum(agreed, sent["round"], LocalNodes(agreed, vectors, last).ask)
-        self.state = self.server.update(self.state, sums.decode(found.total))
+        self.state = self.server.protocol().update(self.state, sums.decode(found.total))
         self.sums.append(found)
         return sums
 
@@ -82,11 +82,13 @@ def test_a_round_is_that_of_a_trusted_server_without_noise():
     sums = hospitals.round()
     central = Hospitals(est)
     messages = []
-    sent, turn = central.server.broadcast(central.state), central.state["turn"]
+    sent, turn = central.server.protocol().broadcast(central.state), central.state["turn"]
     for i, (node, clients, memory) in enumerate(central.nodes.values()):
         memory = memory | {"turn": turn[100 * i : 100 * (i + 1)]}
-        messages.append(node.local(sent, memory, clients, Stream(make_key(1), 0, 100 * i))[0])
-    state = central.server.update(central.state, join(messages))
+        messages.append(
+            node.protocol().local(sent, memory, clients, Stream(make_key(1), 0, 100 * i))[0]
+        )
+    state = central.server.protocol().update(central.state, join(messages))
     for name, expected in state["shared"].items():
         found = hospitals.state["shared"][name]
         # rounding of 300 rows to the grid, divided by the number of clients
@@ -112,7 +114,7 @@ def test_decoded_parts_have_the_noise_of_each():
     """Of clients that send nothing, the sum is noise: that of changes, and that of bits."""
     est = learner(epsilon=4.0, clip_quantile=0.5, clip=0.3)
     hospitals = Hospitals(est)
-    sent = hospitals.server.broadcast(hospitals.state)
+    sent = hospitals.server.protocol().broadcast(hospitals.state)
     sums = NodeSums(est.exchange(300), sent, nodes=3, rows=100)
     size = len(sent["shared"]["w"])
     nothing = {"changes": {"w": np.zeros((100, size))}, "bit": np.zeros((100, 1))}
@@ -146,7 +148,7 @@ def test_noise_that_is_not_of_one_sum_is_refused():
 def test_rows_that_are_not_clipped_are_refused():
     est = learner(epsilon=4.0)
     hospitals = Hospitals(est)
-    sent = hospitals.server.broadcast(hospitals.state)
+    sent = hospitals.server.protocol().broadcast(hospitals.state)
     sums = NodeSums(est.exchange(300), sent, nodes=3, rows=100)
     long = {"changes": {"w": np.ones((1, len(sent["shared"]["w"])))}}
     with pytest.raises(ValueError, match="rows must be finite, of norms"):

@@ -67,13 +67,15 @@ def test_federated_averaging_with_optimizers(client, server, rate):
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam"])
 def test_a_server_writes_into_nothing_that_it_was_given(server):
     est = eb.FedAvg(Linear(), **SOME, server_optimizer=server)
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
-    state = est.start(est.describe(clients, memory), np.zeros(2, np.uint64))
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
+    state = est.protocol().start(est.protocol().describe(clients, memory), np.zeros(2, np.uint64))
     for _ in range(2):
         turn = {"turn": state["turn"]}
-        message, memory = est.local(est.broadcast(state), memory | turn, clients, None)
+        message, memory = est.protocol().local(
+            est.protocol().broadcast(state), memory | turn, clients, None
+        )
         kept = copy.deepcopy((state, message))
-        after = est.update(state, message)
+        after = est.protocol().update(state, message)
         np.testing.assert_equal((state, message), kept)
         state = after
 

@@ -53,14 +53,20 @@ def key(seed):
 
 def begin(est, X=FEATURES, y=NUMBERS, groups=GROUPS, seed=0, **consent):
     """The state before the first round, and the clients with what they keep."""
-    clients, memory = est.prepare(X, y, groups=groups, **consent)
-    return est.start(est.describe(clients, memory), key(seed)), clients, memory
+    clients, memory = est.protocol().prepare(X, y, groups=groups, **consent)
+    return (
+        est.protocol().start(est.protocol().describe(clients, memory), key(seed)),
+        clients,
+        memory,
+    )
 
 
 def answer(est, state, clients, memory, rng=None):
     """The message of a round, and what clients keep."""
     rng = Stream(state["key"], state["round"]) if rng is None else rng
-    return est.local(est.broadcast(state), memory | {"turn": state["turn"]}, clients, rng)
+    return est.protocol().local(
+        est.protocol().broadcast(state), memory | {"turn": state["turn"]}, clients, rng
+    )
 
 
 def looks_like(noise, sd):
@@ -111,11 +117,11 @@ def test_one_client_cannot_spoil_the_rest(learner, trust):
     state, clients, memory = begin(est.set_params(privacy__noise_multiplier=0.0), X)
     for _ in range(4):
         message, memory = answer(est, state, clients, memory)
-        limits = est.exchange(8).limits(est.broadcast(state))
+        limits = est.exchange(8).limits(est.protocol().broadcast(state))
         for name, values in message["changes"].items():
             assert np.linalg.norm(values, axis=1).max() <= limits[name] * (1 + 1e-12)
-        state = est.update(state, message)
-    est.finish(est.broadcast(state), memory, clients)
+        state = est.protocol().update(state, message)
+    est.protocol().finish(est.protocol().broadcast(state), memory, clients)
     assert all(np.isfinite(value).all() for value in est.shared_.values())
     others = GROUPS != 1
     assert np.isfinite(est.predict(FEATURES[others], groups=GROUPS[others])).all()
@@ -133,8 +139,8 @@ def test_changes_are_clipped_as_a_whole(learner):
     state, clients, memory = begin(est)
     turn = {"turn": np.zeros(8, np.int8)}
     message, _ = answer(est, state | turn, clients, memory)
-    exchange, sent = est.exchange(8), est.broadcast(state)
-    longest = exchange.longest(sent, est.describe(clients, memory), turn["turn"])[0]
+    exchange, sent = est.exchange(8), est.protocol().broadcast(state)
+    longest = exchange.longest(sent, est.protocol().describe(clients, memory), turn["turn"])[0]
     whole = np.hstack([message["changes"][name] for name in exchange.clipped(sent)[0][0]])
     assert exchange.clipped(sent)[0][1] == clip
     share = np.linalg.norm(whole, axis=1) / longest
@@ -149,7 +155,7 @@ def test_limits_of_clipped_steps(variant):
     est.set_params(shared_learning_rate=0.3, psi_learning_rate=0.05, variant=variant)
     state, _, _ = begin(est)
     for round_ in range(3):
-        limits = est.exchange(8).limits(est.broadcast(state | {"round": round_}))
+        limits = est.exchange(8).limits(est.protocol().broadcast(state | {"round": round_}))
         rate = 0.9**round_
         whole = 0.1 if variant == "refined" else 7 * 0.3 * 0.1 * rate
         assert limits["mu"] == pytest.approx(whole, rel=1e-8)
@@ -216,11 +222,11 @@ def test_noise_of_the_server(sample_rate):
     est.set_params(sample_rate=sample_rate)
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     nobody = state | {"turn": np.full(8, -1, np.int8)}
-    w = est.update(nobody, {"changes": {"w": np.zeros((0, 3001))}})["shared"]["w"]
+    w = est.protocol().update(nobody, {"changes": {"w": np.zeros((0, 3001))}})["shared"]["w"]
     assert looks_like(w, 1.5 * 0.4 / (8 * sample_rate))
-    again = est.update(nobody | {"round": 1}, {"changes": {"w": np.zeros((0, 3001))}})["shared"][
-        "w"
-    ]
+    again = est.protocol().update(nobody | {"round": 1}, {"changes": {"w": np.zeros((0, 3001))}})[
+        "shared"
+    ]["w"]
     assert abs(np.corrcoef(w, again)[0, 1]) < 5 / math.sqrt(3000), "rounds have noise of their own"
 
 
@@ -231,15 +237,15 @@ def test_noise_of_a_server_in_two_parts():
     est.set_params(learning_rate=0.2, variant="paper")
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     message = {"changes": {"mu": np.zeros((8, 3001)), "psi": np.zeros((8, 1))}}
-    shared = est.update(state, message)["shared"]
+    shared = est.protocol().update(state, message)["shared"]
     assert looks_like(shared["mu"], 1.5 / math.sqrt(0.96) * 5 * 0.2 * 0.4 / 8)
     psis = []
     for seed in range(300):
         state["key"] = key(seed)
-        psis.append(est.update(state, message)["shared"]["psi"][0] - 3.5)
+        psis.append(est.protocol().update(state, message)["shared"]["psi"][0] - 3.5)
     assert looks_like(np.array(psis), 1.5 / math.sqrt(0.04) * 5 * 0.05 * 1.0 / 8)
-    scales, _ = est.exchange(8).scales(est.broadcast(state))
-    limits = est.exchange(8).limits(est.broadcast(state))
+    scales, _ = est.exchange(8).scales(est.protocol().broadcast(state))
+    limits = est.exchange(8).limits(est.protocol().broadcast(state))
     each = [scales[name] / limits[name] for name in limits]
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
 
@@ -259,7 +265,7 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
     if learner in OWN:
         est.set_params(personal=["intercept"])
     state, clients, memory = begin(est)
-    sent = est.broadcast(state | {"clip": 0.07})
+    sent = est.protocol().broadcast(state | {"clip": 0.07})
     exchange = est.exchange(8)
     scales, bits = exchange.scales(sent)
     each = [scales[names[0]] / limit for names, limit in exchange.clipped(sent)] + [2 * bits]
@@ -268,13 +274,15 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
     silent = est.set_params(privacy__noise_multiplier=0.0)
     turn = {"turn": np.zeros(8, np.int8)}
     stream = Stream(key(0), 0)
-    message, _ = silent.local(silent.broadcast(state), memory | turn, clients, stream)
-    longest = exchange.longest(sent, silent.describe(clients, memory), turn["turn"])[0]
+    message, _ = silent.protocol().local(
+        silent.protocol().broadcast(state), memory | turn, clients, stream
+    )
+    longest = exchange.longest(sent, silent.protocol().describe(clients, memory), turn["turn"])[0]
     whole = np.hstack([message["changes"][name] for name in exchange.clipped(sent)[0][0]])
     norm = np.linalg.norm(whole, axis=1)
     assert np.all(norm <= np.multiply(longest, 0.4 / 0.07 * (1 + 1e-12)))
-    moved = silent.update(state | turn, message)["clip"]
-    users = est.describe(clients, memory).get("users", np.ones(8))
+    moved = silent.protocol().update(state | turn, message)["clip"]
+    users = est.protocol().describe(clients, memory).get("users", np.ones(8))
     share = message["bit"].sum() / users.sum()
     assert moved == pytest.approx(0.4 * math.exp(-0.2 * share), rel=1e-12)
     assert np.isin(2 * message["bit"], np.arange(-users.max(), users.max() + 1)).all()
@@ -287,7 +295,7 @@ def test_noise_of_bits():
     state, _, _ = begin(est)
     message, moves = {"changes": {"w": np.zeros((8, 3))}, "bit": np.full((8, 1), 0.5)}, []
     for seed in range(500):
-        moves.append(math.log(est.update(state | {"key": key(seed)}, message)["clip"]))
+        moves.append(math.log(est.protocol().update(state | {"key": key(seed)}, message)["clip"]))
     assert looks_like(np.array(moves) / -0.1 - 0.7, 2.0 / 8)
 
 
@@ -305,7 +313,7 @@ def test_noise_beside_those_who_opted_out(trust):
         return
     consent = np.where(np.arange(8) < 3, "open", "private")
     state, _, _ = begin(est, np.zeros((8, 3000)), np.zeros(8), np.arange(8), consent=consent)
-    w = est.update(state, {"changes": {"w": np.zeros((8, 3001))}})["shared"]["w"]
+    w = est.protocol().update(state, {"changes": {"w": np.zeros((8, 3001))}})["shared"]["w"]
     assert looks_like(w, 0.3 * 1.5 * 0.4 / (3 + 0.3 * 5))
 
 
@@ -411,8 +419,8 @@ def test_without_trust_each_answer_has_its_price():
     while not state["done"]:
         sampled += state["turn"] == 0
         message, memory = answer(est, state, clients, memory)
-        state = est.update(state, message)
-    est.finish(est.broadcast(state), memory, clients)
+        state = est.protocol().update(state, message)
+    est.protocol().finish(est.protocol().broadcast(state), memory, clients)
     assert 1 < sampled.max() < 6
     (row,) = est.privacy_.to_dict("records")
     assert row["times"] == sampled.max()
@@ -429,8 +437,11 @@ def test_no_round_is_entered_for_free():
     costs = []
     while not state["done"]:
         message, memory = answer(est, state, clients, memory)
-        costs += [row["epsilon"] for row in est.releases(est.broadcast(state), memory, clients)]
-        state = est.update(state, message)
+        costs += [
+            row["epsilon"]
+            for row in est.protocol().releases(est.protocol().broadcast(state), memory, clients)
+        ]
+        state = est.protocol().update(state, message)
     once = accountant.epsilon(events.gaussian(3.0), 1e-5, relation="replace_one", interval=1e-3)
     assert min(costs) >= once * (1 - 1e-6)  # discretised
 
@@ -439,9 +450,9 @@ def test_no_round_is_entered_twice():
     est = make(eb.DPFedAvg, Linear(), n_rounds=4, trust="none", noise_multiplier=3.0)
     state, clients, memory = begin(est)
     message, memory = answer(est, state, clients, memory)
-    state = est.update(state, message)
+    state = est.protocol().update(state, message)
     _, memory = answer(est, state, clients, memory)
-    (row,) = est.releases(est.broadcast(state), memory, clients)
+    (row,) = est.protocol().releases(est.protocol().broadcast(state), memory, clients)
     assert row["times"] == 1
 
 
@@ -495,8 +506,8 @@ def test_the_key_of_the_noise_stays_where_it_is(learner):
     state, clients, memory = begin(est, y=CLASSES)
     secrets = {int(word) for word in state["key"]}
     message, memory = answer(est, state, clients, memory)
-    state = est.update(state, message)
-    for held in (est.broadcast(state), est.keep(state), memory, message):
+    state = est.protocol().update(state, message)
+    for held in (est.protocol().broadcast(state), est.protocol().keep(state), memory, message):
         assert "key" not in held
         arrays = [x for x in held.values() if isinstance(x, np.ndarray) and x.dtype == np.uint64]
         assert not secrets & {int(word) for x in arrays for word in x}
@@ -509,10 +520,13 @@ def test_nothing_says_who_came(learner):
     state, clients, memory = begin(est, y=CLASSES)
     while not state["done"]:
         message, memory = answer(est, state, clients, memory)
-        state = est.update(state, message)
-    assert not {"turn", "answered"} & est.keep(state).keys()
-    assert not any("clients" in row for row in est.broadcast(state)["history"])
-    assert "clients" not in est.finish(est.broadcast(state), memory, clients).history_
+        state = est.protocol().update(state, message)
+    assert not {"turn", "answered"} & est.protocol().keep(state).keys()
+    assert not any("clients" in row for row in est.protocol().broadcast(state)["history"])
+    assert (
+        "clients"
+        not in est.protocol().finish(est.protocol().broadcast(state), memory, clients).history_
+    )
 
 
 def test_own_parameters_and_losses_stay_with_clients():
@@ -520,8 +534,14 @@ def test_own_parameters_and_losses_stay_with_clients():
     state, clients, memory = begin(est, y=CLASSES)
     message, memory = answer(est, state, clients, memory)
     assert message["changes"].keys() == {"mu", "psi"}
-    np.testing.assert_array_equal(est.broadcast(est.update(state, message))["own"]["theta"], 0.0)
-    server = make(eb.DPAdaPeD, **FEW).conclude(est.update(est.update(state, message), message))
+    np.testing.assert_array_equal(
+        est.protocol().broadcast(est.protocol().update(state, message))["own"]["theta"], 0.0
+    )
+    server = (
+        make(eb.DPAdaPeD, **FEW)
+        .protocol()
+        .conclude(est.protocol().update(est.protocol().update(state, message), message))
+    )
     assert np.isnan(server.history_["loss"]).all()
     assert np.isnan(server.privacy_["clipped"]).all()
 
@@ -621,7 +641,7 @@ def test_models_are_models():
 @pytest.mark.parametrize("learner", [eb.DPAdaPeD, eb.PPSGD])
 def test_nobody_is_asked_for_consent_to_nothing(learner):
     with pytest.raises(ValueError, match="has no classes of consent"):
-        make(learner, **FEW).prepare(FEATURES, CLASSES, groups=GROUPS, consent="private")
+        make(learner, **FEW).protocol().prepare(FEATURES, CLASSES, groups=GROUPS, consent="private")
 
 
 def test_somebody_must_be_invited():
@@ -730,23 +750,27 @@ def test_poisoned_messages_are_refused(learner):
     if learner is not eb.DPAdaPeD:
         est.set_params(privacy__clip_quantile=0.5)
     state, clients, memory = begin(est, y=CLASSES)
-    facts, sent, turn = est.describe(clients, memory), est.broadcast(state), state["turn"]
+    facts, sent, turn = (
+        est.protocol().describe(clients, memory),
+        est.protocol().broadcast(state),
+        state["turn"],
+    )
     message, _ = answer(est, state, clients, memory)
-    est.check_message(message, facts, sent, turn)
+    est.protocol().check_message(message, facts, sent, turn)
     for name, values, put in parts(message):
         for value in (np.nan, np.inf, -np.inf):
             bad = values.copy()
             bad[-1, -1] = value
             with pytest.raises(ValueError, match=f"{name} must be finite"):
-                est.check_message(put(bad), facts, sent, turn)
+                est.protocol().check_message(put(bad), facts, sent, turn)
         wrong = (values[:-1], values[:, 0], values[:, :, None], np.hstack([values, values]))
         for bad in (*wrong, values.astype(np.float32), values.tolist(), None):
             with pytest.raises(ValueError, match=f"{name} must be float64 numbers of shape"):
-                est.check_message(put(bad), facts, sent, turn)
+                est.protocol().check_message(put(bad), facts, sent, turn)
     other = {"changes": message["changes"] | {"more": values}}
     for bad in ({}, message | {"more": values}, message | other, {"changes": {"x": values}}):
         with pytest.raises(ValueError, match="a message must have the parts"):
-            est.check_message(bad, facts, sent, turn)
+            est.protocol().check_message(bad, facts, sent, turn)
 
 
 def parts(message):
@@ -760,16 +784,20 @@ def parts(message):
 def test_messages_longer_than_they_may_be_are_refused():
     est = make(eb.DPFedAvg, **FEW)
     state, clients, memory = begin(est, y=CLASSES)
-    facts, sent, turn = est.describe(clients, memory), est.broadcast(state), state["turn"]
+    facts, sent, turn = (
+        est.protocol().describe(clients, memory),
+        est.protocol().broadcast(state),
+        state["turn"],
+    )
     with pytest.raises(ValueError, match="w must have"):
-        est.check_message({"changes": {"w": np.full((8, 6), 1e300)}}, facts, sent, turn)
+        est.protocol().check_message({"changes": {"w": np.full((8, 6), 1e300)}}, facts, sent, turn)
 
 
 def test_wrong_facts_are_refused():
     est = make(eb.FeO2, **FEW)
-    clients, memory = est.prepare(FEATURES, CLASSES, groups=GROUPS)
-    facts = est.describe(clients, memory)
-    est.check_facts(facts)
+    clients, memory = est.protocol().prepare(FEATURES, CLASSES, groups=GROUPS)
+    facts = est.protocol().describe(clients, memory)
+    est.protocol().check_facts(facts)
     wrong = [
         {"n": facts["n"] - 2},
         {"n": facts["n"].astype(float)},
@@ -781,7 +809,7 @@ def test_wrong_facts_are_refused():
     ]
     for each in wrong:
         with pytest.raises(ValueError, match=r"facts must|consent must"):
-            est.check_facts(facts | each)
+            est.protocol().check_facts(facts | each)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])

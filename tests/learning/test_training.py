@@ -102,7 +102,7 @@ def test_32_bits_need_half_the_memory():
     groups, y = np.repeat(np.arange(200), 10), RNG.integers(0, 10, 2000)
     for dtype in ("float32", "float64"):
         est = eb.Ditto(MLP(50), **SOME | {"n_rounds": 2}, dtype=dtype, sample_rate=0.05)
-        clients, memory = est.prepare(wide, y, groups=groups)
+        clients, memory = est.protocol().prepare(wide, y, groups=groups)
         tracemalloc.start()
         est._fit(clients, memory)
         most[dtype] = tracemalloc.get_traced_memory()[1]

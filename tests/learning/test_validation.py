@@ -91,11 +91,13 @@ def test_a_fit_ends_early():
 def test_private_fits_keep_it_with_clients():
     privacy = eb.ClientPrivacy(noise_multiplier=1.0)
     est = eb.FedAvg(**SOME, evaluate_every=2, privacy=privacy)
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
-    state = est.start(est.describe(clients, memory), np.array([1, 2], np.uint64))
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
+    state = est.protocol().start(
+        est.protocol().describe(clients, memory), np.array([1, 2], np.uint64)
+    )
     turn = {"turn": state["turn"]}
-    message, _ = est.local(
-        est.broadcast(state), memory | turn, clients, eb.streams.Stream(state["key"], 0)
+    message, _ = est.protocol().local(
+        est.protocol().broadcast(state), memory | turn, clients, eb.streams.Stream(state["key"], 0)
     )
     assert message.keys() == {"changes"}
     fit = est.fit(X, Y, groups=GROUPS)

@@ -302,9 +302,9 @@ def test_files_and_copies_of_a_server_have_no_regressor(tmp_path):
 
 def test_nodes_of_a_federation_are_refused():
     est = means()
-    clients, memory = est.prepare(Y, groups=GROUPS, covariates=W)
+    clients, memory = est.protocol().prepare(Y, groups=GROUPS, covariates=W)
     with pytest.raises(ValueError, match="nodes of a federation"):
-        est.describe(clients, memory)
+        est.protocol().describe(clients, memory)
 
 
 @pytest.mark.parametrize(

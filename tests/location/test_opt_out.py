@@ -206,15 +206,15 @@ def test_noise_of_clients_that_fell_silent_is_made_up_for():
     """The promise is for a sum with everybody's noise, whoever answers."""
     X, _, choice = federation(4, 2, 1.0, 0.5, d=10_000)
     est = eb.OptOutMean(1.0, 0.5, epsilon=1, delta=1e-5, range=(-9, 9), random_state=0)
-    summary, memory = est.prepare(X, consent=choice)
+    summary, memory = est.protocol().prepare(X, consent=choice)
     key = np.array([1, 2], np.uint64)
-    state = est.start(est.describe(summary, memory), key)
-    sent = est.broadcast(state)
-    message, _ = est.local(
+    state = est.protocol().start(est.protocol().describe(summary, memory), key)
+    sent = est.protocol().broadcast(state)
+    message, _ = est.protocol().local(
         sent, memory | {"turn": state["turn"]}, summary, eb.streams.Stream(key, 0)
     )
     silent = {name: {k: x[1:] for k, x in message[name].items()} for name in ("private",)}
-    state = est.update(state, message | silent)
+    state = est.protocol().update(state, message | silent)
     mean, theta = state["prior"]["mean_"], state["theta"]
     share = theta["fixed"]["private"] / theta["total"]
     noise = 4 * (share * sent["settings"]["private"]["sd"]) ** 2

@@ -47,9 +47,9 @@ def test_fits_that_estimate_no_mean_are_by_maximum_likelihood():
 
 def test_a_server_has_the_likelihood_and_no_rows_to_fit_again():
     est = eb.GaussianEB()
-    clients, memory = est.prepare(Y, groups=GROUPS)
-    state, _ = converse_here(est, clients, memory)
-    server = eb.GaussianEB().conclude(state)
+    clients, memory = est.protocol().prepare(Y, groups=GROUPS)
+    state, _ = converse_here(est.protocol(), clients, memory)
+    server = eb.GaussianEB().protocol().conclude(state)
     whole = eb.GaussianEB().fit(Y, groups=GROUPS)
     assert server.likelihood_kind_ == "REML"
     assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)

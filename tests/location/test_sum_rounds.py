@@ -92,15 +92,15 @@ def test_nodes_have_the_fit_of_one_process_in_few_rounds():
     assert "sums over groups" in row["what"]
     assert row["times"] == kept["round"]
     assert 64 * 6 < row["bits"] < 64 * 4000
-    server = eb.GaussianEB(share="sums").conclude(kept)
+    server = eb.GaussianEB(share="sums").protocol().conclude(kept)
     assert server.log_likelihood_ == pytest.approx(here.log_likelihood_)
     assert "Normal" in str(server.summary()) or server.summary()
 
 
 def begin(est, X, groups):
-    clients, memory = est.prepare(X, groups=groups)
-    facts = est.describe(clients, memory)
-    return clients, facts, est.start(facts, np.array([0, 1], np.uint64)), memory
+    clients, memory = est.protocol().prepare(X, groups=groups)
+    facts = est.protocol().describe(clients, memory)
+    return clients, facts, est.protocol().start(facts, np.array([0, 1], np.uint64)), memory
 
 
 def test_no_message_has_a_part_for_each_group():
@@ -108,9 +108,9 @@ def test_no_message_has_a_part_for_each_group():
     est = eb.GaussianEB(share="sums")
     clients, facts, state, memory = begin(est, X, groups)
     while not state["done"]:
-        sent, memory = est.broadcast(state), memory | {"turn": state["turn"]}
-        message, memory = est.local(sent, memory, clients, None)
-        est.check_message(message, facts, sent, state["turn"])
+        sent, memory = est.protocol().broadcast(state), memory | {"turn": state["turn"]}
+        message, memory = est.protocol().local(sent, memory, clients, None)
+        est.protocol().check_message(message, facts, sent, state["turn"])
         ratios = len(sent["question"]["ratios"])
         assert message.keys() == {"clients", "sums" if ratios else "mean"} | (
             set() if ratios else {"square", "scatter"}
@@ -119,8 +119,8 @@ def test_no_message_has_a_part_for_each_group():
         for name, part in message.items():
             for bad in (part[:0], part[:, 1:], part * np.nan, None):
                 with pytest.raises(ValueError, match=f"{name} must be"):
-                    est.check_message(message | {name: bad}, facts, sent, state["turn"])
-        state = est.update(state, message)
+                    est.protocol().check_message(message | {name: bad}, facts, sent, state["turn"])
+        state = est.protocol().update(state, message)
 
 
 def test_a_silent_node_ends_the_fit_in_words():
@@ -128,9 +128,11 @@ def test_a_silent_node_ends_the_fit_in_words():
     est = eb.GaussianEB(share="sums")
     clients, _, state, memory = begin(est, X, groups)
     few = {name: values[:4] for name, values in memory.items()} | {"turn": np.zeros(4, np.int8)}
-    message, _ = est.local(est.broadcast(state), few, clients.take(np.arange(4)), None)
+    message, _ = est.protocol().local(
+        est.protocol().broadcast(state), few, clients.take(np.arange(4)), None
+    )
     with pytest.raises(ValueError, match="answers of all clients in every round; 4 of 10"):
-        est.update(state, message)
+        est.protocol().update(state, message)
 
 
 @pytest.mark.parametrize(

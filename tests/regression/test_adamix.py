@@ -416,21 +416,21 @@ def test_bad_arguments_of_points(arguments, message):
 
 def test_bad_messages():
     est = eb.AdaMix(2, random_state=0)
-    clients, memory = est.prepare(X_, y_, groups=g_)
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.zeros(2, np.uint64))
+    clients, memory = est.protocol().prepare(X_, y_, groups=g_)
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.zeros(2, np.uint64))
     turn = np.zeros(3, np.int8)
     for _ in range(2):
-        sent = est.broadcast(state)
-        message, memory = est.local(sent, memory, clients, None)
-        est.check_message(message, facts, sent, turn)
+        sent = est.protocol().broadcast(state)
+        message, memory = est.protocol().local(sent, memory, clients, None)
+        est.protocol().check_message(message, facts, sent, turn)
         for name in message:
             with pytest.raises(ValueError, match="must"):
-                est.check_message({**message, name: np.zeros(7)}, facts, sent, turn)
+                est.protocol().check_message({**message, name: np.zeros(7)}, facts, sent, turn)
             lacking = {each: x for each, x in message.items() if each != name}
             with pytest.raises(ValueError, match="must"):
-                est.check_message(lacking, facts, sent, turn)
-        state = est.update(state, message)
+                est.protocol().check_message(lacking, facts, sent, turn)
+        state = est.protocol().update(state, message)
 
 
 def test_what_is_not_identified_is_said():

@@ -223,17 +223,17 @@ def test_bad_input_of_three_classes():
     est.fit(X, y, groups=groups)
     with pytest.raises(ValueError, match=r"labels that the fit had not: \[7\]"):
         est.posterior(X, np.where(y == 1, 7, y), groups=groups)
-    clients, memory = est.prepare(X, y, groups=groups)
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.zeros(2, np.uint64))
+    clients, memory = est.protocol().prepare(X, y, groups=groups)
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.zeros(2, np.uint64))
     for _ in range(2):
-        sent = est.broadcast(state)
-        message, memory = est.local(sent, memory, clients, None)
-        est.check_message(message, facts, sent, state["turn"])
-        state = est.update(state, message)
+        sent = est.protocol().broadcast(state)
+        message, memory = est.protocol().local(sent, memory, clients, None)
+        est.protocol().check_message(message, facts, sent, state["turn"])
+        state = est.protocol().update(state, message)
     message["0"]["mean"] = message["0"]["mean"][:, :, :3]
     with pytest.raises(ValueError, match=r"mean must be numbers of shape \(30, 1, 6\)"):
-        est.check_message(message, facts, sent, state["turn"])
+        est.protocol().check_message(message, facts, sent, state["turn"])
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         fit.confint(1.0, method="profile")
     state = fit._kept | {"n": np.zeros(0, np.int64)}
-    server = eb.GeneralizedEB("poisson", varying=["intercept", 0]).conclude(state)
+    server = eb.GeneralizedEB("poisson", varying=["intercept", 0]).protocol().conclude(state)
     with pytest.raises(ValueError, match="needed for intervals by 'profile'"):
         server.confint(method="profile")
 

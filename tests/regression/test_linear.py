@@ -513,10 +513,14 @@ def test_restricted_likelihood_does_not_count_columns_that_others_imply():
 def test_server_predicts_new_groups():
     X, y, groups, _ = simulate(15)
     estimator, server = eb.LinearEB(), eb.LinearEB()
-    clients, memory = estimator.prepare(X, y, groups=groups)
-    state = server.start(estimator.describe(clients, memory), np.zeros(2, np.uint64))
-    message, _ = estimator.local(server.broadcast(state), memory, clients, None)
-    server.conclude(server.update(state, message))
+    clients, memory = estimator.protocol().prepare(X, y, groups=groups)
+    state = server.protocol().start(
+        estimator.protocol().describe(clients, memory), np.zeros(2, np.uint64)
+    )
+    message, _ = estimator.protocol().local(
+        server.protocol().broadcast(state), memory, clients, None
+    )
+    server.protocol().conclude(server.protocol().update(state, message))
     fitted = eb.LinearEB().fit(X, y, groups=groups)
     np.testing.assert_allclose(server.predict(X), fitted.predict(X))
     np.testing.assert_allclose(server.posterior(X, y, groups=groups).mean, fitted.posterior().mean)

@@ -50,14 +50,14 @@ def test_nodes_send_sums_and_have_the_fit_of_one_process():
 
 
 def answers(est, groups):
-    clients, memory = est.prepare(X[groups], Y[groups], groups=GROUPS[groups])
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.array([0, 1], np.uint64))
+    clients, memory = est.protocol().prepare(X[groups], Y[groups], groups=GROUPS[groups])
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.array([0, 1], np.uint64))
     while not state["done"]:
-        sent = est.broadcast(state)
-        message, memory = est.local(sent, memory, clients, None)
+        sent = est.protocol().broadcast(state)
+        message, memory = est.protocol().local(sent, memory, clients, None)
         yield message, facts, sent, state["turn"]
-        state = est.update(state, message)
+        state = est.protocol().update(state, message)
 
 
 def test_no_message_has_a_part_for_each_group():
@@ -73,13 +73,13 @@ def test_no_message_has_a_part_for_each_group():
 def test_wrong_sums_are_refused():
     est = eb.LogisticEB(share="sums")
     for message, facts, sent, turn in answers(est, GROUPS < 15):
-        est.check_message(message, facts, sent, turn)
+        est.protocol().check_message(message, facts, sent, turn)
         for name, part in message.items():
             for bad in (part[:0], part[:, 1:], part * np.nan, part.astype(np.float32), part[0]):
                 with pytest.raises(ValueError, match=f"{name} must be"):
-                    est.check_message(message | {name: bad}, facts, sent, turn)
+                    est.protocol().check_message(message | {name: bad}, facts, sent, turn)
         with pytest.raises(ValueError, match="must have the parts"):
-            est.check_message(message | {"more": np.ones((1, 1))}, facts, sent, turn)
+            est.protocol().check_message(message | {"more": np.ones((1, 1))}, facts, sent, turn)
 
 
 @pytest.mark.parametrize("method", ["ep", "laplace", "gradient", "polya-gamma"])

@@ -150,11 +150,13 @@ def test_waves_of_one_class_beside_others():
 
 def test_a_server_may_not_loosen_what_a_client_set():
     est = fit(channel=ch.Gaussian(1, 1e-6, (0, 1)))
-    summary, memory = est.prepare(X, groups=GROUPS)
+    summary, memory = est.protocol().prepare(X, groups=GROUPS)
     sent = {"round": 0, "settings": {"all clients": {"epsilon": 100.0}}}
     turn = {"turn": np.zeros(M, np.int8)}
     with pytest.raises(ValueError, match=r"epsilon of .* is set by the client"):
-        est.local(sent, memory | turn, summary, eb.streams.Stream(np.zeros(2, np.uint64), 0))
+        est.protocol().local(
+            sent, memory | turn, summary, eb.streams.Stream(np.zeros(2, np.uint64), 0)
+        )
 
 
 @pytest.mark.parametrize("engine", [eb.engines.Local(13), eb.engines.Local(7, threads=2)])
@@ -254,34 +256,40 @@ def test_a_federation_of_nodes_by_hand():
         inside = (first <= GROUPS) & (last > GROUPS)
         table = pd.DataFrame({"x": X[inside], "county": GROUPS[inside], "choice": rows[inside]})
         node = fit(variances=None)
-        nodes.append((node, *node.prepare(table, groups="county", consent="choice")))
+        nodes.append((node, *node.protocol().prepare(table, groups="county", consent="choice")))
 
     class Hands(eb.engines.Cohort):
         def __init__(self):
-            self.facts = [node.describe(clients, memory) for node, clients, memory in nodes]
+            self.facts = [
+                node.protocol().describe(clients, memory) for node, clients, memory in nodes
+            ]
 
         def ask(self, sent, round_, turn):
             first, messages = 0, []
             for node, clients, memory in nodes:
                 memory["turn"] = turn[first : first + len(clients)]
                 stream = eb.streams.Stream(key, round_, first)
-                message, kept = node.local(sent, memory, clients, stream)
+                message, kept = node.protocol().local(sent, memory, clients, stream)
                 memory |= kept
                 messages.append(message)
                 first += len(clients)
             return messages
 
-    state = converse(est, Hands(), key)
+    state = converse(est.protocol(), Hands(), key)
     for node, clients, memory in nodes:
-        node.finish(est.broadcast(state), memory, clients)
+        node.protocol().finish(est.protocol().broadcast(state), memory, clients)
     whole = fit(variances=None)
-    clients, memory = whole.prepare(X, groups=GROUPS, consent=rows)
-    cohort = eb.engines.Blocks(eb.engines.Local(), whole, whole, clients, memory, key)
-    whole.finish(whole.broadcast(converse(whole, cohort, key)), cohort.memory, clients)
+    clients, memory = whole.protocol().prepare(X, groups=GROUPS, consent=rows)
+    cohort = eb.engines.Blocks(
+        eb.engines.Local(), whole.protocol(), whole.protocol(), clients, memory, key
+    )
+    whole.protocol().finish(
+        whole.protocol().broadcast(converse(whole.protocol(), cohort, key)), cohort.memory, clients
+    )
     together = np.concatenate([node.predict() for node, *_ in nodes])
     np.testing.assert_array_equal(together, whole.predict())
 
-    server = est.conclude(state)
+    server = est.protocol().conclude(state)
     assert server.feature_names_in_.tolist() == ["x"]
     assert server.log_likelihood_ == whole.log_likelihood_
     assert server.privacy_["clients"].tolist() == whole.privacy_["clients"].tolist()
@@ -324,6 +332,6 @@ def test_no_privacy_is_spent_on_a_fit_that_cannot_be():
     """Nobody shows the noise within groups: refused before the round, not after it."""
     channel = {"loose": ch.Laplace(1, (-9, 13)), "open": ch.Exact()}
     est = fit(variances=None, channel=channel)
-    clients, memory = est.prepare(X[:9], consent=["loose"] * 5 + ["open"] * 4)
+    clients, memory = est.protocol().prepare(X[:9], consent=["loose"] * 5 + ["open"] * 4)
     with pytest.raises(ValueError, match="variances must be given"):
-        est.start(est.describe(clients, memory), np.zeros(2, np.uint64))
+        est.protocol().start(est.protocol().describe(clients, memory), np.zeros(2, np.uint64))

@@ -517,8 +517,8 @@ class Nodes(Cohort):
         for rows in shares:
             node = clone(estimator)
             given = {"groups": "county", "covariates": ["uranium", "clay"]}
-            self.nodes.append([node, *node.prepare(rows, **given)])
-        self.facts = [over_the_wire(node.describe(*own)) for node, *own in self.nodes]
+            self.nodes.append([node, *node.protocol().prepare(rows, **given)])
+        self.facts = [over_the_wire(node.protocol().describe(*own)) for node, *own in self.nodes]
 
     def ask(self, sent, round_, turn):
         first, messages = 0, []
@@ -526,11 +526,13 @@ class Nodes(Cohort):
             node, clients, memory = each
             own_turn = turn[first : first + len(clients)]
             stream = Stream(self.key, round_, first)
-            message, each[2] = node.local(
+            message, each[2] = node.protocol().local(
                 over_the_wire(sent), memory | {"turn": own_turn}, clients, stream
             )
-            node.check_facts(self.facts[i])
-            node.check_message(over_the_wire(message), self.facts[i], over_the_wire(sent), own_turn)
+            node.protocol().check_facts(self.facts[i])
+            node.protocol().check_message(
+                over_the_wire(message), self.facts[i], over_the_wire(sent), own_turn
+            )
             if i not in self.silent:
                 messages.append(over_the_wire(message))
             first += len(clients)
@@ -549,19 +551,23 @@ def test_places_do_not_matter(kind):
     whole = clone(estimator).fit(ROWS, groups="county", covariates=["uranium", "clay"])
     cohort = Nodes(estimator, shares())
     server = clone(estimator)
-    state = converse(server, cohort, cohort.key)
-    server.conclude(state)
+    state = converse(server.protocol(), cohort, cohort.key)
+    server.protocol().conclude(state)
     assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
     assert server.covariate_names_ == ["uranium", "clay"]
     assert "uranium" in str(server.summary())
     assert "public covariates: uranium, clay" in str(server.privacy_["what"].tolist())
-    sent = over_the_wire(server.broadcast(state))
+    sent = over_the_wire(server.protocol().broadcast(state))
     estimates = []
     for node, clients, memory in cohort.nodes:
-        node.finish(sent, memory, clients)
+        node.protocol().finish(sent, memory, clients)
         estimates.append(node.predict())
     np.testing.assert_array_equal(np.concatenate(estimates), whole.predict())
-    again = clone(estimator).conclude(over_the_wire(server.keep(state) | {"log_likelihood": 0.0}))
+    again = (
+        clone(estimator)
+        .protocol()
+        .conclude(over_the_wire(server.protocol().keep(state) | {"log_likelihood": 0.0}))
+    )
     new = pd.DataFrame({"county": ["zz"], "radon": [1.0], "uranium": [0.5], "clay": [True]})
     table = new[["county", "uranium", "clay"]]
     np.testing.assert_allclose(
@@ -576,7 +582,7 @@ def test_places_do_not_matter(kind):
 def test_a_node_that_does_not_answer_takes_its_covariates_with_it(kind):
     cohort = Nodes(CLASSES[kind], shares(), silent=(1,))
     server = clone(CLASSES[kind])
-    server.conclude(converse(server, cohort, cohort.key))
+    server.protocol().conclude(converse(server.protocol(), cohort, cohort.key))
     rest = pd.concat([shares()[0], shares()[2]])
     expected = clone(CLASSES[kind]).fit(rest, groups="county", covariates=["uranium", "clay"])
     np.testing.assert_array_equal(server.coef_, expected.coef_)
@@ -594,19 +600,23 @@ def test_what_nodes_may_not_state():
         {"covariate_names": np.array([3])},
     ):
         with pytest.raises(ValueError, match="facts must be"):
-            node.check_facts(facts | change)
+            node.protocol().check_facts(facts | change)
     others = [cohort.facts[0], facts | {"covariate_names": np.array(["uranium\niron"])}]
     cohort.facts = others
     with pytest.raises(ValueError, match="clients have different columns"):
-        converse(clone(node), cohort, cohort.key)
+        converse(clone(node).protocol(), cohort, cohort.key)
     sent = {"done": False, "round": 0, "settings": {}}
     turn = np.zeros(len(clients), np.int8)
-    message, _ = node.local(sent, memory | {"turn": turn}, clients, Stream(cohort.key, 0, 0))
+    message, _ = node.protocol().local(
+        sent, memory | {"turn": turn}, clients, Stream(cohort.key, 0, 0)
+    )
     part = message["all clients"]
-    node.check_message(message, facts, sent, turn)
+    node.protocol().check_message(message, facts, sent, turn)
     for invalid in (part["covariates"] + 1, part["covariates"][:, :1]):
         with pytest.raises(ValueError, match="all clients must have"):
-            node.check_message({"all clients": part | {"covariates": invalid}}, facts, sent, turn)
+            node.protocol().check_message(
+                {"all clients": part | {"covariates": invalid}}, facts, sent, turn
+            )
 
 
 def test_collinear_columns_are_found_before_anything_is_sent():
@@ -614,7 +624,7 @@ def test_collinear_columns_are_found_before_anything_is_sent():
     cohort = Nodes(eb.GaussianEB(), twice)
     cohort.ask = None
     with pytest.raises(ValueError, match="collinear columns: 'uranium', 'clay'"):
-        converse(eb.GaussianEB(), cohort, cohort.key)
+        converse(eb.GaussianEB().protocol(), cohort, cohort.key)
 
 
 # --- coverage ------------------------------------------------------------------------------------

@@ -67,14 +67,14 @@ def test_several_shared_parts_are_clipped_together(mixed):
             return changes | {"more": np.full((len(task), 2), 3.0)}, own
 
     est = TwoParts(privacy=eb.ClientPrivacy(noise_multiplier=0.0, clip=0.5), **FEW)
-    clients, memory = est.prepare(X, Y, groups=GROUPS)
-    facts = est.describe(clients, memory)
-    state = est.start(facts, np.array([0, 1], np.uint64))
-    sent, memory = est.broadcast(state), memory | {"turn": state["turn"]}
-    message, _ = est.local(sent, memory, clients, eb.streams.Stream(state["key"], 0))
-    est.check_message(message, facts, sent, state["turn"])
+    clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
+    facts = est.protocol().describe(clients, memory)
+    state = est.protocol().start(facts, np.array([0, 1], np.uint64))
+    sent, memory = est.protocol().broadcast(state), memory | {"turn": state["turn"]}
+    message, _ = est.protocol().local(sent, memory, clients, eb.streams.Stream(state["key"], 0))
+    est.protocol().check_message(message, facts, sent, state["turn"])
     norms = np.linalg.norm(np.hstack(list(message["changes"].values())), axis=1)
     np.testing.assert_allclose(norms, 0.5, rtol=1e-12)
     longer = {"changes": message["changes"] | {"more": np.ones((8, 2))}}
     with pytest.raises(ValueError, match=r"changes of w, more must have norms of at most 0\.5"):
-        est.check_message(longer, facts, sent, state["turn"])
+        est.protocol().check_message(longer, facts, sent, state["turn"])

@@ -119,10 +119,11 @@ def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[Gate, list[Plan]]
     if rules.rows is None:
         raise ValueError(f"{directory / FILE} must say where the rows are, in a table [rows].")
     model = runpy.run_path(str(app / "model.py"))
-    estimator = clone(model["estimator"])
+    protocol = clone(model["estimator"]).protocol()
     rows = rules.rows.read(directory, model["rows"], budget=rules.is_finite)
-    clients, memory = estimator.prepare(**rows.arguments)
-    gate = Gate.of(rules, estimator, clients, memory, rows)
-    state = clone(estimator).start(estimator.describe(clients, memory), make_key(0))
+    clients, memory = protocol.prepare(**rows.arguments)
+    gate = Gate.of(rules, protocol, clients, memory, rows)
+    server = clone(protocol.estimator).protocol()
+    state = server.start(protocol.describe(clients, memory), make_key(0))
     memory = memory | {"turn": np.zeros(len(clients), np.int8)}
-    return gate, estimator.plan(estimator.broadcast(state), memory, clients)
+    return gate, protocol.plan(server.broadcast(state), memory, clients)

@@ -140,7 +140,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     """
     from sklearn.base import clone
 
-    fitted = clone(estimator)
+    protocol = clone(estimator).protocol()
     cohort.log, cohort.sums = out / "exchanges.jsonl", out / SUMS
     kept = wire.unpack((out / STATE).read_bytes()) if (out / STATE).exists() else None
     roll, state = (None, None) if kept is None else (kept["roll"], kept["state"])
@@ -167,9 +167,9 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     try:
         cohort.call_roll(roll)
         matched = cohort.matched
-        state = converse(fitted, matched or cohort, state=state, before=begin, after=keep)
-        fitted.conclude(state)
-        saved = fitted.keep(state)
+        state = converse(protocol, matched or cohort, state=state, before=begin, after=keep)
+        fitted = protocol.conclude(state)
+        saved = protocol.keep(state)
         if matched is None and len(cohort.facts) > 1:
             fitted._remarks = (UNMATCHED,)
         saved["remarks"] = fitted._remarks
@@ -178,7 +178,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         write(out / FIT, wire.pack(saved))
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
-        cohort.tell(fitted.broadcast(state), matched)
+        cohort.tell(protocol.broadcast(state), matched)
     except Exception:
         if reached(out) == 0:  # there is nothing to go on from
             forget(out)
@@ -210,6 +210,6 @@ def load_fit(estimator: Any, path: str | Path) -> Any:
     path = Path(path)
     saved = wire.unpack((path / FIT if path.is_dir() else path).read_bytes())
     remarks = saved.pop("remarks")
-    fitted = clone(estimator).conclude(saved)
+    fitted = clone(estimator).protocol().conclude(saved)
     fitted._remarks = remarks
     return fitted

@@ -99,7 +99,7 @@ class FlowerCohort(Cohort):
         max_shift: float | None = None,
     ):
         check_max_shift(max_shift)
-        self._estimator, self._limit = estimator, max_shift
+        self._protocol, self._limit = estimator.protocol(), max_shift
         self._invited, self._needed = check_invitation(nodes, quorum, deadline)
         self._names = None if isinstance(nodes, int) else frozenset(nodes)
         self._grid, self._deadline = grid, deadline
@@ -219,7 +219,7 @@ class FlowerCohort(Cohort):
         return left
 
     def _check_facts(self, answer: dict) -> None:
-        self._estimator.check_facts(answer["facts"])
+        self._protocol.check_facts(answer["facts"])
         if "digests" in answer:
             check_digests(answer["digests"], len(answer["facts"]["n"]))
         for name, key in answer.get("partners", {}).items():
@@ -248,18 +248,18 @@ class FlowerCohort(Cohort):
     def matched(self) -> Matched | None:
         """The nodes, with the same group at two of them as one; None if labels are not matched."""
         given = [node.digests for node in self._members if node.digests is not None]
-        if not given or not self._estimator.matches:
+        if not given or not self._protocol.matches:
             return None
         if len(given) < len(self._members):
             without = [node.name for node in self._members if node.digests is None]
             print(f"labels are not matched: no match_key at {', '.join(without)}")
             return None
-        return Matched(self, self._estimator, given)
+        return Matched(self, self._protocol, given)
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
         self._find_absent()
-        secure = self._estimator.secure_sums(sent, nodes=2, rows=1, survivors=1)
+        secure = self._protocol.secure_sums(sent, nodes=2, rows=1, survivors=1)
         self._summed = secure is not None
         if self._summed:
             if self._limit is not None:
@@ -281,28 +281,28 @@ class FlowerCohort(Cohort):
 
         def check(node: int, answer: dict) -> None:
             member = members[node]
-            self._estimator.check_message(answer["message"], member.facts, sent, turn[member.place])
+            self._protocol.check_message(answer["message"], member.facts, sent, turn[member.place])
 
         good = self._hold(f"round {round_ + 1}", requests, check)
         self._check_quorum(f"round {round_ + 1}", len(good))
         self.answered = [i for i, node in enumerate(self._members) if node.id in good]
         return [good[self._members[i].id]["message"] for i in self.answered]
 
-    def begin(self, estimator: Any, key: NDArray) -> Any:
+    def begin(self, protocol: Any, key: NDArray) -> Any:
         """Return the state before the first round; leave out a node whose facts forbid it."""
 
         def begun(names: Sequence[str]) -> Any:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    return estimator.start(join([facts[name] for name in names]), key)
+                    return protocol.start(join([facts[name] for name in names]), key)
             except Exception as error:  # facts may be of a kind that no check foresees
                 return error
 
         while True:
             facts = {node.name: node.facts for node in self._members}
             try:
-                return super().begin(estimator, key)
+                return super().begin(protocol, key)
             except Exception as error:
                 if (name := guilty(list(facts), begun)) is None:
                     raise
@@ -313,19 +313,19 @@ class FlowerCohort(Cohort):
 
     def take(
         self,
-        estimator: Any,
+        protocol: Any,
         state: Any,
         messages: list[dict],
         merge: Callable[[Sequence[int], Sequence[dict]], dict] | None = None,
     ) -> Any:
         """Return the state after a round; leave out nodes that move it too far, by name."""
         if self._summed:
-            return super().take(estimator, state, messages, merge)
+            return super().take(protocol, state, messages, merge)
         title, names = f"round {state['round'] + 1}", [node.name for node in self._members]
         numbers = {names[number]: number for number in self.answered}
         given = dict(zip(numbers, messages, strict=True))
-        begins = estimator.begins_again and merge is None and not state["round"]
-        if not estimator.answers_every_round:
+        begins = protocol.begins_again and merge is None and not state["round"]
+        if not protocol.answers_every_round:
             self.received = [*self.received[: state["round"]], given]
 
         def at(chosen: Sequence[str]) -> tuple[Any, dict]:
@@ -333,12 +333,12 @@ class FlowerCohort(Cohort):
             whole = join(parts) if merge is None else merge([numbers[x] for x in chosen], parts)
             if begins and len(chosen) < len(self._members):
                 facts = [self.facts[numbers[name]] for name in chosen]
-                return state | estimator.start(join(facts), state["key"]), whole
+                return state | protocol.start(join(facts), state["key"]), whole
             before = state if len(chosen) == len(given) else self._without_others(state, chosen)
             return before, whole
 
         try:
-            found = settle(estimator, state, at, given, limit=self._limit, least=self._needed)
+            found = settle(protocol, state, at, given, limit=self._limit, least=self._needed)
         except Exception as error:
             if not (gone := sorted(self.lost)):
                 raise
@@ -391,7 +391,7 @@ class FlowerCohort(Cohort):
             self._sums = self._begun(sent, rows, round_)
         agreed = self._sums.agreed
         n, least = len(agreed["names"]), agreed["threshold"]
-        sums = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least)
+        sums = self._protocol.secure_sums(sent, nodes=n, rows=rows, survivors=least)
         self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": agreed}
         self._turn, about = turn, question(self._now | self._terms)
         while (found := self._sums.next(about)).round < round_:
@@ -413,7 +413,7 @@ class FlowerCohort(Cohort):
         n = len(known)
         least = max(min(self._needed, n), least_threshold(n))
         keys = {name: np.frombuffer(listed[name][0], np.uint8) for name in known}
-        size = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least).grid.size
+        size = self._protocol.secure_sums(sent, nodes=n, rows=rows, survivors=least).grid.size
         return terms(
             f"{self._terms['fit']}",
             known,
@@ -469,7 +469,7 @@ class FlowerCohort(Cohort):
 
     def _present(self) -> list[Any]:
         """Nodes that are asked: a node that missed a round comes back, if it answers in each."""
-        back = self._estimator.answers_every_round
+        back = self._protocol.answers_every_round
         return [x for x in self._members if x.id is not None and (back or x.name not in self.lost)]
 
     def _find_absent(self) -> None:

@@ -61,13 +61,14 @@ class Gate:
     opened: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, rules: Rules, estimator: Any, clients: Any, memory: Any, read: TableRows) -> Self:
+    def of(cls, rules: Rules, protocol: Any, clients: Any, memory: Any, read: TableRows) -> Self:
         """Make the gate of groups, of rows as they were read."""
         labels = np.asarray(clients.ids).astype(str).tolist()
         table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
         if others := set(labels) - set(table["label"]):
             raise ValueError(f"{len(others)} labels of groups are not found among those of rows.")
-        method, (rows, exact) = type(estimator).__name__, estimator.rows_shown(clients, memory)
+        method = type(protocol.estimator).__name__
+        rows, exact = protocol.rows_shown(clients, memory)
         if "exposure" in read.arguments and rules.rows is not None and not rules.rows.exposure:
             exact = np.ones(len(labels), bool)  # no owner said that exposures are public
         people, opened = read.people, None

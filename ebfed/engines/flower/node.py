@@ -100,10 +100,10 @@ class Node:
         rules = self._given or Rules.read(self._directory / RULES)
         # no noise is drawn twice
         with limited(rules.max_seconds, rules.max_memory), alone(self._directory):
-            estimator, clients, memory, home, gate = self._opened(run, request, rules, folder)
-            own = rules.match_key if estimator.matches else None
+            protocol, clients, memory, home, gate = self._opened(run, request, rules, folder)
+            own = rules.match_key if protocol.matches else None
             if request["exchange"] == "roll call":
-                shown: dict[str, Any] = {"facts": self._facts(run, estimator, clients, memory)}
+                shown: dict[str, Any] = {"facts": self._facts(run, protocol, clients, memory)}
                 if own is not None:
                     shown["digests"] = self._digests(run, own, clients.ids)
                 if (partners := rules.listed_partners()) is not None:
@@ -113,7 +113,7 @@ class Node:
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
-                message = self._report(run, request, gate, estimator, clients, memory, folder)
+                message = self._report(run, request, gate, protocol, clients, memory, folder)
                 return {"message": message}
             if request["exchange"] == "sum":
                 node, about = self._node_of_sums(run, request, rules, folder), question(request)
@@ -124,7 +124,7 @@ class Node:
                             f"sum {asked} is not one of the vectors of round "
                             f"{request['sent']['round']}: a round is summed once."
                         )
-                    known = gate, estimator, clients, memory, folder
+                    known = gate, protocol, clients, memory, folder
                     return self._report(run, request, *known, about)["vector"]
 
                 answers = [node.answer(each, vector, about) for each in request["requests"]]
@@ -132,9 +132,10 @@ class Node:
             if not request["used"]:  # the message was too late for the result
                 memory = memory | {"turn": nobody}
             if own is not None and "merged" in request:
-                clients, memory = estimator.with_merged(request["merged"], clients, memory)
-            estimator._remarks = (UNMATCHED,) if request.get("unmatched") else ()
-            self._finish(estimator, request["sent"], memory, clients, home, folder)
+                clients, memory = protocol.with_merged(request["merged"], clients, memory)
+            remarks = (UNMATCHED,) if request.get("unmatched") else ()
+            protocol.estimator._remarks = remarks
+            self._finish(protocol, request["sent"], memory, clients, home, folder)
             return {}
 
     def _node_of_sums(self, run: int, request: dict, rules: Rules, folder: Path) -> StoredNode:
@@ -156,20 +157,20 @@ class Node:
             estimator = self._method(plan)
             estimator._simulated = self._seed is not None
             rules.check_method(type(estimator).__name__)
-            rows = self._rows(plan, rules)
+            rows, protocol = self._rows(plan, rules), estimator.protocol()
             try:
-                clients, memory = estimator.prepare(**rows.arguments)
+                clients, memory = protocol.prepare(**rows.arguments)
             except ValueError as error:  # may have figures of the rows
                 raise UnfitRowsError(f"{error}") from error
-            gate = Gate.of(rules, estimator, clients, memory, rows)
+            gate = Gate.of(rules, protocol, clients, memory, rows)
             sends = gate.sends(clients.n)
             home = _part(clients, memory, ~sends)
             if not sends.all():
                 clients, memory = _part(clients, memory, sends)
-            facts = estimator.describe(clients, memory)
+            facts = protocol.describe(clients, memory)
             gate.check_facts(facts, rows.arguments.get("y"))
             _compare(folder / "clients", clients, facts)
-            self._open = run, plan, _Opened(estimator, clients, memory, home, gate.take(sends))
+            self._open = run, plan, _Opened(protocol, clients, memory, home, gate.take(sends))
         found = self._open[2]
         rules.check_method(found.gate.method)
         return found._replace(gate=replace(found.gate, rules=rules))
@@ -186,9 +187,9 @@ class Node:
     def _rows(self, plan: bytes | None, rules: Rules) -> TableRows:
         return TableRows(self._load())
 
-    def _facts(self, run: int, estimator: Any, clients: Any, memory: Any) -> dict[str, Any]:
+    def _facts(self, run: int, protocol: Any, clients: Any, memory: Any) -> dict[str, Any]:
         """Return what is public of the groups, which is in the ledger before it is sent."""
-        facts = estimator.describe(clients, memory)
+        facts = protocol.describe(clients, memory)
         names = [name.replace("_", " ") for name in facts if name != "n"]
         self._enter_once(
             run,
@@ -218,7 +219,7 @@ class Node:
         run: int,
         request: dict,
         gate: Gate,
-        estimator: Any,
+        protocol: Any,
         clients: Any,
         memory: dict,
         folder: Path,
@@ -244,10 +245,10 @@ class Node:
             raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
         kept = _kept(folder, round_)
         if not kept.exists():
-            once = not estimator.answers_every_round
+            once = not protocol.answers_every_round
             if once and _rounds(folder):  # its turn is that of its first round
                 turn = memory["turn"]
-            plans = estimator.plan(sent, memory | {"turn": turn}, clients)
+            plans = protocol.plan(sent, memory | {"turn": turn}, clients)
             gate.check_plans(plans)
             entries = [row for row in ledger if row["kind"] == "plan"]
             new = gate.charged(plans, round_)
@@ -256,9 +257,9 @@ class Node:
             rng: Any = "secure"
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
-            message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
-            message = self._shared(request, estimator, message)
-            rows = estimator.releases(sent, memory, clients)
+            message, memory = protocol.local(sent, memory | {"turn": turn}, clients, rng)
+            message = self._shared(request, protocol, message)
+            rows = protocol.releases(sent, memory, clients)
             rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]
             parts = {"message": message, "memory": memory, "rows": rows, "about": about}
             write(kept, wire.pack(parts))
@@ -271,18 +272,18 @@ class Node:
             _kept(folder, number).unlink(missing_ok=True)
         return stored["message"]
 
-    def _shared(self, request: dict, estimator: Any, message: Any) -> Any:
+    def _shared(self, request: dict, protocol: Any, message: Any) -> Any:
         """Add up what clients send; where nobody is trusted, with noise, as integers to mask."""
         whole: dict[str, Any] = {"names": [], "threshold": 1}
         agreed = request["terms"] if request["exchange"] == "sum" else whole
-        sums = estimator.secure_sums(
+        sums = protocol.secure_sums(
             request["sent"],
             nodes=len(agreed["names"]),
             rows=request.get("rows", 1),
             survivors=agreed["threshold"],
         )
         if sums is None:
-            return estimator.add_up(message)
+            return protocol.add_up(message)
         if request["exchange"] != "sum":
             raise ValueError("this method is for secure sums only; nothing else is sent.")
         rng: Any = "secure"
@@ -292,7 +293,7 @@ class Node:
 
     def _finish(
         self,
-        estimator: Any,
+        protocol: Any,
         sent: dict,
         memory: dict,
         clients: Any,
@@ -301,8 +302,8 @@ class Node:
     ) -> None:
         """Write the estimates of this node's groups for its owner, of small ones too."""
         silent, own = home
-        others = copy(estimator)
-        fitted = estimator.finish(sent, memory, clients)
+        others = copy(protocol.estimator).protocol()
+        fitted = protocol.finish(sent, memory, clients)
         table, text = fitted.estimates("pandas"), f"{fitted.summary()}\n"
         if len(silent):
             nobody = np.full(len(silent), -1, np.int8)
@@ -329,7 +330,7 @@ class Node:
 class _Opened(NamedTuple):
     """A method, the groups that send, the small groups that stay at home, and the gate."""
 
-    estimator: Any
+    protocol: Any
     clients: Any
     memory: dict[str, Any]
     home: tuple[Any, dict[str, Any]]

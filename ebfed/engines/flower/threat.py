@@ -103,7 +103,10 @@ def sentences(rules: Rules) -> list[Sentence]:
 
 
 def _of_anybody() -> Iterator[Said]:
-    yield "cannot start a run, register a node, or answer as one.", f"{LOOPBACK}::test_without_a_key"
+    yield (
+        "cannot start a run, register a node, or answer as one.",
+        f"{LOOPBACK}::test_without_a_key",
+    )
     yield (
         "sees that a server is there, who connects, when, and how many bytes: connections are "
         "encrypted, and their sizes are not hidden.",

@@ -11,9 +11,10 @@ from typing import Any
 
 from ebfed.engines import Estimator
 from ebfed.formula.choice import check_location, choose, following
-from ebfed.formula.design import CONSTANT, Design, terms_of
+from ebfed.formula.design import CONSTANT, Design
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.names import column_name, plain_name
+from ebfed.formula.terms import Terms
 from ebfed.location.base import LocationEstimator
 
 __all__ = ["model_of_columns"]
@@ -81,7 +82,7 @@ def model_of_columns(
 def _columns(text: str) -> tuple[list[str], bool]:
     """Columns of terms, and whether the constant is among them."""
     names, constant = [], False
-    for term, factors in terms_of(text):
+    for term, factors in Terms.of(text).each:
         if factors == (("literal", "1"),):
             constant = True
         elif len(factors) == 1 and factors[0][0] == "lookup":

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.expressions import check_names, functions_of, multiplied, names_of
-from ebfed.formula.limits import check_terms, check_text, materialized, shortened
+from ebfed.formula.expressions import check_names
+from ebfed.formula.limits import materialized
 from ebfed.formula.names import column_name, plain_name
-from ebfed.tables.columns import days_of, levels_of, matrix_of, values_of
-from ebfed.tables.lazy import column_names
+from ebfed.formula.terms import Terms, evaluated, reason_of
+from ebfed.tables.columns import Columns, days_of
+from ebfed.tables.numbers import check_numeric
 
-__all__ = [
-    "CONSTANT",
-    "Context",
-    "Design",
-    "as_pandas",
-    "evaluated",
-    "formula_of",
-    "required",
-    "response_of",
-    "terms_of",
-]
+__all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "response_of"]
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
@@ -44,9 +35,9 @@ class Context(dict[str, Any]):
     @classmethod
     def of(cls, texts: Sequence[str], data: Any, context: Mapping[str, Any] | None) -> Self:
         """Keep of a context what these terms use."""
-        there, context = set(column_names(data)), context or {}
-        columns = {name for text in texts for name in _columns(text)}
-        functions = {name for text in texts for name in _functions(text)}
+        there, context = set(Columns.of(data).names), context or {}
+        columns = {name for text in texts for name in Terms.of(text).columns}
+        functions = {name for text in texts for name in Terms.of(text).functions}
         used = {plain_name(name) for name in columns} - there | functions
         check_names(used, context)
         return cls({name: context[name] for name in sorted(used) if name in context})
@@ -106,6 +97,8 @@ class Design:
     counts_constant: bool = False
     context: Context = field(default_factory=Context)
     _spec: Any = None
+    # Names of the columns of each term, as formulaic has it.
+    _of_terms: dict[Any, list[str]] = field(default_factory=dict)
 
     @classmethod
     def learn(
@@ -120,20 +113,19 @@ class Design:
         design : Design
         columns : ndarray of shape (n_rows, d)
         """
-        formula = formula_of(text)
+        data = Columns.of(data)
         design = cls(text, context=Context.of([text], data, context))
-        table = as_pandas(data, [text], levels=True)
-        for name in table.select_dtypes("category"):  # levels that no row has, as after filtering
-            table[name] = table[name].cat.remove_unused_categories()
+        table = _table(data, text, levels=True)
         if clash := {CONSTANT, CONSTANT.lower()} & set(table.columns):
             raise ValueError(f"a column is called {min(clash)!r}, as is the constant; rename it.")
-        matrix = design._build(formula, table, there or column_names(data))
+        matrix = design._build(Terms.of(text).formula, table, there or data.names)
         learned = matrix.model_spec
+        names = [plain_name(name) for name in learned.column_names]
         for term, places in learned.term_indices.items():
             if not places:
                 term = plain_name(str(term))
                 raise ValueError(f"term {term!r} has the same value in all rows.")
-        names = [plain_name(name) for name in learned.column_names]
+            design._of_terms[term] = [names[place] for place in places]
         design._spec = learned.update(structure=None)  # it follows from the rest
         design.constant = CONSTANT in names
         design.names = [name for name in names if name != CONSTANT]
@@ -148,8 +140,9 @@ class Design:
             If a column is missing or has values missing, a category is new, or a term is not a
             finite number.
         """
-        table = as_pandas(data, [self.text], levels=False)
-        matrix = self._build(self._spec, table, column_names(data))
+        data = Columns.of(data)
+        table = _table(data, self.text, levels=False)
+        matrix = self._build(self._spec, table, data.names)
         names = [plain_name(name) for name in matrix.model_spec.column_names]
         expected = [] if self.counts_constant else self.names
         if wrong := set(names) - {CONSTANT} ^ set(expected):
@@ -184,7 +177,7 @@ class Design:
         >>> np.array_equal(twin.of(table), columns)
         True
         """
-        from formulaic import Formula, ModelSpec
+        from formulaic import ModelSpec
         from formulaic.parser.types import Factor
 
         categories = data["categories"]
@@ -196,7 +189,7 @@ class Design:
             for factor, kind in data["kinds"].items()
         }
         spec = ModelSpec(
-            Formula(text),
+            Terms.of(text).formula,
             "pandas",
             transform_state=data["transformations"],
             encoder_state=encoded,
@@ -232,7 +225,7 @@ class Design:
         return self.text
 
     def _numbers(self, matrix: Any, names: Sequence[str]) -> NDArray[np.float64]:
-        values = matrix_of(getattr(matrix, "__wrapped__", matrix))
+        values = _matrix(matrix)
         unknown = ~np.isfinite(values)
         if unknown.any():
             row, j = np.argwhere(unknown)[0]
@@ -268,13 +261,20 @@ class Design:
         ValueError
             If one is not a column of this design.
         """
-        some, _ = Design.learn(text, data, self.context)
-        missing = [name for name in some.names if name not in self.names]
-        if some.constant and not self.constant:
-            missing.insert(0, "1")
-        if missing:
-            raise self.lacking(missing[0], whole)
-        return [CONSTANT] * some.constant + some.names
+        names: list[str] = []
+        factors = self.factors
+        for term in Terms.of(text).formula:
+            if any(str(factor.expr) in factors for factor in term.factors):
+                # how it is coded depends on the other terms
+                some, _ = Design.learn(text, data, self.context)
+                names = [CONSTANT] * some.constant + some.names
+                break
+            names += self._of_terms.get(term, [plain_name(str(term))])
+        known = {*self.names, *[CONSTANT] * self.constant}
+        for name in names:
+            if name not in known:
+                raise self.lacking("1" if name in (CONSTANT, "1") else name, whole)
+        return names
 
     @staticmethod
     def lacking(name: str, whole: str) -> ValueError:
@@ -285,136 +285,50 @@ class Design:
         )
 
 
-@lru_cache(maxsize=1024)
-def terms_of(text: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Return each term, and of its factors the kind, such as "lookup" for a column, and the text.
-
-    Raises
-    ------
-    ValueError
-        If the text cannot be read.
-    """
-    return tuple(
-        (
-            str(term),
-            tuple((factor.eval_method.value, str(factor.expr)) for factor in term.factors),
-        )
-        for term in formula_of(text)
-    )
-
-
-def formula_of(text: str) -> Any:
-    """Read terms by formulaic, if they are not too many."""
-    from formulaic import Formula
-
-    check_text(text)
-    with _syntax(text):
-        check_terms(text)
-        return Formula(text)
-
-
-def _columns(text: str) -> set[str]:
-    """Names in terms that may be columns, marked as they are there."""
-    found: set[str] = set()
-    for _, factors in terms_of(text):
-        for method, expression in factors:
-            if method == "lookup":
-                found.add(expression)
-            elif method == "python":
-                found |= names_of(expression) - functions_of(expression) | {expression}
-    return found
-
-
-def _numeric(text: str) -> set[str]:
-    """Names in terms that stand for numbers: not only for levels, or sides of comparisons."""
-    found: set[str] = set()
-    for _, factors in terms_of(text):
-        for method, expression in factors:
-            if method == "lookup":
-                found.add(expression)
-            elif method == "python" and not re.match(r"C\(|.*[<>=]", expression):
-                found |= names_of(expression)
-    return found
-
-
-def _functions(text: str) -> set[str]:
-    """Names of functions in terms, and of what has them."""
-    pairs = [pair for _, factors in terms_of(text) for pair in factors]
-    return {name for method, each in pairs if method == "python" for name in functions_of(each)}
-
-
-def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
+def _table(data: Columns, text: str, *, levels: bool) -> Any:
     """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
 
-    With `levels`, categories have them in their order: that is learned, and then remembered.
-    Numbers of any type are int64 or float64, as of `values_of`: products of small ones have room.
-    Dates are days since 1970-01-01, as in R, except where they are only compared or are levels of
-    ``C(…)``.
+    With `levels`, categories have those that rows have, in their order: that is learned, and then
+    remembered. Numbers of any type are int64 or float64, as of `Columns.values`: products of small
+    ones have room. Dates are days since 1970-01-01, as in R, except where they are only compared or
+    are levels of ``C(…)``.
     """
     import pandas as pd
 
-    columns, names = {}, column_names(data)
-    there = set(names)
-    numeric = {name for text in texts for name in _numeric(text)}
-    factors = [factor for text in texts for _, each in terms_of(text) for factor in each]
-    of_numbers = {x for kind, text in factors if kind == "python" for x in multiplied(text)}
-    for marked in sorted({name for text in texts for name in _columns(text)}):
+    terms, columns = Terms.of(text), {}
+    for marked in sorted(terms.columns):
         name = plain_name(marked)
-        if name not in there:
+        if name not in data.names:
             continue
-        values = values_of(data, name)
-        if marked in of_numbers and pd.api.types.infer_dtype(values, skipna=True) == "string":
+        values: Any = data.values(name)
+        if marked in terms.multiplied and pd.api.types.infer_dtype(values) == "string":
             raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
-        order = levels_of(data, name) if levels else None
+        order = data.levels(name) if levels else None
         if order is not None:
-            values = pd.Categorical(values, order)
-        elif marked in numeric:
+            values = pd.Categorical(values, order).remove_unused_categories()
+        elif marked in terms.numeric:
             values = days_of(values)
         columns[marked] = values
-    return pd.DataFrame(columns, index=range(len(values_of(data, names[0]))))
+    return pd.DataFrame(columns, index=range(len(data)))
 
 
-def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Columns, of those that are there, that these terms use."""
-    used = {plain_name(name) for text in texts for name in _columns(text)}
-    return [name for name in there if name in used]
-
-
-def evaluated(text: str, there: Sequence[str] = ()) -> str:
-    """Write a term whose signs are those of arithmetic: a response is no sum of terms."""
-    name = text.strip("`")
-    return f"0 + `{name}`" if plain_name(name) in there else f"0 + {{{text}}}"
+def _matrix(found: Any) -> NDArray[np.float64]:
+    """Return a model matrix of formulaic as numbers."""
+    check_numeric(found.__wrapped__, "columns of a formula")
+    return np.asarray(found.__wrapped__, float)
 
 
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
     """Values of the response: a column, as it is, or an expression."""
-    if (name := column_name(text)) in column_names(data):
-        return values_of(data, name)
+    data = Columns.of(data)
+    if (name := column_name(text)) in data.names:
+        return data.values(name)
     design, values = Design.learn(evaluated(text), data, context)
     if values.shape[1] != 1:
         raise ValueError(
             f"response {text!r} must be one column; it comes to {', '.join(design.names)}."
         )
     return values[:, 0]
-
-
-class _syntax:
-    """Point at the part of a formula that cannot be read."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            return
-        from formulaic.errors import FormulaicError
-
-        if isinstance(error, FormulaicError | SyntaxError | RecursionError | MemoryError):
-            text = shortened(self.text, 200)
-            raise ValueError(f"{text!r} cannot be read: {shortened(_reason(error), 200)}") from None
 
 
 HINTS = {
@@ -429,7 +343,7 @@ def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
     """Explain what is wrong with a term, and what would work."""
     from difflib import get_close_matches
 
-    text = _reason(error)
+    text = reason_of(error)
     if limit := re.search(r"\[ValueError: (.* has at most .*|.* needs .* GiB; .*)\]", text):
         return limit[1]
     if unknown := re.search(r"`([^`]+)` is not present|name '(\w+)' is not defined", text):
@@ -442,7 +356,92 @@ def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
     return text
 
 
-def _reason(error: Exception | Warning) -> str:
-    """First line of a message, without colours."""
-    plain = re.sub(r"\x1b?[⧛⧚]?\[[0-9;]*m[⧚⧛]?|[⧛⧚]", "", str(error))
-    return " ".join(plain.split())
+def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArray[np.float64]]:
+    """Return what is zero of the coefficients where a term does not matter.
+
+    Parameters
+    ----------
+    design : Design
+    data : data frame
+        Rows of the fit.
+    type : {"wald", "III"}
+        All coefficients of the term's own columns; or those that it would have if factors were
+        coded by contrasts that sum to zero, so that the others are averaged over, whatever their
+        coding.
+
+    Returns
+    -------
+    dict of ndarrays of shape (n, p)
+        By term, the constant left out.
+
+    Raises
+    ------
+    ValueError
+        If not all combinations of factors that the terms of type III compare are there.
+    """
+    columns, places = _matrix_of_terms(design, design.text, data)
+    if type == "wald":
+        unit = np.eye(columns.shape[1])
+        return {name: unit[each] for name, each in places.items()}
+    coded, others = _matrix_of_terms(design, _sum_coded(design), data)
+    if np.linalg.matrix_rank(coded) < coded.shape[1]:
+        raise ValueError(
+            "type='III' needs rows of all combinations of the factors of its terms; some are "
+            "missing. type='wald' tests the coefficients of each term."
+        )
+    back = np.linalg.lstsq(coded, columns, rcond=None)[0]
+    return {name: _reduced(back[each]) for name, each in zip(places, others.values(), strict=True)}
+
+
+def _reduced(contrasts: NDArray) -> NDArray[np.float64]:
+    """Write contrasts so that each has a first coefficient of 1 which the others do not have.
+
+    Degrees of freedom of several contrasts together depend a little on how they are written.
+    """
+    reduced, row = contrasts / np.abs(contrasts).max(initial=1e-300), 0
+    for column in range(reduced.shape[1]):
+        if row == len(reduced):
+            break
+        best = row + int(np.argmax(np.abs(reduced[row:, column])))
+        if abs(reduced[best, column]) < 1e-9:
+            continue
+        reduced[[row, best]] = reduced[[best, row]]
+        reduced[row] /= reduced[row, column]
+        others = np.arange(len(reduced)) != row
+        reduced[others] -= np.outer(reduced[others, column], reduced[row])
+        row += 1
+    return np.where(np.abs(reduced) < 1e-9, 0.0, reduced)
+
+
+def _matrix_of_terms(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, list[int]]]:
+    """Columns of terms, that of the constant included, and places of those of each other term."""
+    table = _table(Columns.of(data), design.text, levels=True)
+    matrix = materialized(Terms.of(text).formula, table, design.context)
+    found = matrix.model_spec.term_indices.items()
+    named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]
+    return _matrix(matrix), {plain_name(name): list(own) for name, own in named if name != "1"}
+
+
+def _sum_coded(design: Design) -> str:
+    """Write the terms with factors whose contrasts sum to zero."""
+    terms = ["1" if design.constant else "0"]
+    for term in Terms.of(design.text).formula:
+        factors = [_coded(factor, factor.expr in design.factors) for factor in term.factors]
+        if factors != ["1"]:
+            terms.append(":".join(factors))
+    return " + ".join(terms)
+
+
+def _coded(factor: Any, categorical: bool) -> str:
+    """Write a factor: ``x``, a column of another name in backticks, or a sum-coded one."""
+    text = str(factor.expr)
+    looked_up = factor.eval_method.value == "lookup"
+    name = f"`{text}`" if looked_up else text
+    if not categorical:
+        return name if looked_up or text.isidentifier() or text.endswith(")") else f"{{{text}}}"
+    call = None if looked_up else ast.parse(text, mode="eval").body
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "C":
+        levels = [f", {ast.unparse(each)}" for each in call.keywords if each.arg == "levels"]
+        name = ast.unparse(call.args[0])
+        return f"C({name}, contr.sum{''.join(levels)})"
+    return f"C({name}, contr.sum)"

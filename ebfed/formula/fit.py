@@ -59,10 +59,10 @@ from ebfed.privacy.promises import is_private
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import as_frame, as_rows, column_of, take
+from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
-from ebfed.tables.lazy import Summarised, column_names
+from ebfed.tables.lazy import Summarised
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
@@ -147,7 +147,7 @@ class FormulaFit:
         TypeError, ValueError
             As `from_formula`.
         """
-        model, data = parse(self.formula), as_frame(data)
+        model, data = parse(self.formula), Columns.of(data)
         given = dict(self._given)
         weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
         if context is None:
@@ -155,12 +155,12 @@ class FormulaFit:
         if weights is not None and not isinstance(weights, str):
             data, weights = with_weights(data, weights), WEIGHTS
         if subset is not None:
-            data = take(data, chosen_rows(data, subset, context), column_names(data))
+            data = data.take(chosen_rows(data, subset, context), data.names)
         by = column_of_dispersion(given.pop("dispersion"))
         rows = CompleteRows.of(
             model, data, given.pop("consent"), given.pop("na_action"), weights, by
         )
-        design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
+        design, columns = Design.learn(model.fixed, rows.data, context, data.names)
         varying = None
         if model.varying is not None:
             bars = zip(model.terms_of_levels, model.levels, strict=True)
@@ -178,7 +178,7 @@ class FormulaFit:
         self.formula, self._model, self.design_, self._rows = model.text, model, design, rows
         self.response = Response.learn(model, rows, context, estimator)
         text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
-        self._given["context"] = Context.named_in(text, column_names(data), context)
+        self._given["context"] = Context.named_in(text, data.names, context)
         return self._fit(estimator, columns)
 
     # Arguments ----------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class FormulaFit:
         """Make a fit of a fitted estimator, and of what a file says of its formula."""
         model = parse(data["text"])
         rows = CompleteRows.none(model, **data["rows"])
-        texts = [model.fixed], responses(model, column_names(rows.data))
+        texts = [model.fixed], responses(model, rows.data.names)
         both = [Context.of(each, rows.data, SHARED | data["values"]) for each in texts]
         fit = cls(model.text, clone(estimator), weights=rows.weighed, dispersion=rows.by)
         fit._model, fit._rows, fit.estimator_ = model, rows, estimator
@@ -375,16 +375,16 @@ class FormulaFit:
             else:
                 response, options["trials"] = counts
             given = {name: value for name, value in options.items() if value is not None}
-            return (self._table(columns, style), response), given
+            return (self._table(columns), response), given
         won, trials = counts
         times = np.column_stack([won, trials - won]).ravel()
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
-        each = frame({style.group: read_labels(labels)[row]}, style)
-        options = {"groups": column_of(each, style.group)}
+        each = Columns.of(frame({style.group: read_labels(labels)[row]}, style))
+        options = {"groups": each.series(style.group)}
         if rows.weights is not None and self._model.counts:  # of shares they are the trials
             options["sample_weight"] = rows.weights[row]
-        return (self._table(columns[row], style), response), options
+        return (self._table(columns[row]), response), options
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style = self._model, style_of(rows.labels)
@@ -409,7 +409,7 @@ class FormulaFit:
             options["exposure"] = np.exp(offset)
         return (frame({column_name(model.response): values}, Style(style.backend)),), options
 
-    def _labels(self, data: Any) -> Any:
+    def _labels(self, data: Columns) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
         series = labels_of(self._model, data)
         if self._model.above:
@@ -427,17 +427,19 @@ class FormulaFit:
         """Covariates of groups, from those of their rows."""
         names = self.design_.names
         try:
-            found, _ = read_covariates(names, self._table(columns, Style()), labels, ids)
+            found, _ = read_covariates(names, self._table(columns), labels, ids)
         except ValueError as error:
             other = other_population(self.estimator_)
             raise ValueError(f"in {self.formula!r}: {error}{other}") from None
         group = self._model.group
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
 
-    def _table(self, columns: NDArray, style: Style) -> Any:
-        if not self.design_.names:
-            return np.empty((len(columns), 0))
-        return frame(dict(zip(self.design_.names, columns.T, strict=True)), Style(style.backend))
+    def _table(self, columns: NDArray) -> Any:
+        """Return columns with their names; estimators answer in the library of the labels."""
+        import pandas as pd
+
+        names = self.design_.names
+        return pd.DataFrame(columns, columns=names) if names else np.empty((len(columns), 0))
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -468,10 +470,10 @@ class FormulaFit:
 
     # Other frames -----------------------------------------------------------------------------
 
-    def _frame(self, data: Any) -> Any:
+    def _frame(self, data: Any) -> Columns:
         """Return a frame that was given, or else the rows of the fit."""
         if data is not None:
-            return as_rows(data)
+            return Columns.of_rows(data)
         if not len(split_levels(self._rows.labels)[-1]):
             raise ValueError("this copy of the fit has no rows; give a frame.")
         return self._rows.data
@@ -479,12 +481,11 @@ class FormulaFit:
     def _read(self, data: Any) -> tuple[Any, Any]:
         """Return the columns of the design as the estimator takes them, and labels if there are."""
         data = self._frame(data)
-        has_labels = set(self._model.levels) <= set(column_names(data))
+        has_labels = set(self._model.levels) <= set(data.names)
         labels = self._labels(data) if has_labels else None
-        style = Style() if labels is None else style_of(labels)
         if labels is not None and self._model.factors:
             labels = labels_of_factors(self._model, labels)
-        return self._table(self.design_.of(data), style), labels
+        return self._table(self.design_.of(data)), labels
 
     def predict(self, data: Any = None, *, type: Predicted = "response") -> NDArray:
         """Predict the expected response of rows as given, with what is known of their groups.
@@ -533,18 +534,18 @@ class FormulaFit:
         offset = self.response.offset(self._frame(data))
         return {} if offset is None else {"offset": offset}
 
-    def _exposure(self, data: Any) -> NDArray:
+    def _exposure(self, data: Columns) -> NDArray:
         """Exposures of rows, or times in which events are counted."""
         if isinstance(self.estimator_, DurationEB):
             return self.response.of(data, self.estimator_)
         offset = self.response.offset(data)
         return np.ones(1) if offset is None else np.exp(offset)
 
-    def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
+    def _locate(self, data: Columns) -> tuple[NDArray, NDArray]:
         """Means of the groups of rows, and which each row's is."""
         columns = self.design_.of(data)
         n = len(columns)
-        if not set(self._model.levels) <= set(column_names(data)):
+        if not set(self._model.levels) <= set(data.names):
             prior = self.estimator_.prior_
             mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
             return np.broadcast_to(mean, (n, mean.shape[-1])), np.arange(n)
@@ -595,8 +596,8 @@ class FormulaFit:
         frame_, by = self._frame(data), self._rows.by
         if options.get("kind") != "rate":
             options |= self._options(data, "response")
-        if by is not None and by in column_names(frame_):
-            options.setdefault("dispersion", column_of(frame_, by))
+        if by is not None and by in frame_.names:
+            options.setdefault("dispersion", frame_.series(by))
         low, high = self.estimator_.predict_interval(table, groups=labels, **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
 
@@ -687,8 +688,8 @@ class FormulaFit:
             distances ``.cooksd`` too, NaN of a row that alone determines a coefficient.
         """
         given, data = data, self._frame(data)
-        labels = [name for name in self._model.levels if name in column_names(data)]
-        alone = drop_columns(data, labels) if labels else data
+        labels = [name for name in self._model.levels if name in data.names]
+        alone = Columns.of(drop_columns(data.native, labels)) if labels else data
         new = {".fitted": self.predict(data), ".fixed": self.predict(alone)}
         if new[".fitted"].ndim == 2:
             classes = np.asarray(self.estimator_.classes_)
@@ -699,11 +700,11 @@ class FormulaFit:
             new |= more_columns(self)
         if given is None and self._rows.whole is not None:
             data, new = self._rows.whole[0], {k: self._rows.padded(x) for k, x in new.items()}
-        return beside(data, new)
+        return beside(data.native, new)
 
-    def _observed(self, data: Any) -> NDArray | None:
+    def _observed(self, data: Columns) -> NDArray | None:
         """Numbers that predictions are compared with, if the frame has them."""
         classes = getattr(self.estimator_, "classes_", None)
-        found = self.response.observed(data, column_names(self._rows.data), classes)
+        found = self.response.observed(data, self._rows.data.names, classes)
         events = found is not None and isinstance(self.estimator_, DurationEB)
         return np.ones_like(found) if events else found  # which end all durations

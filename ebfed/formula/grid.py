@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.design import Design, required, terms_of
+from ebfed.formula.design import Design
 from ebfed.formula.expressions import names_of
 from ebfed.formula.names import plain_name
-from ebfed.tables.columns import days_of, values_of
-from ebfed.tables.lazy import column_names
+from ebfed.formula.terms import Terms, required
+from ebfed.tables.columns import Columns, days_of
 
 __all__ = ["ReferenceGrid"]
 
@@ -27,7 +27,7 @@ class ReferenceGrid:
     Parameters
     ----------
     design : Design
-    data : data frame
+    data : Columns
         Rows whose levels, means and frequencies count.
     at : mapping of str to value or sequence
         Values of columns in place of these.
@@ -38,9 +38,9 @@ class ReferenceGrid:
         If `at` has a column that the formula does not use.
     """
 
-    def __init__(self, design: Design, data: Any, at: Mapping[str, Any]):
+    def __init__(self, design: Design, data: Columns, at: Mapping[str, Any]):
         self._design, self._data = design, data
-        self.columns = required([design.text], column_names(data))
+        self.columns = required([design.text], data.names)
         if unknown := [name for name in at if name not in self.columns]:
             raise ValueError(self._unknown(unknown[0]))
         self.factors = _levels_of_columns(design, self.columns)
@@ -58,7 +58,7 @@ class ReferenceGrid:
         return f"{name!r} is not a column of the terms of all groups, which are of {shown}."
 
     def _numbers(self, name: str) -> NDArray:
-        values = days_of(values_of(self._data, name))
+        values = days_of(self._data.values(name))
         if values.dtype.kind not in "iufb":
             raise ValueError(f"column {name!r} has no mean; give its value in at.")
         return values.astype(float)
@@ -131,7 +131,7 @@ class ReferenceGrid:
             raise ValueError(
                 f"weights='proportional' needs levels; {wrong[0]!r} has several values in at."
             )
-        columns = [values_of(self._data, others[j]).tolist() for j in averaged]
+        columns = [self._data.values(others[j]).tolist() for j in averaged]
         observed = list(zip(*columns, strict=True))
         counts = [observed.count(tuple(each[j] for j in averaged)) for each in within]
         return np.array(counts, float) if averaged else np.ones(len(within))
@@ -140,7 +140,7 @@ class ReferenceGrid:
 def _levels_of_columns(design: Design, columns: Sequence[str]) -> dict[str, list[Any]]:
     """Levels of the columns that are factors as they are, or in ``C(…)``."""
     found = {}
-    for _, factors in terms_of(design.text):
+    for _, factors in Terms.of(design.text).each:
         for _, expression in factors:
             if plain_name(expression) in columns:
                 names = {plain_name(expression)}

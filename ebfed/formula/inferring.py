@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.formula.terms import contrasts_of_terms
+from ebfed.formula.design import contrasts_of_terms
 from ebfed.inference.contrasts import term_tests
 from ebfed.location import GaussianEB
 from ebfed.location.base import LocationEstimator

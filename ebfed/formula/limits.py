@@ -223,4 +223,9 @@ def _materializer() -> type:
             check_cells(self.nrows, self._made, shortened(names))
             return super()._get_columns_for_term(factors, spec, scale)
 
+        @override
+        def _combine_columns(self, cols: Any, spec: Any, drop_rows: Any) -> Any:
+            columns = [np.asarray(values) for _, values in cols]
+            return np.column_stack(columns) if columns else np.empty((self.nrows, 0))
+
     return Bounded

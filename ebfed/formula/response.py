@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ebfed.formula.design import Context, required, response_of
+from ebfed.formula.design import Context, response_of
 from ebfed.formula.grammar import FormulaTerms
 from ebfed.formula.names import column_name
 from ebfed.formula.rows import CompleteRows, responses
+from ebfed.formula.terms import required
 from ebfed.location.base import LocationEstimator
-from ebfed.tables.columns import levels_of
-from ebfed.tables.lazy import column_names
+from ebfed.tables.columns import Columns
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
 __all__ = ["Response", "family_of"]
@@ -51,7 +51,7 @@ class Response:
         cls, model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any], estimator: Any
     ) -> Self:
         """Learn which labels there are, and how an estimator takes them."""
-        kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
+        kept = Context.of(responses(model, rows.data.names), rows.data, context)
         family = family_of(estimator)
         if model.counts or family not in ("binomial", "ordinal", "labels"):
             return cls(model, kept)
@@ -89,7 +89,7 @@ class Response:
             return [f"The event is {name} = {_shown(self.levels[1])}."]
         return []
 
-    def of(self, data: Any, estimator: Any) -> NDArray:
+    def of(self, data: Columns, estimator: Any) -> NDArray:
         """Values of the response of rows, as the estimator takes them.
 
         Raises
@@ -124,7 +124,7 @@ class Response:
         )
 
     def counts(
-        self, data: Any, weights: NDArray | None
+        self, data: Columns, weights: NDArray | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Successes and trials of each row; None if the response is neither counts nor shares.
 
@@ -153,7 +153,7 @@ class Response:
             )
         return won, trials
 
-    def offset(self, data: Any) -> NDArray | None:
+    def offset(self, data: Columns) -> NDArray | None:
         """Offset of each row, if the formula has one.
 
         Raises
@@ -168,12 +168,12 @@ class Response:
             raise ValueError(f"offset {self.model.offset!r} must be a finite number in each row.")
         return values
 
-    def observed(self, data: Any, there: list[str], classes: Any) -> NDArray | None:
+    def observed(self, data: Columns, there: list[str], classes: Any) -> NDArray | None:
         """Numbers that predictions are compared with, if the frame has them.
 
         Parameters
         ----------
-        data : data frame
+        data : Columns
         there : list of str
             Columns of the rows of the fit.
         classes : ndarray or None
@@ -181,7 +181,7 @@ class Response:
             those of all.
         """
         needed = required(responses(replace(self.model, offset=""), there), there)
-        if not set(needed) <= set(column_names(data)):
+        if not set(needed) <= set(data.names):
             return None
         if self.model.counts:
             found = self.counts(data, None)
@@ -204,10 +204,10 @@ def family_of(estimator: Any) -> str:
     return "labels" if is_classifier(estimator) else str(getattr(estimator, "family", "gaussian"))
 
 
-def _labels(text: str, data: Any, context: Context) -> tuple[list[Any] | None, list[Any]]:
+def _labels(text: str, data: Columns, context: Context) -> tuple[list[Any] | None, list[Any]]:
     """Levels of a category in their order, else None; and the labels that rows have, sorted."""
     name = column_name(text)
-    order = levels_of(data, name) if name in column_names(data) else None
+    order = data.levels(name) if name in data.names else None
     values = response_of(text, data, context)
     try:
         present = np.unique(values).tolist()

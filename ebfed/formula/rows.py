@@ -9,19 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.design import evaluated, required
 from ebfed.formula.grammar import FormulaTerms
+from ebfed.formula.terms import evaluated, required
+from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
-from ebfed.tables.columns import as_rows, column_of, complete, take
-from ebfed.tables.frames import (
-    Style,
-    beside,
-    frame,
-    numeric_columns,
-    read,
-    read_labels,
-)
-from ebfed.tables.lazy import column_names
+from ebfed.tables.columns import Columns
+from ebfed.tables.frames import Style, beside, frame, numeric_columns, read_labels
 from ebfed.tables.levels import number_levels, split_levels
 from ebfed.tables.numbers import numbers
 
@@ -47,7 +40,7 @@ class CompleteRows:
 
     Attributes
     ----------
-    data : data frame
+    data : Columns
     labels : series, or list of series
         Label of the group of each row; of several levels, those of each, from the outermost.
     consent : series or None
@@ -63,7 +56,7 @@ class CompleteRows:
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
 
-    data: Any
+    data: Columns
     labels: Any
     consent: Any
     dropped: int
@@ -71,7 +64,7 @@ class CompleteRows:
     dispersion: Any = None
     by: str | None = None
     weighed: str | None = None
-    whole: tuple[Any, NDArray[np.bool_]] | None = None
+    whole: tuple[Columns, NDArray[np.bool_]] | None = None
 
     def padded(self, values: NDArray, given: Any = None) -> NDArray:
         """Return what is of complete rows for all rows: missing for those that were excluded.
@@ -112,7 +105,7 @@ class CompleteRows:
 
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
-        columns, backend = column_names(self.data), style_of(self.labels).backend
+        columns, backend = self.data.names, style_of(self.labels).backend
         known = {"columns": columns, "backend": backend, "dropped": self.dropped}
         of_rows = {"by": self.by, "weighed": self.weighed}
         return known | {name: each for name, each in of_rows.items() if each is not None}
@@ -128,14 +121,14 @@ class CompleteRows:
         weighed: str | None = None,
     ) -> Self:
         """Return no rows, in a frame with these columns."""
-        data = frame({name: np.zeros(0) for name in columns}, Style(backend))
+        data = Columns.of(frame({name: np.zeros(0) for name in columns}, Style(backend)))
         return cls(data, labels_of(model, data), None, dropped, by=by, weighed=weighed)
 
     @classmethod
     def of(
         cls,
         model: FormulaTerms,
-        data: Any,
+        data: Columns,
         consent: str | None,
         na_action: str,
         weights: str | None = None,
@@ -149,13 +142,8 @@ class CompleteRows:
             If it is no frame, a column is missing or is there twice, or a value is missing and
             `na_action` is "raise".
         """
-        import pandas as pd
-
         if na_action not in ("raise", "drop", "exclude"):
             raise ValueError(f"na_action must be 'raise', 'drop' or 'exclude'; got {na_action!r}.")
-        names = list(data.columns) if isinstance(data, pd.DataFrame) else []
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
         named: dict[str, str | None] = {
             f"the group of level {j}": name for j, name in enumerate(model.above, 1)
         }
@@ -163,28 +151,29 @@ class CompleteRows:
         named |= {"dispersion": by}
         keys = {what: name for what, name in named.items() if name is not None}
         for what, name in keys.items():
-            if name not in column_names(data):
-                shown = ", ".join(map(repr, column_names(data)))
+            if name not in data.names:
+                shown = ", ".join(map(repr, data.names))
                 raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
         texts = [
             model.fixed,
             *(model.terms_of_levels or ["1"]),
             *(terms for terms, _ in model.slopes),
-            *responses(model, column_names(data)),
+            *responses(model, data.names),
         ]
-        used = required(texts, column_names(data))
+        used = required(texts, data.names)
         used = list(dict.fromkeys([*used, *keys.values()]))
-        whole = complete(data, used, na_action == "raise")
-        kept = take(data, whole, used)
-        chosen = None if consent is None else column_of(kept, consent)
-        weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
-        levels = None if by is None else column_of(kept, by)
+        every = data.take(None, used)
+        whole = every.complete(used, na_action == "raise")
+        kept = every if whole.all() else every.take(whole, used)
+        chosen = None if consent is None else kept.series(consent)
+        weighed = None
+        if weights is not None:
+            weighed = numeric_columns(kept.native, [weights], "weights")[:, 0]
+        levels = None if by is None else kept.series(by)
         left = int((~whole).sum())
-        every = None
-        if na_action == "exclude":
-            every = take(data, np.ones(len(whole), bool), used), whole
         given = chosen, left, weighed, levels, by, weights
-        return cls(kept, labels_of(model, kept), *given, every)
+        whole_frame = (every, whole) if na_action == "exclude" else None
+        return cls(kept, labels_of(model, kept), *given, whole_frame)
 
     def of_others(self, model: FormulaTerms, data: Any, *, scored: bool = False) -> Self:
         """Return the rows of another frame, which must be complete, with weights as these have.
@@ -201,8 +190,8 @@ class CompleteRows:
         TypeError, ValueError
             As of `of`; or if weights of the fit were numbers, and the frame has none of its rows.
         """
-        data = as_rows(data)
-        there = self.weighed in column_names(data)
+        data = Columns.of_rows(data)
+        there = self.weighed in data.names
         if scored:
             return self.of(model, data, None, "raise", self.weighed if there else None)
         if self.weighed == WEIGHTS and not there:
@@ -247,19 +236,19 @@ def column_of_dispersion(dispersion: str | None) -> str | None:
     return name
 
 
-def with_weights(data: Any, weights: Any) -> Any:
+def with_weights(data: Columns, weights: Any) -> Columns:
     """Return a frame with weights of its rows as one more column, named `WEIGHTS`."""
-    values = numbers(aligned({"data": data, "weights": weights})["weights"], "weights")
+    values = numbers(aligned({"data": data.native, "weights": weights})["weights"], "weights")
     if values.shape != (len(data),):
         raise ValueError(
             f"weights must be one number per row, {len(data)}; they have shape {values.shape}."
         )
-    return beside(data, {WEIGHTS: values})
+    return Columns.of(beside(data.native, {WEIGHTS: values}))
 
 
-def labels_of(model: FormulaTerms, data: Any) -> Any:
+def labels_of(model: FormulaTerms, data: Columns) -> Any:
     """Labels of the rows of a frame: a series, or a list of those of several levels."""
-    columns = [column_of(data, name) for name in model.levels]
+    columns = [data.series(name) for name in model.levels]
     return columns if model.above else columns[0]
 
 
@@ -280,8 +269,7 @@ def labels_of_factors(model: FormulaTerms, labels: Any) -> Any:
 def style_of(labels: Any) -> Style:
     """How frames look whose rows have these labels."""
     *above, lowest = split_levels(labels)
-    style = read(np.zeros(len(lowest)), lowest).style
-    return replace(style, above=tuple(map(style_of, above)))
+    return replace(frames.style_of(lowest), above=tuple(map(frames.style_of, above)))
 
 
 def number_groups(labels: Any) -> tuple[NDArray, NDArray[np.int64]]:

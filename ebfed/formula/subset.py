@@ -22,8 +22,7 @@ from ebfed.formula.design import response_of
 from ebfed.formula.expressions import names_of
 from ebfed.formula.limits import check_text, shortened
 from ebfed.tables.alignment import aligned
-from ebfed.tables.columns import has_value, take
-from ebfed.tables.lazy import column_names
+from ebfed.tables.columns import Columns
 
 __all__ = ["chosen_rows"]
 
@@ -70,10 +69,11 @@ def chosen_rows(
     >>> chosen_rows(rows, "!(x > 1) | kind in ['b']")
     array([ True,  True, False,  True])
     """
+    data = Columns.of(data)
     if isinstance(subset, str):
         chosen = _Expression(subset, data, context or {}).rows()
     else:
-        chosen = np.asarray(aligned({"data": data, "subset": subset})["subset"])
+        chosen = np.asarray(aligned({"data": data.native, "subset": subset})["subset"])
         if chosen.dtype != bool or chosen.shape != (len(data),):
             raise ValueError(
                 f"subset must be an expression, or true or false for each of {len(data)} rows; got "
@@ -91,13 +91,13 @@ def chosen_rows(
 class _Expression:
     """An expression of the columns of a frame, of which each part is known or not in each row."""
 
-    def __init__(self, text: str, data: Any, context: Mapping[str, Any]):
+    def __init__(self, text: str, data: Columns, context: Mapping[str, Any]):
         check_text(text, "subset=")
         self.text, self.data, self.context = text, data, context
         self.quoted = re.findall("`([^`]*)`", text)
         numbers = iter(range(len(self.quoted)))
         self.plain = re.sub("`[^`]*`", lambda _: f"{QUOTED}{next(numbers)}", text)
-        self.names = column_names(data)
+        self.names = data.names
 
     def rows(self) -> NDArray[np.bool_]:
         """Rows of which it is true."""
@@ -165,10 +165,10 @@ class _Expression:
         used = [name for name in self.names if name in names_of(text)]
         if not used:
             return self._of_context(text), np.ones(n, bool)
-        known = np.logical_and.reduce([has_value(self.data, name) for name in used])
+        known = np.logical_and.reduce([self.data.known(name) for name in used])
         if isinstance(node, ast.Name) and not known.any():
             return np.zeros(n), known
-        found = response_of(text, take(self.data, known, used), self.context)
+        found = response_of(text, self.data.take(known, used), self.context)
         out = np.zeros(n, found.dtype)
         out[known] = found
         return out, known

@@ -1,110 +1,120 @@
-"""Terms of a formula and their columns, for tests of whole terms."""
+"""The terms of a text, as formulaic reads them, and what they use."""
 
 from __future__ import annotations
 
-import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ebfed.formula.design import Design, as_pandas, formula_of
-from ebfed.formula.limits import materialized
+from ebfed.formula.expressions import functions_of, multiplied, names_of
+from ebfed.formula.limits import check_terms, check_text, shortened
 from ebfed.formula.names import plain_name
-from ebfed.tables.columns import matrix_of
 
-__all__ = ["contrasts_of_terms"]
+__all__ = ["Terms", "evaluated", "reason_of", "required"]
 
 
-def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArray[np.float64]]:
-    """Return what is zero of the coefficients where a term does not matter.
+class Terms:
+    """Terms of a text, read once.
 
     Parameters
     ----------
-    design : Design
-    data : data frame
-        Rows of the fit.
-    type : {"wald", "III"}
-        All coefficients of the term's own columns; or those that it would have if factors were
-        coded by contrasts that sum to zero, so that the others are averaged over, whatever their
-        coding.
+    text : str
 
-    Returns
-    -------
-    dict of ndarrays of shape (n, p)
-        By term, the constant left out.
+    Attributes
+    ----------
+    formula : Formula of formulaic
+    each : tuple
+        Of each term the text, and of its factors the kind, such as "lookup" for a column, and the
+        text.
 
     Raises
     ------
     ValueError
-        If not all combinations of factors that the terms of type III compare are there.
+        If the text cannot be read, or stands for too many terms.
+
+    Examples
+    --------
+    >>> Terms.of("x:z").each
+    (('1', (('literal', '1'),)), ('x:z', (('lookup', 'x'), ('lookup', 'z'))))
+    >>> sorted(Terms.of("np.log(x + z)").columns), sorted(Terms.of("np.log(x)").functions)
+    (['np.log(x + z)', 'x', 'z'], ['np'])
     """
-    columns, places = _matrix(design, design.text, data)
-    if type == "wald":
-        unit = np.eye(columns.shape[1])
-        return {name: unit[each] for name, each in places.items()}
-    coded, others = _matrix(design, _sum_coded(design), data)
-    if np.linalg.matrix_rank(coded) < coded.shape[1]:
-        raise ValueError(
-            "type='III' needs rows of all combinations of the factors of its terms; some are "
-            "missing. type='wald' tests the coefficients of each term."
+
+    def __init__(self, text: str):
+        from formulaic import Formula
+        from formulaic.errors import FormulaicError
+
+        check_text(text)
+        try:
+            check_terms(text)
+            self.formula: Any = Formula(text)
+        except (FormulaicError, SyntaxError, RecursionError, MemoryError) as error:
+            shown = f"{shortened(text, 200)!r} cannot be read"
+            raise ValueError(f"{shown}: {shortened(reason_of(error), 200)}") from None
+        self.each = tuple(
+            (str(term), tuple((x.eval_method.value, str(x.expr)) for x in term.factors))
+            for term in self.formula
         )
-    back = np.linalg.lstsq(coded, columns, rcond=None)[0]
-    return {name: _reduced(back[each]) for name, each in zip(places, others.values(), strict=True)}
+
+    @classmethod
+    def of(cls, text: str) -> Terms:
+        """Return the terms of a text, which are kept."""
+        return _kept(text)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def _factors(self, *kinds: str) -> Iterator[tuple[str, str]]:
+        return (x for _, factors in self.each for x in factors if x[0] in kinds)
+
+    @cached_property
+    def columns(self) -> set[str]:
+        """Names that may be columns, marked as they are there."""
+        found: set[str] = set()
+        for kind, text in self._factors("lookup", "python"):
+            own = names_of(text) - functions_of(text) if kind == "python" else set()
+            found |= own | {text}
+        return found
+
+    @cached_property
+    def numeric(self) -> set[str]:
+        """Names that stand for numbers: not only for levels, or sides of comparisons."""
+        found: set[str] = set()
+        for kind, text in self._factors("lookup", "python"):
+            if kind == "lookup":
+                found.add(text)
+            elif not re.match(r"C\(|.*[<>=]", text):
+                found |= names_of(text)
+        return found
+
+    @cached_property
+    def functions(self) -> set[str]:
+        """Names of functions, and of what has them."""
+        return {name for _, text in self._factors("python") for name in functions_of(text)}
+
+    @cached_property
+    def multiplied(self) -> set[str]:
+        """Names of what is multiplied."""
+        return {name for _, text in self._factors("python") for name in multiplied(text)}
 
 
-def _reduced(contrasts: NDArray) -> NDArray[np.float64]:
-    """Write contrasts so that each has a first coefficient of 1 which the others do not have.
-
-    Degrees of freedom of several contrasts together depend a little on how they are written.
-    """
-    reduced, row = contrasts / np.abs(contrasts).max(initial=1e-300), 0
-    for column in range(reduced.shape[1]):
-        if row == len(reduced):
-            break
-        best = row + int(np.argmax(np.abs(reduced[row:, column])))
-        if abs(reduced[best, column]) < 1e-9:
-            continue
-        reduced[[row, best]] = reduced[[best, row]]
-        reduced[row] /= reduced[row, column]
-        others = np.arange(len(reduced)) != row
-        reduced[others] -= np.outer(reduced[others, column], reduced[row])
-        row += 1
-    return np.where(np.abs(reduced) < 1e-9, 0.0, reduced)
+_kept = lru_cache(maxsize=1024)(Terms)
 
 
-def _matrix(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, list[int]]]:
-    """Columns of terms, that of the constant included, and places of those of each other term."""
-    table = as_pandas(data, [design.text], levels=True)
-    for name in table.select_dtypes("category"):
-        table[name] = table[name].cat.remove_unused_categories()
-    matrix = materialized(formula_of(text), table, design.context)
-    values = np.asarray(matrix_of(getattr(matrix, "__wrapped__", matrix)), float)
-    found = matrix.model_spec.term_indices.items()
-    named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]
-    return values, {plain_name(name): list(own) for name, own in named if name != "1"}
+def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Columns, of those that are there, that these terms use."""
+    used = {plain_name(name) for text in texts for name in Terms.of(text).columns}
+    return [name for name in there if name in used]
 
 
-def _sum_coded(design: Design) -> str:
-    """Write the terms with factors whose contrasts sum to zero."""
-    terms = ["1" if design.constant else "0"]
-    for term in formula_of(design.text):
-        factors = [_coded(factor, factor.expr in design.factors) for factor in term.factors]
-        if factors != ["1"]:
-            terms.append(":".join(factors))
-    return " + ".join(terms)
+def evaluated(text: str, there: Sequence[str] = ()) -> str:
+    """Write a term whose signs are those of arithmetic: a response is no sum of terms."""
+    name = text.strip("`")
+    return f"0 + `{name}`" if plain_name(name) in there else f"0 + {{{text}}}"
 
 
-def _coded(factor: Any, categorical: bool) -> str:
-    """Write a factor: ``x``, a column of another name in backticks, or a sum-coded one."""
-    text = str(factor.expr)
-    looked_up = factor.eval_method.value == "lookup"
-    name = f"`{text}`" if looked_up else text
-    if not categorical:
-        return name if looked_up or text.isidentifier() or text.endswith(")") else f"{{{text}}}"
-    call = None if looked_up else ast.parse(text, mode="eval").body
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "C":
-        levels = [f", {ast.unparse(each)}" for each in call.keywords if each.arg == "levels"]
-        name = ast.unparse(call.args[0])
-        return f"C({name}, contr.sum{''.join(levels)})"
-    return f"C({name}, contr.sum)"
+def reason_of(error: Exception | Warning) -> str:
+    """First line of a message of formulaic, without colours."""
+    plain = re.sub(r"\x1b?[⧛⧚]?\[[0-9;]*m[⧚⧛]?|[⧛⧚]", "", str(error))
+    return " ".join(plain.split())

@@ -313,9 +313,13 @@ def wrapped(X: Any, **kinds: bool) -> Any:
     >>> wrapped([1.0]), wrapped(pd.Series([1.0]), series_only=True).implementation.is_pandas()
     ([1.0], True)
     """
+    if isinstance(X, PLAIN):
+        return X
     import narwhals as nw
 
-    return X if isinstance(X, PLAIN) else nw.from_native(X, pass_through=True, **kinds)
+    if isinstance(X, nw.Series | nw.DataFrame | nw.LazyFrame):
+        return X
+    return nw.from_native(X, pass_through=True, **kinds)
 
 
 def is_frame(X: Any) -> bool:
@@ -327,6 +331,8 @@ def is_frame(X: Any) -> bool:
     >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame([1.0])
     (True, False)
     """
+    if isinstance(X, PLAIN):
+        return False
     import narwhals as nw
 
     return isinstance(wrapped(X, eager_only=True), nw.DataFrame)

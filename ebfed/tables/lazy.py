@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, Summary
-from ebfed.tables.frames import Style, read, read_labels, value_columns, wrapped
+from ebfed.tables.frames import PLAIN, Style, read, read_labels, value_columns, wrapped
 from ebfed.tables.labels import number_labels
 
 __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
@@ -84,9 +84,12 @@ def is_lazy(X: Any) -> bool:
     >>> is_lazy(pd.DataFrame({"x": [1.0]})), is_lazy([1.0])
     (False, False)
     """
+    if isinstance(X, PLAIN):
+        return False
     import narwhals as nw
+    import pandas as pd
 
-    return isinstance(wrapped(X), nw.LazyFrame)
+    return not isinstance(X, pd.DataFrame) and isinstance(wrapped(X), nw.LazyFrame)
 
 
 def column_names(X: Any) -> list[str]:

@@ -209,6 +209,10 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
     from sklearn.utils.validation import validate_data
 
     given = {} if y is None else {"y": y}
+    named = _named_matrix(X)
+    if named is not None and options.keys() <= {"y_numeric"} and _are_valid(named, y):
+        validate_data(estimator, X, skip_check_array=True, reset=reset)
+        return named if y is None else (named, y)
     if options.keys() <= {"y_numeric"} and _are_valid(X, y):  # as most are: checks would find that
         if reset:  # arrays have no names to check
             estimator.n_features_in_ = X.shape[1]
@@ -237,6 +241,13 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
         raise kind(
             f"{name} must hold numbers, in one row for each observation: {message}"
         ) from None
+
+
+def _named_matrix(X: Any) -> NDArray[np.float64] | None:
+    """Return the values of a pandas frame of plain floats, which are not copied."""
+    kinds = getattr(X, "dtypes", ())
+    plain_floats = len(kinds) and all(kind == np.float64 for kind in kinds)
+    return X.to_numpy() if plain_floats and hasattr(X, "to_numpy") else None
 
 
 def _are_valid(X: Any, y: Any) -> bool:

@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ebfed.formula.design import Context, Design, evaluated, required, response_of
+from ebfed.formula.design import Context, Design, response_of
+from ebfed.formula.terms import evaluated, required
 
 RNG = np.random.default_rng(0)
 COLUMNS = {

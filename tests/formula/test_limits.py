@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 import ebfed as eb
 from ebfed.formula import limits
-from ebfed.formula.design import Design, terms_of
+from ebfed.formula.design import Design
 from ebfed.formula.expressions import multiplied, names_of
 from ebfed.formula.grammar import parse
+from ebfed.formula.terms import Terms
 
 RNG = np.random.default_rng(5)
 ROWS = pd.DataFrame(RNG.normal(size=(60, 40)), columns=[f"x{i}" for i in range(40)])
@@ -122,10 +123,10 @@ def test_random_formulas_end(text):
 
 
 def test_honest_formulas_are_read():
-    assert len(terms_of(f"({SUM})**2")) == 1 + 39 + 39 * 38 // 2
-    assert len(terms_of("*".join(f"f{i}" for i in range(10)))) == 2**10
-    assert len(terms_of(" + ".join(f"z{i}" for i in range(1900)))) == 1901
-    assert len(terms_of("(x0 + x1)**10 - x0")) == 3
+    assert len(Terms.of(f"({SUM})**2")) == 1 + 39 + 39 * 38 // 2
+    assert len(Terms.of("*".join(f"f{i}" for i in range(10)))) == 2**10
+    assert len(Terms.of(" + ".join(f"z{i}" for i in range(1900)))) == 1901
+    assert len(Terms.of("(x0 + x1)**10 - x0")) == 3
     wide = Design.learn("bs(x0, df=20) + poly(x1, 9) + C(w0):C(f0) + hashed(k, 50)", ROWS, {})
     assert wide[1].shape[1] > 80
     assert parse("v ~ x0 + (1 + x0 | a/b/c/d)").levels == list("abcd")
@@ -141,7 +142,7 @@ def test_counts_are_those_of_formulaic():
             with pytest.raises(ValueError, match="has ") as caught:
                 limits.check_terms(text)
         counted = int(str(caught.value).rpartition(" has ")[2].strip("."))
-        assert len(terms_of(text)) <= counted <= len(terms_of(text)) + 2
+        assert len(Terms.of(text)) <= counted <= len(Terms.of(text)) + 2
 
 
 def test_each_function_with_a_size_has_a_limit():

@@ -14,12 +14,12 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["pack", "read", "unpack", "write"]
+__all__ = ["Later", "pack", "read", "unpack", "write"]
 
 MAGIC = b"ebfed\x00\x01\n"
 PREFIX = struct.Struct("<8sQ")
@@ -32,6 +32,35 @@ KINDS = "biufcUSmM"
 NAME = re.compile(
     r"[<>|=](?:b1|[iu][1248]|f(?:2|4|8|16)|c(?:8|16|32)|[US][1-9]\d{0,8}|[mM]8\[\w{1,8}\])"
 )
+
+
+class Later:
+    """Data that are computed when they are first asked for, packed or pickled.
+
+    Examples
+    --------
+    >>> later = Later(lambda: {"n": 3})
+    >>> later(), unpack(pack([later]))
+    ({'n': 3}, [{'n': 3}])
+    """
+
+    def __init__(self, compute: Callable[[], Any]):
+        self._compute: Callable[[], Any] | None = compute
+        self._found: Any = None
+
+    def __call__(self) -> Any:
+        """Return the data."""
+        if self._compute is not None:
+            self._found = self._compute()
+            self._compute = None
+        return self._found
+
+    def __reduce__(self) -> tuple:
+        return _itself, (self(),)
+
+
+def _itself(obj: Any) -> Any:
+    return obj
 
 
 def pack(obj: Any) -> bytes:
@@ -260,6 +289,8 @@ def _name_of(value: float) -> str:
 
 def _encode(obj: Any, arrays: list[bytes], place: str) -> Any:
     """Describe data in JSON, every container and array as ``{kind: what}``; collect the bytes."""
+    if isinstance(obj, Later):
+        obj = obj()
     if isinstance(obj, np.generic):
         return {"scalar": _encode(np.asarray(obj), arrays, place)["array"][0]}
     if obj is None or isinstance(obj, bool | int | float | str):

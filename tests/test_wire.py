@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import struct
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ebfed.wire import MAGIC, PREFIX, pack, read, unpack, write
+from ebfed.wire import MAGIC, PREFIX, Later, pack, read, unpack, write
 
 dtypes = st.one_of(
     st.sampled_from(["f8", "f4", "i8", "i1", "u8", "?", "c16", ">f8", ">i4"]).map(np.dtype),
@@ -274,3 +275,20 @@ def test_json_names_no_value():
     with pytest.raises(TypeError, match=r"obj\['rows'\] is of type array of object") as caught:
         write({"rows": np.array([{"secret": "Quirin"}])})
     assert "Quirin" not in str(caught.value)
+
+
+def test_what_is_computed_later_is_computed_once_and_packed_as_it_is():
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"n": np.arange(3)}
+
+    later = Later(compute)
+    assert not calls
+    assert pack([later]) == pack([compute()])
+    again = pickle.loads(pickle.dumps(later))
+    assert type(again) is dict
+    assert again["n"].tolist() == [0, 1, 2]
+    assert later() is later()
+    assert len(calls) == 2

@@ -273,6 +273,8 @@ def _of_any_process(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(obj: Any) -> Any:
     """Return nested data whose objects are dicts of a name and arguments."""
+    if isinstance(obj, wire.Later):
+        obj = obj()
     if isinstance(obj, dict):
         return {name: _plain(value) for name, value in obj.items()}
     if type(obj) in (list, tuple):

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +50,7 @@ from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.repeated import of_distinct
+from ebfed.wire import Later
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -127,8 +128,6 @@ class Prior(BaseEstimator, ABC):
     joint_log_marginal_: float | None = None
     # Standard deviations of levels above the groups, by name, of each coordinate.
     spreads_above_: dict[str, NDArray] | None = None
-    # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
-    plausible_: dict[str, NDArray] | None = None
     # Moments that Gaussian messages show, whatever the shape that was fitted; see `moments_of`.
     moments_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
@@ -141,6 +140,41 @@ class Prior(BaseEstimator, ABC):
     # noise variance is of that fit too.
     is_reused_: bool = False
     noise_is_reused_: bool = False
+
+    @property
+    def plausible_(self) -> dict[str, NDArray] | None:
+        """Parameters of the plausible populations by name, K of each; and "weights", (K, d).
+
+        They are found when they are first asked for: a fit does not need them.
+        """
+        found = vars(self).get("plausible_")
+        if isinstance(found, Later):
+            found = self.__dict__["plausible_"] = found()
+        return found
+
+    @plausible_.setter
+    def plausible_(self, found: dict[str, NDArray] | None) -> None:
+        self.__dict__["plausible_"] = found
+
+    @plausible_.deleter
+    def plausible_(self) -> None:
+        del self.__dict__["plausible_"]
+
+    def _find_later(self, find: Callable[..., None], *given: Any) -> None:
+        """Let a method set the plausible populations when they are asked for.
+
+        Parameters
+        ----------
+        find : callable
+            Function of this population as it is now, and of `given`.
+        """
+        as_it_is = copy(self)
+
+        def found() -> dict[str, NDArray] | None:
+            find(as_it_is, *given)
+            return as_it_is.plausible_
+
+        self.__dict__["plausible_"] = Later(found)
 
     # A fitted population is a value -----------------------------------------------------------
 

@@ -219,7 +219,7 @@ class Beta(WithCovariates, Prior):
         if np.any(self._is_hardly_known() | separated):
             size, matrix = counts.trials.astype(float), design.matrix[has_data]
             tables = [BetaRegression(z, size, matrix) for z in counts.successes.T]
-            self._hold_regressions(design, tables)
+            self._find_later(Beta._hold_regressions, design, tables)
         if any(fit.separated for fit in fits):
             self._add_note(
                 "Covariates separate successes from failures: some coefficients would grow without "
@@ -285,13 +285,17 @@ class Beta(WithCovariates, Prior):
             if any(misfits):
                 self._add_note(beta_reports.CONTRADICTED)
             if any(misfits) or self._is_hardly_known().any():
-                found = [
-                    beta_reports.of_any_shape(*table)
-                    if misfit
-                    else beta_reports.plausible(*table, *point)
-                    for table, misfit, (point, _) in zip(tables, misfits, fits, strict=True)
-                ]
-                self._hold(("mean", "dispersion"), found)
+                self._find_later(Beta._hold_reports, tables, misfits, [point for point, _ in fits])
+
+    def _hold_reports(
+        self, tables: Sequence[tuple[Likelihood, NDArray]], misfits: list[bool], points: list
+    ) -> None:
+        """Hold plausible means and overdispersions of columns of reports."""
+        found = [
+            beta_reports.of_any_shape(*table) if misfit else beta_reports.plausible(*table, *point)
+            for table, misfit, point in zip(tables, misfits, points, strict=True)
+        ]
+        self._hold(("mean", "dispersion"), found)
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -326,12 +330,16 @@ class Beta(WithCovariates, Prior):
             self._learn_precision(j, rows, counts)
             self._explain(j, rows, counts)
         if self.method != "paper" and self._is_hardly_known().any():
-            dispersions = 1 / self.concentration_
-            found = [
-                beta_binomial.plausible(*table, float(dispersion))
-                for table, dispersion in zip(tables, dispersions, strict=True)
-            ]
-            self._hold(("mean", "dispersion"), found)
+            self._find_later(Beta._hold_counts, tables)
+
+    def _hold_counts(self, tables: Sequence[tuple[Binomial, NDArray]]) -> None:
+        """Hold plausible means and overdispersions of columns of counts."""
+        dispersions = 1 / self.concentration_
+        found = [
+            beta_binomial.plausible(*table, float(dispersion))
+            for table, dispersion in zip(tables, dispersions, strict=True)
+        ]
+        self._hold(("mean", "dispersion"), found)
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

@@ -172,7 +172,7 @@ class Dirichlet(Prior):
         self._set(mean, overdispersion)
         self._learn_precision(likelihood, tables)
         self._explain(tables)
-        self._hold_if_open(tables)
+        self._find_later(Dirichlet._hold_if_open, tables)
 
     def _hold_if_open(self, tables: Tables | Reports) -> None:
         """Hold plausible populations, where the spread of the fitted one is not known well."""
@@ -212,7 +212,7 @@ class Dirichlet(Prior):
             self._add_note(SINGLE, True)
         else:
             self._note_if_open()
-        self._hold_if_open(reports)
+        self._find_later(Dirichlet._hold_if_open, reports)
 
     def _set(self, mean: NDArray, overdispersion: float) -> None:
         """Set every attribute from mean and overdispersion 1 / concentration."""

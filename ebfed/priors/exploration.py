@@ -271,8 +271,9 @@ class _Lattice:
         p = len(self.centre)
         new = _cube(p, int(4 / STEP))
         new = new[(new**2).sum(axis=1) <= (4 / STEP) ** 2]
-        beside = _cube(p, GROWTH[p])
+        beside = _codes(_cube(p, GROWTH[p])) - _codes(np.zeros((1, p), np.int64))
         self.numbers, self.values = np.empty((0, p), np.int64), np.empty(0)
+        known = np.empty(0, np.int64)
         while True:
             within = self.centre + new * self.steps > 0
             new = new[(within | ~self.ends).all(axis=1)]
@@ -284,8 +285,11 @@ class _Lattice:
             self.numbers = np.concatenate([self.numbers, new])
             self.values = np.concatenate([self.values, values])
             grown = values > self.values.max() - DEPTH
-            near = np.unique((new[grown][:, None] + beside).reshape(-1, p), axis=0)
-            new = near[~np.isin(_codes(near), _codes(self.numbers))]
+            codes = _codes(new)
+            known = np.sort(np.concatenate([known, codes]))
+            near = np.unique(codes[grown][:, None] + beside)
+            place = np.minimum(np.searchsorted(known, near), len(known) - 1)
+            new = _numbers(near[known[place] != near], p)
 
     def shares(self) -> NDArray:
         """Probability of each point."""
@@ -315,5 +319,10 @@ def _cube(p: int, reach: int) -> NDArray:
 
 
 def _codes(numbers: NDArray) -> NDArray:
-    """Return one number for each row of whole numbers."""
+    """Return one number for each row of whole numbers, in the order of rows."""
     return (numbers + SIDE // 2) @ SIDE ** np.arange(numbers.shape[1])[::-1]
+
+
+def _numbers(codes: NDArray, p: int) -> NDArray:
+    """Return the rows of p whole numbers that have these codes."""
+    return codes[:, None] // SIDE ** np.arange(p)[::-1] % SIDE - SIDE // 2

@@ -191,7 +191,7 @@ class Gamma(WithCovariates, Prior):
                 )
 
         if self._is_hardly_known().any():
-            self._hold_plausible(tables)
+            self._find_later(Gamma._hold_plausible, tables)
 
     def _hold_plausible(self, tables: Sequence[tuple[Likelihood, NDArray]]) -> None:
         """Hold plausible means and overdispersions of columns without covariates."""
@@ -256,7 +256,7 @@ class Gamma(WithCovariates, Prior):
         if np.any(self._is_hardly_known() | separated):
             matrix = design.matrix[has_data]
             tables = [GammaRegression(counts, rows.exposure, matrix) for counts in rows.counts.T]
-            self._hold_regressions(design, tables)
+            self._find_later(Gamma._hold_regressions, design, tables)
         if any(fit.separated for fit in fits):
             self._add_note(
                 "Covariates separate groups with events from groups without: some coefficients "
@@ -285,7 +285,7 @@ class Gamma(WithCovariates, Prior):
         else:
             self._note_if_open()
             if self._is_hardly_known().any():
-                self._hold_plausible(tables)
+                self._find_later(Gamma._hold_plausible, tables)
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))

@@ -222,7 +222,7 @@ class GaussianMixture(Prior):
         )
         self._set(fitted, free=n_free(len(fitted.weights)))
         if 1 < counts.sum() <= FEW and self.n_plausible:
-            self._learn_plausible(rows, counts, least * unit**2)
+            self._find_later(GaussianMixture._learn_plausible, rows, counts, least * unit**2)
 
     def _learn_plausible(self, rows: Gaussian, counts: NDArray, least: NDArray) -> None:
         """Draw mixtures of as many components that the messages leave plausible."""

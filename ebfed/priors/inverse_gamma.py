@@ -212,7 +212,8 @@ class InverseGamma(WithCovariates, Prior):
             )
         if self._is_hardly_known().any():
             matrices = [np.ones((len(each), 1)) for each in rows]
-            self._hold_of(list(zip(rows, matrices, strict=True)), np.ones(0))
+            tables = list(zip(rows, matrices, strict=True))
+            self._find_later(InverseGamma._hold_of, tables, np.ones(0))
 
     def _hold_of(self, tables: list[tuple[LogVariance, NDArray]], scale: NDArray) -> None:
         """Hold plausible means (and slopes) and variances of theta of each column."""
@@ -316,7 +317,8 @@ class InverseGamma(WithCovariates, Prior):
             self.mean_variance_[j] = max(self.mean_variance_[j], fits[j].covariance[0, 0])
         self.at_boundary_ = np.isinf(self.df_)
         if self._is_hardly_known().any():
-            self._hold_of([(each, matrix) for each in columns], design.scale)
+            tables = [(each, matrix) for each in columns]
+            self._find_later(InverseGamma._hold_of, tables, design.scale)
 
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance of theta."""

@@ -277,7 +277,7 @@ class LogSpline(Prior):
             )
         self.covariance_ = model.covariance(found.coefficients)
         self._set(found.coefficients)
-        self._learn_plausible(model)
+        self._find_later(type(self)._learn_plausible, model)
 
     def _choose(self, model: GModel, place: Callable[[int], NDArray]) -> GModel:
         """Take the degrees of freedom of the best criterion, and return their model."""

@@ -166,7 +166,7 @@ class NestedNormal(Prior):
                 value = float(np.log(2 * np.pi * self.mean_variance_).sum() / 2)
             self.restriction_ = value if np.isfinite(value) else None
         self._explain(likelihood, fits)
-        self._learn_plausible(columns, parents, fits)
+        self._find_later(NestedNormal._learn_plausible, columns, parents, fits)
 
     def _set(
         self,

@@ -249,7 +249,10 @@ class Normal(WithCovariates, Prior):
         n_means = tables[0].n_means * (self.mean is None)
         self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
         if self.variance is None:
-            self._learn_plausible(tables, design, ratio)
+            if isinstance(likelihood, SummedGaussian):  # whose clients are asked for sums now
+                self._learn_plausible(tables, design, ratio)
+            else:
+                self._find_later(Normal._learn_plausible, tables, design, ratio)
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
         self._learn_moments(likelihood, centre)

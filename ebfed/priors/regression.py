@@ -118,7 +118,6 @@ class WithCovariates:
     predictor_: NDArray
     covariates_mean_: NDArray
     coefficients_covariance_: NDArray
-    plausible_: dict[str, NDArray] | None
     # Columns whose maximum of likelihood is at the boundary: its curvature says little.
     at_boundary_: NDArray[np.bool_] | None = None
 

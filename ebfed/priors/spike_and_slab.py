@@ -73,10 +73,12 @@ class SpikeAndSlab(Symmetric):
         parts = np.array([self.pi0_, weight]), np.array([0.0, self.scale_])
         self._set(unit * place, *parts, int(free.sum()))
         fitted = np.array([weight, scale, place])
+        kind = type(self)
         if len(rows) <= FEW:
-            self._learn_plausible(whole, fitted, free, unit)
+            self._find_later(kind._learn_plausible, whole, fitted, free, unit)
         elif not _is_well_known(whole, fitted, free):  # the mode is, of so many clients
-            self._learn_plausible(whole, fitted, free & [True, True, False], unit)
+            some = free & [True, True, False]
+            self._find_later(kind._learn_plausible, whole, fitted, some, unit)
 
     def _learn_plausible(
         self, whole: _Surface, fitted: NDArray, free: NDArray, unit: float

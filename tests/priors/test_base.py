@@ -1,5 +1,6 @@
 """A fitted population is a value: it is used as it is, wherever a prior is an argument."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -179,3 +180,43 @@ def test_a_known_population_is_one_that_was_fitted():
     atoms, weights = np.array([[0.0], [4.0]]), np.array([0.25, 0.75])
     found = eb.posterior_from([2.0], [1.0], prior=Discrete.known(atoms, weights))
     np.testing.assert_allclose(found.mean, [[3.0]], rtol=1e-12)
+
+
+def _searches(monkeypatch):
+    """Count the searches for plausible populations."""
+    from ebfed.priors import beta_binomial, gamma, normal
+
+    calls = []
+    for module, name in (
+        (beta_binomial, "plausible"),
+        (gamma, "_plausible"),
+        (normal, "plausible_components"),
+    ):
+        own = getattr(module, name)
+
+        def counted(*args, own=own):
+            calls.append(own)
+            return own(*args)
+
+        monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("estimator", [eb.GaussianEB(), eb.BernoulliEB(), eb.PoissonEB()])
+def test_plausible_populations_are_searched_when_they_are_asked_for(monkeypatch, estimator):
+    calls = _searches(monkeypatch)
+    rng = np.random.default_rng(3)
+    rates = rng.beta(8, 8, 30)
+    rows = (rng.random((30, 6)) < rates[:, None]).astype(float).ravel()
+    fit = clone(estimator).fit(rows, groups=np.repeat(np.arange(30), 6))
+    other = clone(fit.prior_)  # a copy has the same
+    assert not calls
+    fit.posterior()
+    assert len(calls) == 1
+    fit.posterior().interval(0.9)
+    found = fit.prior_.plausible_
+    assert len(calls) == 1
+    again = pickle.loads(pickle.dumps(other))
+    for name, values in found.items():
+        np.testing.assert_array_equal(again.plausible_[name], values)
+    assert other.set_params(**other.get_params()).plausible_ is None

@@ -146,7 +146,7 @@ def _estimated(
             option = _option(next(iter(given)))
             raise ValueError(f"{option} goes with a fit of counts, durations or means")
         return rows.assign(prediction=fit.predict(rows, groups=label)), []
-    takes = fit.family().of_rows
+    takes = fit.protocol().family.of_rows
     for name in given:
         if name not in takes:
             raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")

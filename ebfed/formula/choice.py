@@ -35,7 +35,7 @@ __all__ = [
 
 # Estimators of a parameter for every group, and of coefficients, by family.
 LOCATION: dict[str, Any] = {
-    make().family().name: make
+    make().protocol().family.name: make
     for make in (
         GaussianEB,
         BernoulliEB,
@@ -251,7 +251,7 @@ def check_location(
     """Refuse what a population of single numbers cannot be."""
     if model.factors:
         raise ValueError(f"{type(estimator).__name__} has no crossed factors; CrossedEB() has.")
-    if model.offset and not estimator.family().takes_exposure:
+    if model.offset and not estimator.protocol().family.takes_exposure:
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     if varying is not None and any(each != [CONSTANT] for each in varying):
         raise ValueError(
@@ -268,7 +268,7 @@ def check_location(
 
 def other_population(estimator: Any) -> str:
     """Name the population of rates that does what a conjugate one cannot."""
-    name = ON_LINK.get(estimator.family().name)
+    name = ON_LINK.get(estimator.protocol().family.name)
     if name is None:
         return ""
     return f" prior={name!r} takes covariates of rows, whose coefficients may differ."

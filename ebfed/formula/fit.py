@@ -510,7 +510,7 @@ class FormulaFit:
         """
         estimator = self.estimator_
         if isinstance(estimator, LocationEstimator):
-            family, frame_ = estimator.family(), self._frame(data)
+            family, frame_ = estimator.protocol().family, self._frame(data)
             rate = wants_rate(type, family.has_rates, family.name)
             mean, codes = self._locate(frame_)
             found = mean[codes]

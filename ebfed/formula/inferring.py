@@ -34,7 +34,7 @@ def with_tests(fit: FormulaFit) -> FormulaFit:
     own = fit.estimator_
     if fit._given["estimator"] is not None or not isinstance(own, LocationEstimator):
         return fit
-    if own.family().name != "gaussian":
+    if own.protocol().family.name != "gaussian":
         return fit
     if own.method == "moments" or fit.design_.names:
         return fit

@@ -199,7 +199,7 @@ class Response:
 def family_of(estimator: Any) -> str:
     """Name of the family of an estimator; "labels" if it takes labels."""
     if isinstance(estimator, LocationEstimator):
-        name = estimator.family().name
+        name = estimator.protocol().family.name
         return "labels" if name == "categorical" else name
     return "labels" if is_classifier(estimator) else str(getattr(estimator, "family", "gaussian"))
 

@@ -2,13 +2,13 @@
 
 Clients send summaries through a channel, the server fits a prior to what the messages say, and
 every client's posterior follows from its own exact data. `LocationEstimator` is the scikit-learn
-face of that. It is composed of an `Intake` (reads rows), a `Client` and a `Server` (what the two
-sides do), and `Learned` (what the fit found, and posteriors). Its `family` is that of the rows.
+face of that. It is composed of an `Intake` (reads rows), a `LocationRounds` (what clients and
+server do), and `Learned` (what the fit found, and posteriors).
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,30 +21,25 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.channels import Channel, Guess
-from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
-from ebfed.engines.publishing import name_columns
-from ebfed.families import Family
-from ebfed.location.client import Client, check_channels, check_weights, named_channels
-from ebfed.location.cross_fitting import (
-    check_mean_model,
-    check_no_regressor,
-    with_predictions,
-)
+from ebfed.engines.cloning import cloned
+from ebfed.engines.protocol import LocationMemory
+from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
+from ebfed.engines.rounds import converse_here
+from ebfed.location.consent import check_weights, named_channels
+from ebfed.location.cross_fitting import with_predictions
+from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
-from ebfed.location.levels import check_levels, population_within
-from ebfed.location.server import Server, lines
-from ebfed.location.sides import TwoSided
+from ebfed.location.rounds import LocationRounds
 from ebfed.location.viewing import output_style, own_scale_posterior, view_of_fit
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.consent import classes_of
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
-from ebfed.tables.numbers import check_single, validated
+from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import (
     OfRows,
     Predicted,
@@ -55,6 +50,9 @@ from ebfed.tables.of_rows import (
 
 __all__ = ["LocationEstimator"]
 
+# What belongs to rows reaches methods where scikit-learn's metadata routing is enabled.
+ROUTED = dict.fromkeys(("groups", *sorted(OfRows.__optional_keys__)), True)
+
 
 def _has_one_channel(estimator: Any) -> bool:
     if isinstance(estimator.channel, Mapping):
@@ -64,9 +62,7 @@ def _has_one_channel(estimator: Any) -> bool:
     return True
 
 
-class LocationEstimator(
-    GroupEffects, TwoSided, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
-):
+class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     """Estimator of one round: reports through a channel, a fitted prior, a posterior per client.
 
     Attributes
@@ -104,152 +100,32 @@ class LocationEstimator(
     _learned: Learned
     _intake: Intake = Intake()  # before any rows are read
     _takes_weights: ClassVar[bool] = True
+    # Whether the pickle of a private fit has the figures of its clients.
+    keep_rows: bool = False
+    # What a file has of the fit.
+    _file: ClassVar = LocationFile()
+    # What a server would keep of the fit.
+    _kept: dict[str, Any] | None = None
+    # Notes of who held the fit, on nodes and their labels.
+    _remarks: tuple[str, ...] = ()
+    # Whether noise was drawn from a fixed seed.
+    _simulated: bool = False
+    # Numbers of groups and rows, where the groups are not known.
+    _totals: tuple[int, int] | None = None
+    __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
 
-    # What a method says -----------------------------------------------------------------------
+    __metadata_request__fit: ClassVar = ROUTED
+    __metadata_request__partial_fit: ClassVar = ROUTED
+    __metadata_request__predict: ClassVar = ROUTED
+    __metadata_request__transform: ClassVar = ROUTED
+    __metadata_request__score: ClassVar = ROUTED
 
     @abstractmethod
-    def family(self) -> Family:
-        """Return what the rows of a group are, with what the arguments say of them."""
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments.
 
-    @abstractmethod
-    def population(self) -> Prior:
-        """Return the prior that the arguments say: to be fitted, or fitted, to be used as it is."""
-
-    def client_side(self) -> Client:
-        """Return what clients do."""
-        columns = list(getattr(self, "feature_names_in_", ()))
-        return Client(named_channels(self.channel), columns, self._intake.covariate_names)
-
-    def server_side(self) -> Server:
-        """Return what the server does."""
-        channels, family, prior = named_channels(self.channel), self.family(), self.population()
-        if prior.is_fitted and family.needs_scatter:
-            family = family.settled(prior.noise_variance_)
-        return Server(channels, family, prior, self.guess, self.participation)
-
-    def default_consent(self, summary: Summary) -> NDArray[np.int8]:
-        """Return the number of the class of each client where no choices were given."""
-        channels = named_channels(self.channel)
-        if len(channels) > 1:
-            classes = ", ".join(map(repr, channels))
-            raise ValueError(
-                f"consent= must say which class of channel ({classes}) each group chose."
-            )
-        return np.zeros(len(summary), np.int8)
-
-    def check_covariates(self) -> None:
-        """Refuse covariates that the prior or the channels cannot take, before anything is sent."""
-        channels = named_channels(self.channel).values()
-        if not self.population().takes_covariates:
-            raise TypeError(
-                f"prior={self.prior!r} is one population for all clients; covariates= is for "
-                "priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
-            )
-        linear = self.family().has_density and all(channel.keeps_means for channel in channels)
-        if not (linear or all(channel.is_exact for channel in channels)):
-            raise ValueError(
-                "covariates= needs messages that keep the model linear: channels.Exact, and for "
-                f"means channels.AddNoise too; got {self.channel!r}."
-            )
-
-    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
-        """Return what a fit has learned, from the last broadcast."""
-        prior = population_within(self.population(), self._intake.covariate_names)
-        d = self.n_features_in_
-        prior.__dict__.update(sent["prior"])
-        numbered = ["value"] if d == 1 else [f"x{j}" for j in range(d)]
-        return Learned(
-            prior,
-            self.family().settled(prior.noise_variance_),
-            named_channels(self.channel),
-            sent["settings"],
-            summaries,
-            memory,
-            self._intake.covariate_names,
-            sent["n_clients"],
-            sent["log_likelihood"],
-            list(getattr(self, "feature_names_in_", [])) or numbered,
-        )
-
-    # Clients and server -----------------------------------------------------------------------
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        covariates: Any = None,
-        **of_rows: Unpack[OfRows],
-    ) -> tuple[Summary, LocationMemory]:
-        """Summarise rows, and note covariates and which class each client chose."""
-        check_single(self)
-        check_mean_model(self.mean_model, covariates)
-        check_channels(self.family(), self.channel)
-        if covariates is not None:
-            self.check_covariates()
-        self._intake = Intake()
-        rows = self._read(
-            X,
-            groups,
-            y=y,
-            consent=consent,
-            covariates=covariates,
-            learn=True,
-            **of_rows,
-        )
-        check_levels(self, self._intake.covariate_names)
-        if rows.consent is None:
-            chosen = self.default_consent(rows.summary)
-        elif not isinstance(self.channel, Mapping):
-            raise ValueError(
-                "consent has no meaning with one channel for all: give channel= a dict of them, "
-                "by class of consent."
-            )
-        else:
-            classes = list(self.channel)
-            chosen = classes_of(rows.consent, classes, rows.summary.ids, rows.labels)
-        memory = Client.blank(rows.summary)
-        memory["consent"], memory["covariates"] = chosen, rows.covariates
-        return rows.summary, memory
-
-    def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Self:
-        """Set the learned attributes of these clients' own copy."""
-        return self._take(self.learned(sent, clients, memory))
-
-    def conclude(self, state: LocationState) -> Self:
-        """Set the learned attributes of the server's own copy.
-
-        It estimates any given rows, and has the ledger of the clients, but not their estimates.
+        They say of which family the rows are, and which population they come from.
         """
-        check_no_regressor(self)
-        self._intake = Intake()
-        self._intake.covariate_names = lines(state["covariate_names"])
-        name_columns(self, state)
-        summaries = self.family().blank(state["n"], state["n_features"], state["weight"])
-        memory: LocationMemory = {
-            "turn": state["turn"],
-            "consent": state["consent"],
-            "report": np.full(summaries.mean.shape, np.nan),
-            "covariates": state["covariates"],
-        }
-        server = self.server_side()
-        learned = self.learned(server.broadcast(state), summaries, memory)
-        learned.is_server = True
-        if learned.reported is None:
-            stated = server.exact_summary(state), server.stated_covariates(state)
-            learned.reported = learned.log_likelihood_of(*stated)
-        self._kept = self.keep(state) | {"log_likelihood": learned.reported}
-        return self._take(learned)
-
-    def _take(self, learned: Learned) -> Self:
-        """Set the attributes that users know from what was learned."""
-        self._learned = learned
-        self.prior_, self.summaries_ = learned.prior, learned.summaries
-        self.settings_, self.covariate_names_ = learned.settings, learned.covariate_names
-        learned.ledger = self.entered(learned)
-        return self
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -318,14 +194,16 @@ class LocationEstimator(
         index (0, 1, 2, …) is not used as labels (`ebfed.tables.alignment`).
         """
         given = _given(groups=groups, consent=consent, covariates=covariates, **of_rows)
-        return self._fit(*self.prepare(X, y, **given))
+        return self._fit(*self.protocol().prepare(X, y, **given))
 
     def _fit(self, clients: Summary, memory: LocationMemory) -> Self:
         notes: list[str] = []
         if self.mean_model is not None:
             memory, notes = with_predictions(self, clients, memory)
-        state, memory = self.hold_rounds(clients, memory)
-        self.finish(self.broadcast(state), memory, clients)
+        protocol = self.protocol()
+        state, memory = converse_here(protocol, clients, memory, private=protocol.promises())
+        self._kept = protocol.keep(state)
+        protocol.finish(protocol.broadcast(state), memory, clients)
         for note in notes:
             self.prior_._add_note(note)
         return self
@@ -360,9 +238,9 @@ class LocationEstimator(
             if self.groups_.dtype.kind != "i":
                 raise ValueError("groups must label the rows, as they did before.")
             summary = summary.renamed(summary.ids + self.groups_[-1] + 1)
-        merged = self.family().merge(self.summaries_, summary)
+        merged = self.protocol().family.merge(self.summaries_, summary)
         given_covariates = self._learned.covariates_of(summary.ids, rows.covariates)
-        memory = Client.blank(merged)
+        memory = LocationRounds.blank(merged)
         if given_covariates.shape[1]:
             both = number_labels(np.concatenate([self.groups_, summary.ids]))[1]
             _, first = np.unique(both, return_index=True)
@@ -527,7 +405,7 @@ class LocationEstimator(
             rows, and its groups have their estimates.
         """
         check_is_fitted(self, "prior_")
-        family = self.family()
+        family = self.protocol().family
         rate = wants_rate(type, family.has_rates, family.name)
         if X is None:
             given = given_of_rows(of_rows, family.of_rows, family.name)
@@ -618,7 +496,7 @@ class LocationEstimator(
         rows = self._read(X, groups, covariates=covariates, **of_rows)
         fitted, expected = self._learned.estimates_of(rows), self._learned.expected_of(rows)
         names, values, new = self._learned.terms, cast(NDArray, rows.values), {}
-        responses, times = self.family().responses(values, rows.of_rows)
+        responses, times = self.protocol().family.responses(values, rows.of_rows)
         if times is not None:
             fitted, expected = fitted * times[:, None], expected * times[:, None]
         columns = {name: values[:, j] for j, name in enumerate(names)}
@@ -635,13 +513,28 @@ class LocationEstimator(
         check_is_fitted(self, "prior_")
         return view_of_fit(self)
 
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients: that of a server.
+
+        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
+        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
+        ``fit.keep_rows = True`` was set before.
+        """
+        check_is_fitted(self, "prior_")
+        return published(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        learned: Learned | None = vars(self).get("_learned")
+        ledger = () if learned is None else learned.ledger
+        return pickled(self, super().__getstate__(), ledger)
+
     # Reading ----------------------------------------------------------------------------------
 
     def _read(
         self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
     ) -> GroupRows:
         """Read rows, and what goes with them; see `Intake.read`."""
-        family, given = self.family(), _given(**given)
+        family, given = self.protocol().family, _given(**given)
         beside = [name for name in given if name not in ("consent", "covariates")]
         of_rows = {name: given.pop(name) for name in beside}
         of_rows = given_of_rows(of_rows, family.of_rows, family.name)
@@ -652,7 +545,7 @@ class LocationEstimator(
                     "labels of the groups, pass them as groups=."
                 )
             options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
-            rows = self._intake.read(X, self.checked_rows, family.summarise, **options)
+            rows = self._intake.read(X, self._checked_rows, family.summarise, **options)
             check_weights(self, rows.summary)
             if rows.values is not None:
                 return rows
@@ -664,7 +557,7 @@ class LocationEstimator(
                     f"fitted with {self.n_features_in_}."
                 )
         else:
-            self.check_lazy()
+            self._check_lazy()
             check = partial(validate_data, self, skip_check_array=True, reset=learn)
             rows = self._intake.read_lazily(
                 X, check, groups=groups, of_rows=of_rows, learn=learn, **given
@@ -672,19 +565,19 @@ class LocationEstimator(
             check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
-    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn and the family do; returns them as floats, (n_rows, d)."""
-        return self.family().check_rows(self.numbers(X, learn))
+        return self.protocol().family.check_rows(self._numbers(X, learn))
 
-    def numbers(self, X: Any, learn: bool) -> NDArray:
+    def _numbers(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn does; returns them as floats, (n_rows, d)."""
         if _ndim(X) == 1 and (learn or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
         return validated(self, X, reset=learn)
 
-    def check_lazy(self) -> None:
+    def _check_lazy(self) -> None:
         """Refuse rows that tables of other engines cannot summarise."""
-        if self.family().takes_exposure:
+        if self.protocol().family.takes_exposure:
             raise ValueError(
                 f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
             )

@@ -12,6 +12,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
 from ebfed.privacy.calibration import as_float
 from ebfed.tables.intake import GroupRows
@@ -136,15 +137,11 @@ class BernoulliEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> Binomial:
-        """Rows of 0 and 1."""
-        return Binomial()
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` and `method` say."""
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
-        return chosen_prior(
+        prior = chosen_prior(
             self.prior,
             {
                 "beta": Beta(method=self.method),
@@ -152,6 +149,7 @@ class BernoulliEB(LocationEstimator):
                 "npmle": Discrete("npmle"),
             },
         )
+        return LocationRounds(self, Binomial(), prior)
 
     def _read(
         self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
@@ -159,22 +157,22 @@ class BernoulliEB(LocationEstimator):
         """Read rows of 0 and 1, or of shares with numbers of trials; see `Intake.read`."""
         rows = super()._read(X, groups, y=y, learn=learn, **given)
         if rows.values is not None and "sample_weight" not in rows.of_rows:
-            self.family().check_whole_rows(rows.values)
+            Binomial().check_whole_rows(rows.values)
         return rows
 
-    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
-            return super().checked_rows(X, learn)
+            return super()._checked_rows(X, learn)
         if np.isnan(as_float(self.binarize)):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
-        return (self.numbers(X, learn) > self.binarize).astype(float)
+        return (self._numbers(X, learn) > self.binarize).astype(float)
 
-    def check_lazy(self) -> None:
+    def _check_lazy(self) -> None:
         """Refuse a threshold for rows of other engines."""
         if self.binarize is not None:
             raise ValueError(
                 "binarize cuts rows in memory; cut those of X where they are, to a column of "
                 "0 and 1."
             )
-        super().check_lazy()
+        super()._check_lazy()

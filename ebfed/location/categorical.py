@@ -13,6 +13,7 @@ from ebfed.channels import Channel
 from ebfed.engines import Engine
 from ebfed.families import Categorical
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Dirichlet, Prior
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.columns import column_of
@@ -138,13 +139,10 @@ class CategoricalEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> Categorical:
-        """Rows of one category out of several."""
-        return Categorical(getattr(self, "n_features_in_", None))
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` says."""
-        return chosen_prior(self.prior, {"dirichlet": Dirichlet()})
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
+        prior = chosen_prior(self.prior, {"dirichlet": Dirichlet()})
+        return LocationRounds(self, Categorical(getattr(self, "n_features_in_", None)), prior)
 
     @property
     def classes_(self) -> NDArray:
@@ -213,11 +211,11 @@ class CategoricalEB(LocationEstimator):
         place = np.array([places[name] for name in _names(found)], np.int64)
         return codes if np.array_equal(place, np.arange(len(place))) else place[codes]
 
-    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check counts; labels are numbers of categories already."""
         if X.ndim == 1 or X.shape[1] == 1:
             return np.asarray(X).reshape(-1, 1)
-        values = super().checked_rows(X, learn)
+        values = super()._checked_rows(X, learn)
         if learn:
             self._name_columns()
         return values
@@ -236,7 +234,7 @@ class CategoricalEB(LocationEstimator):
             )
         self._classes, self.feature_names_in_ = classes, np.array(names, object)
 
-    def check_lazy(self) -> None:
+    def _check_lazy(self) -> None:
         """Refuse tables of other engines, which count no categories."""
         raise ValueError(
             "CategoricalEB reads rows in memory; collect them, or count the answers of each group "

@@ -26,7 +26,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.engines.protocol import LocationMemory
 from ebfed.families.base import IDENTITY, Link
-from ebfed.location.client import named_channels
+from ebfed.location.consent import named_channels
 from ebfed.priors import Prior
 from ebfed.tables.clients import LARGEST, Summary
 
@@ -297,7 +297,7 @@ def with_predictions(
         )
     if estimator.participation is not None:
         raise ValueError("participation must be None with mean_model, which is fitted to all rows.")
-    if estimator.population().is_fitted:
+    if estimator.protocol().prior.is_fitted:
         raise ValueError(
             f"prior={estimator.prior!r} was fitted, and is used as it is; with mean_model the "
             "population is fitted, prior.unfitted()."

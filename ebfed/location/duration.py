@@ -11,7 +11,8 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Duration, EndedDuration
 from ebfed.location.base import LocationEstimator, chosen_prior
-from ebfed.location.client import named_channels
+from ebfed.location.consent import named_channels
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 
 __all__ = ["DurationEB"]
@@ -105,14 +106,12 @@ class DurationEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> Duration:
-        """Durations until an event; all ended with it where a channel hides them."""
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
         exact = all(channel.is_exact for channel in named_channels(self.channel).values())
-        return Duration() if exact else EndedDuration()
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` says."""
-        return chosen_prior(
+        family = Duration() if exact else EndedDuration()
+        prior = chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
         )
+        return LocationRounds(self, family, prior)

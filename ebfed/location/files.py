@@ -21,7 +21,7 @@ class LocationFile:
 
     def population(self, fit: Any) -> dict[str, Any]:
         """Return what is of all groups together."""
-        names = (*OF_STATE, *fit.server_side().results)
+        names = (*OF_STATE, *fit.protocol().results)
         return {name: fit._kept[name] for name in names}
 
     def columns(self, fit: Any, groups: bool) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share, check_share
 from ebfed.families import Gaussian
 from ebfed.location.base import LocationEstimator, chosen_prior
-from ebfed.location.client import Client
 from ebfed.location.learned import known_noise
-from ebfed.location.server import Server
-from ebfed.location.sum_rounds import SumsClient, SumsServer
+from ebfed.location.rounds import LocationRounds
+from ebfed.location.sum_rounds import SumRounds
 from ebfed.priors import (
     Discrete,
     Laplace,
@@ -179,30 +178,13 @@ class GaussianEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def client_side(self) -> Client:
-        """Return what clients do: they send figures of groups, or sums."""
-        side = super().client_side()
-        if self.share == "groups":
-            return side
-        return SumsClient(side.channels, side.columns, side.covariate_names)
-
-    def server_side(self) -> Server:
-        """Return what the server does with figures of groups, or sums."""
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
         check_share(self.share)
-        side = super().server_side()
-        if self.share == "groups":
-            return side
-        return SumsServer(side.channels, side.family, side.prior, side.guess, side.participation)
-
-    def family(self) -> Gaussian:
-        """Normal rows, with the variances that are given."""
-        return Gaussian(self.variances)
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` and `method` say."""
+        kind = LocationRounds if self.share == "groups" else SumRounds
         if self.method not in ("reml", "ml", "moments"):
             raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
-        return chosen_prior(
+        prior = chosen_prior(
             self.prior,
             {
                 "normal": Normal(method=self.method),
@@ -214,6 +196,7 @@ class GaussianEB(LocationEstimator):
                 "npmle": Discrete("npmle"),
             },
         )
+        return kind(self, Gaussian(self.variances), prior)
 
     @property
     def noise_variance_(self) -> NDArray:

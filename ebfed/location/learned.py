@@ -12,7 +12,7 @@ from ebfed.channels import Channel
 from ebfed.engines.protocol import LocationMemory
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
-from ebfed.location.client import settled
+from ebfed.location.consent import settled
 from ebfed.priors import Posterior, Prior
 from ebfed.priors.base import OwnReports
 from ebfed.priors.variances import VariancePosterior

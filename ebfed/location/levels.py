@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ebfed.location.client import named_channels
 from ebfed.priors import Prior
 from ebfed.tables.levels import names_of_parents
 
@@ -46,7 +45,7 @@ def population_within(population: Prior, stated: Sequence[str]) -> Prior:
     return population.within(names)
 
 
-def check_levels(estimator: Any, stated: Sequence[str]) -> None:
+def check_levels(rounds: Any, stated: Sequence[str]) -> None:
     """Refuse levels that the prior or the channels cannot take, before anything is sent.
 
     Raises
@@ -55,11 +54,10 @@ def check_levels(estimator: Any, stated: Sequence[str]) -> None:
     """
     if not names_of_parents(stated):
         return
-    channels = named_channels(estimator.channel).values()
-    if not all(channel.keeps_means for channel in channels):
+    if not all(channel.keeps_means for channel in rounds.channels.values()):
         raise ValueError(
             "levels of groups need messages that keep the model linear: channels.Exact or "
-            f"channels.AddNoise; got {estimator.channel!r}."
+            f"channels.AddNoise; got {rounds.estimator.channel!r}."
         )
-    population_within(estimator.population(), stated)
-    estimator.check_covariates()
+    population_within(rounds.prior, stated)
+    rounds.check_covariates()

@@ -6,30 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel, Clip, Guess
+from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
-from ebfed.engines.protocol import LocationFacts, LocationMemory, LocationSent, LocationState
 from ebfed.families import Gaussian
 from ebfed.location.base import LocationEstimator
-from ebfed.location.client import Client, named_channels
-from ebfed.location.learned import Learned, known_noise
+from ebfed.location.learned import known_noise
 from ebfed.location.mixture_rounds import (
-    CentralClient,
-    CentralServer,
-    ClusteringClient,
-    ClusteringServer,
-    MixtureServer,
+    CentralRounds,
+    ClusteringRounds,
+    EMRounds,
+    MixtureRounds,
 )
-from ebfed.location.server import Server
 from ebfed.priors import Discrete, GaussianMixture, Prior
-from ebfed.privacy import check_delta, check_epsilon, gaussian_sigma
-from ebfed.privacy.calibration import check_count
 from ebfed.report.view import Components, LocationView
-from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
 from ebfed.tables.of_rows import OfRows
 
@@ -154,130 +146,19 @@ class MixtureEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    # Sides ------------------------------------------------------------------------------------
-
-    def family(self) -> Gaussian:
-        """Normal rows, with the variances that are given."""
-        return Gaussian(self.variances)
-
-    def population(self) -> Prior:
-        """Return an unfitted mixture of points, or of Gaussians."""
+    def protocol(self) -> MixtureRounds:
+        """Return EM on messages, clustering in rounds, or EM by a trusted server."""
+        kind: type[MixtureRounds] = EMRounds
+        if self.solver == "clustering":
+            kind = ClusteringRounds
+        elif self.trust == "server":
+            kind = CentralRounds
+        starts: dict[str, Any] = {"n_init": self.n_init, "random_state": self.random_state}
         if self.components == "points":
-            return Discrete(
-                self.k, max_atoms=self.max_k, n_init=self.n_init, random_state=self.random_state
-            )
-        return GaussianMixture(
-            self.k,
-            self.components,
-            max_k=self.max_k,
-            n_init=self.n_init,
-            random_state=self.random_state,
-        )
-
-    def server_side(self) -> Server:
-        """Return a server that runs EM, clusters in rounds, or is trusted with means."""
-        side = super().server_side()
-        given = {name: getattr(side, name) for name in ("channels", "family", "prior", "guess")}
-        given["participation"] = side.participation
-        if self.solver == "clustering":
-            return ClusteringServer(
-                **given, k=self._k(), n_init=self.n_init, n_rounds=self.n_rounds
-            )
-        if self._is_central():
-            return CentralServer(**given, k=self._k(), n_rounds=self.n_rounds, sigma=self._sigma())
-        return MixtureServer(**given, k=self._k() or None)
-
-    def client_side(self) -> Client:
-        """Return clients that send summaries, or what clustering or the server's noise needs."""
-        side = super().client_side()
-        given = (side.channels, side.columns, side.covariate_names)
-        if self.solver == "clustering":
-            return ClusteringClient(*given, n_rounds=self.n_rounds)
-        if self._is_central():
-            budget = check_epsilon(self.epsilon), check_delta(self.delta)
-            return CentralClient(*given, *budget, k=self._k(), n_rounds=self.n_rounds)
-        return side
-
-    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
-        """Return the state before the first round."""
-        self._check()
-        return super().start(facts, key)
-
-    # Arguments --------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        channels = named_channels(self.channel)
-        for name, known in (
-            ("components", ("points", "spherical", "diag")),
-            ("solver", ("em", "clustering")),
-            ("trust", ("none", "server")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}."
-                )
-        if self.k != "bic":
-            check_count("k", self.k)
-        for name in ("max_k", "n_init", "n_rounds"):
-            check_count(name, getattr(self, name))
-        if self.components != "points" and not all(
-            channel.keeps_means for channel in channels.values()
-        ):
-            raise ValueError(
-                f"components={self.components!r} is for messages that are exact or have Gaussian "
-                "noise (channels.Exact, channels.AddNoise). Through channels that clip or round, "
-                "fit components='points'."
-            )
-        if self.solver == "clustering" and not (
-            all(channel.is_exact for channel in channels.values())
-            and len(channels) == 1
-            and self.trust == "none"
-        ):
-            raise ValueError("solver='clustering' sends estimates as they are: leave channel None.")
-        if self.solver == "clustering" or self._is_central():
-            if self.k == "bic":
-                raise ValueError(
-                    "k must be given, except for EM by a server that receives all messages."
-                )
-            if self.components != "points":
-                raise ValueError("components must be 'points', except for EM without epsilon.")
-        if self._is_central():
-            self._check_central()
-        elif self.epsilon is not None or self.delta is not None:
-            raise ValueError(
-                "epsilon and delta are for trust='server'; for privacy against the server, give "
-                "a channel: Clip(radius=...) | Gaussian(epsilon, delta)."
-            )
-
-    def _check_central(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        if not isinstance(self.channel, Clip) or self.channel.radius is None:
-            raise ValueError(
-                f"trust='server' needs channel=Clip(radius=...); got {self.channel!r}."
-            )
-        if self.variances is None:
-            raise ValueError(
-                "variances must be given with trust='server': the scatter within groups is not "
-                "released."
-            )
-
-    def check_covariates(self) -> None:
-        """Refuse covariates."""
-        raise ValueError("MixtureEB has no covariates; GaussianEB takes covariates=.")
-
-    def _k(self) -> int:
-        """Return the number of components; 0 if it is to be chosen."""
-        return int(self.k) if isinstance(self.k, int | np.integer) else 0
-
-    def _is_central(self) -> bool:
-        """Whether noise protects what the server releases, not what it is sent."""
-        return self.trust == "server"
-
-    def _sigma(self) -> float:
-        """Noise of each round: n_rounds releases of sensitivity 2 are worth one of 2 sqrt(n)."""
-        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
-        return float(gaussian_sigma(epsilon, delta, 2 * np.sqrt(self.n_rounds)))
+            prior: Prior = Discrete(self.k, max_atoms=self.max_k, **starts)
+        else:
+            prior = GaussianMixture(self.k, self.components, max_k=self.max_k, **starts)
+        return kind(self, Gaussian(self.variances), prior)
 
     def partial_fit(
         self,
@@ -295,7 +176,7 @@ class MixtureEB(LocationEstimator):
         ValueError
             With ``trust="server"``, where something was released before.
         """
-        if self._is_central() and hasattr(self, "summaries_"):
+        if self.trust == "server" and hasattr(self, "summaries_"):
             raise ValueError(
                 "partial_fit would release sums of every client a second time, at twice the "
                 "privacy; fit all rows at once."
@@ -303,11 +184,6 @@ class MixtureEB(LocationEstimator):
         return super().partial_fit(X, y, groups=groups, covariates=covariates, **of_rows)
 
     # What was learned -------------------------------------------------------------------------
-
-    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
-        """Return what a fit has learned, from the last broadcast; keep its history."""
-        self._history = sent["history"]
-        return super().learned(sent, summaries, memory)
 
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels import secure
+from ebfed.channels import Clip, secure
 from ebfed.channels.report import Box
 from ebfed.engines.protocol import (
     LocationFacts,
@@ -19,22 +19,18 @@ from ebfed.engines.protocol import (
     Message,
 )
 from ebfed.families import Gaussian
-from ebfed.location.client import Client, settled
+from ebfed.location.consent import settled
+from ebfed.location.learned import Learned
 from ebfed.location.noisy_em import noisy_em, spread_out
-from ebfed.location.server import RESULTS, Server
+from ebfed.location.rounds import RESULTS, LocationRounds
 from ebfed.priors import Discrete, Prior
 from ebfed.priors.kmeans import kmeans
-from ebfed.privacy import events, gaussian_sigma, ledger
+from ebfed.privacy import check_delta, check_epsilon, events, gaussian_sigma, ledger
+from ebfed.privacy.calibration import check_count
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 
-__all__ = [
-    "CentralClient",
-    "CentralServer",
-    "ClusteringClient",
-    "ClusteringServer",
-    "MixtureServer",
-]
+__all__ = ["CentralRounds", "ClusteringRounds", "EMRounds", "MixtureRounds"]
 
 MESSAGES = "message_log_likelihood"  # column of the history
 FEW = "Groups are too few, or too much alike: of {} components, {} fitted."
@@ -45,18 +41,84 @@ DRIFTS = (
 )
 
 
-@dataclass(frozen=True)
-class MixtureServer(Server):
-    """EM on the messages of all clients; keeps its path.
+class MixtureRounds(LocationRounds):
+    """What all fits of mixtures have in common."""
 
-    Parameters
-    ----------
-    k : int or None
-        Number of components; None if it is chosen.
-    """
+    results = (*RESULTS, "history")
 
-    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
-    k: int | None = None
+    def check_covariates(self) -> None:
+        """Refuse covariates."""
+        raise ValueError("MixtureEB has no covariates; GaussianEB takes covariates=.")
+
+    @property
+    def k(self) -> int:
+        """Number of components; 0 if it is to be chosen."""
+        k = self.estimator.k
+        return int(k) if isinstance(k, int | np.integer) else 0
+
+    @property
+    def is_central(self) -> bool:
+        """Whether noise protects what the server releases, not what it is sent."""
+        return bool(self.estimator.trust == "server")
+
+    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
+        """Return the state before the first round."""
+        self.check_arguments()
+        return super().start(facts, key)
+
+    def check_arguments(self) -> None:
+        """Raise a ValueError if an argument is wrong, or does not go with another."""
+        channels, given = self.channels, self.estimator
+        for name, known in (
+            ("components", ("points", "spherical", "diag")),
+            ("solver", ("em", "clustering")),
+            ("trust", ("none", "server")),
+        ):
+            if getattr(given, name) not in known:
+                raise ValueError(
+                    f"{name} must be {', '.join(map(repr, known))}; got {getattr(given, name)!r}."
+                )
+        if given.k != "bic":
+            check_count("k", given.k)
+        for name in ("max_k", "n_init", "n_rounds"):
+            check_count(name, getattr(given, name))
+        if given.components != "points" and not all(
+            channel.keeps_means for channel in channels.values()
+        ):
+            raise ValueError(
+                f"components={given.components!r} is for messages that are exact or have Gaussian "
+                "noise (channels.Exact, channels.AddNoise). Through channels that clip or round, "
+                "fit components='points'."
+            )
+        if given.solver == "clustering" and not (
+            all(channel.is_exact for channel in channels.values())
+            and len(channels) == 1
+            and given.trust == "none"
+        ):
+            raise ValueError("solver='clustering' sends estimates as they are: leave channel None.")
+        if given.solver == "clustering" or self.is_central:
+            if given.k == "bic":
+                raise ValueError(
+                    "k must be given, except for EM by a server that receives all messages."
+                )
+            if given.components != "points":
+                raise ValueError("components must be 'points', except for EM without epsilon.")
+        if self.is_central:
+            _check_central(given)
+        elif given.epsilon is not None or given.delta is not None:
+            raise ValueError(
+                "epsilon and delta are for trust='server'; for privacy against the server, give "
+                "a channel: Clip(radius=...) | Gaussian(epsilon, delta)."
+            )
+
+    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
+        """Return what a fit has learned, from the last broadcast; keep its history."""
+        self.estimator._history = sent["history"]
+        return super().learned(sent, summaries, memory)
+
+
+class EMRounds(MixtureRounds):
+    """EM on the messages of all clients; keeps its path."""
 
     def finished(self, state: LocationState, prior: Prior) -> LocationState:
         """Return the last state, with notes on components that are hard to distinguish."""
@@ -71,7 +133,7 @@ class MixtureServer(Server):
         centres = prior.centres_
         away = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
         few = []
-        if self.k is not None and len(centres) < self.k:
+        if len(centres) < self.k:
             few = [FEW.format(self.k, len(centres))]
         gap = (away + np.diag(np.full(len(away), np.inf))).min() if len(away) > 1 else 0.0
         mean = prior.mean_[None]
@@ -92,22 +154,41 @@ class MixtureServer(Server):
 # Clustering in rounds -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ClusteringServer(Server):
-    """Alternates with clients between posterior means and their clusters.
+class ClusteringRounds(MixtureRounds):
+    """Clients send posterior means in turn with their clusters by the server."""
 
-    Parameters
-    ----------
-    k, n_init, n_rounds : int
-        Numbers of components, of starts of each clustering, and of rounds.
-    """
+    adds_up = False
 
-    adds_up: ClassVar[bool] = False
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send own means, or posterior means given the centres so far."""
+        if "centres" in sent:
+            own = Gaussian(sent["noise"], learned=True).likelihood(Gaussian.figures(clients))
+            theta = Discrete.known(sent["centres"], sent["shares"]).posterior(own).mean
+            clients = replace(clients, mean=theta, scatter=np.zeros_like(theta))
+        return super().local(once(sent), memory, clients, rng)
 
-    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
-    k: int = 1
-    n_init: int = 1
-    n_rounds: int = 1
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients: an answer in every round."""
+        plans = super().plan(once(sent), memory, clients)
+        return [replace(each, rounds=self.estimator.n_rounds) for each in plans]
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send in a round."""
+        return super().releases(once(sent), memory, clients)
+
+    def ledger(
+        self, settings: list[dict], memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients sent in all rounds."""
+        times = self.estimator.n_rounds
+        return [
+            row | {"times": row["times"] * times, "bits": row["bits"] * times}
+            for row in super().ledger(settings, memory, clients)
+        ]
 
     def check_message(
         self, message: dict[str, Message], facts: LocationFacts, sent: LocationSent, turn: NDArray
@@ -128,11 +209,12 @@ class ClusteringServer(Server):
         (message,) = messages.values()
         first = state["round"] == 0
         own = message if first else next(iter(state["messages"][0].values()))
-        self.family.check_figures(own)
+        self.fitted_family.check_figures(own)
         has_data = message["n"] > 0
-        centres, shares = _k_means(message["mean"][has_data], self.k, self.n_init, state["key"])
+        starts = self.k, self.estimator.n_init, state["key"]
+        centres, shares = _k_means(message["mean"][has_data], *starts)
         prior = Discrete.known(centres, shares)
-        exact = prior._settled(self.family.likelihood(own))
+        exact = prior._settled(self.fitted_family.likelihood(own))
         log = float(prior.log_marginal(exact).sum())
         past = {"round": np.empty(0, int), MESSAGES: np.empty(0)}
         past = past if first else state["history"]
@@ -145,9 +227,10 @@ class ClusteringServer(Server):
             },
         }
         state = cast(LocationState, state | changed)
-        if state["round"] < self.n_rounds:
+        if state["round"] < self.estimator.n_rounds:
             noise = prior.noise_variance_
-            noise = self.family.noise_variance(state["n_features"]) if noise is None else noise
+            if noise is None:
+                noise = self.fitted_family.noise_variance(state["n_features"])
             return cast(
                 LocationState, state | {"centres": centres, "shares": shares, "noise": noise}
             )
@@ -164,43 +247,6 @@ class ClusteringServer(Server):
         return self.finished(state, prior)
 
 
-@dataclass(frozen=True)
-class ClusteringClient(Client):
-    """Sends summaries or, in later rounds, posterior means in their place."""
-
-    n_rounds: int = 1
-
-    def local(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
-    ) -> tuple[dict[str, Message], LocationMemory]:
-        """Send own means, or posterior means given the centres so far."""
-        if "centres" in sent:
-            own = Gaussian(sent["noise"], learned=True).likelihood(Gaussian.figures(clients))
-            theta = Discrete.known(sent["centres"], sent["shares"]).posterior(own).mean
-            clients = replace(clients, mean=theta, scatter=np.zeros_like(theta))
-        return super().local(once(sent), memory, clients, rng)
-
-    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
-        """State all that a run may take from clients: an answer in every round."""
-        plans = super().plan(once(sent), memory, clients)
-        return [replace(each, rounds=self.n_rounds) for each in plans]
-
-    def releases(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary
-    ) -> list[dict[str, Any]]:
-        """List what clients send in a round."""
-        return super().releases(once(sent), memory, clients)
-
-    def ledger(
-        self, settings: list[dict], memory: LocationMemory, clients: Summary
-    ) -> list[dict[str, Any]]:
-        """List what clients sent in all rounds."""
-        return [
-            row | {"times": row["times"] * self.n_rounds, "bits": row["bits"] * self.n_rounds}
-            for row in super().ledger(settings, memory, clients)
-        ]
-
-
 def once(sent: LocationSent) -> LocationSent:
     """In clustering, clients that answer in the first round answer in all."""
     return sent | {"round": 0}
@@ -209,24 +255,54 @@ def once(sent: LocationSent) -> LocationSent:
 # A trusted server -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CentralServer(Server):
-    """EM by a server that sees clipped means, and releases noisy sums and counts only.
+class CentralRounds(MixtureRounds):
+    """EM by a server that is trusted with clipped means, and releases noisy sums and counts."""
 
-    Parameters
-    ----------
-    k, n_rounds : int
-        Components, and steps of EM.
-    sigma : float
-        Standard deviation of the noise of each step.
-    """
+    adds_up = False
+    server_adds_noise = True
 
-    adds_up: ClassVar[bool] = False
+    @property
+    def budget(self) -> tuple[float, float]:
+        """Epsilon and delta of the server's noise."""
+        return check_epsilon(self.estimator.epsilon), check_delta(self.estimator.delta)
 
-    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
-    k: int = 1
-    n_rounds: int = 1
-    sigma: float = 0.0
+    @property
+    def sigma(self) -> float:
+        """Noise of each round: n_rounds releases of sensitivity 2 are worth one of 2 sqrt(n)."""
+        return float(gaussian_sigma(*self.budget, 2 * np.sqrt(self.estimator.n_rounds)))
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients: the noise is the server's."""
+        event = events.gaussian(gaussian_sigma(*self.budget, 2.0))
+        return [
+            replace(each, event=event, trusts_server=True)
+            for each in super().plan(sent, memory, clients)
+        ]
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send, and its guarantee."""
+        rows = super().releases(sent, memory, clients)
+        for row in rows:
+            if row["times"]:
+                row["epsilon"], row["delta"] = self.budget
+                row["relation"] = ledger.LOCAL
+                row["assumptions"] = (
+                    "numbers of rows are public; the server is trusted with clipped means, and "
+                    f"releases only sums and counts of {self.k} components with noise, "
+                    f"{self.estimator.n_rounds} times"
+                )
+        return rows
+
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+        """Epsilon and delta of each client."""
+        return self.budget
+
+    @property
+    def kind_of_privacy(self) -> str:
+        """Kind of privacy, in words."""
+        return "central differential privacy against readers of the population"
 
     def broadcast(self, state: LocationState) -> LocationSent:
         """Return how to report; in the end, the population."""
@@ -245,7 +321,7 @@ class CentralServer(Server):
         has_data = message["n"] > 0
         box, n = _box(channel, state["n_features"]), message["n"][has_data]
         means = channel.decode(message)[has_data]
-        row_noise = self.family.noise_variance(state["n_features"])
+        row_noise = self.fitted_family.noise_variance(state["n_features"])
         assert row_noise is not None
         noise = row_noise / box.half**2
         rng = secure.noise(state, 2)
@@ -256,7 +332,7 @@ class CentralServer(Server):
             # sizes are public: who has more rows says more, up to the middle client
             np.minimum(n / np.median(n), 1.0) if len(n) else n,
             spread_out(self.k, state["n_features"], start),
-            self.n_rounds,
+            self.estimator.n_rounds,
             self.sigma,
             rng,
         )
@@ -274,57 +350,16 @@ class CentralServer(Server):
         return np.nan
 
 
-@dataclass(frozen=True)
-class CentralClient(Client):
-    """Sends clipped means to a server that is trusted with them.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Guarantee of the server's noise.
-    k, n_rounds : int
-        Numbers of components and steps, for the ledger.
-    """
-
-    server_adds_noise: ClassVar[bool] = True
-
-    epsilon: float = 0.0
-    delta: float = 0.0
-    k: int = 1
-    n_rounds: int = 1
-
-    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
-        """State all that a run may take from clients: the noise is the server's."""
-        event = events.gaussian(gaussian_sigma(self.epsilon, self.delta, 2.0))
-        return [
-            replace(each, event=event, trusts_server=True)
-            for each in super().plan(sent, memory, clients)
-        ]
-
-    def releases(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary
-    ) -> list[dict[str, Any]]:
-        """List what clients send, and its guarantee."""
-        rows = super().releases(sent, memory, clients)
-        for row in rows:
-            if row["times"]:
-                row["epsilon"], row["delta"] = self.epsilon, self.delta
-                row["relation"] = ledger.LOCAL
-                row["assumptions"] = (
-                    "numbers of rows are public; the server is trusted with clipped means, and "
-                    f"releases only sums and counts of {self.k} components with noise, "
-                    f"{self.n_rounds} times"
-                )
-        return rows
-
-    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
-        """Epsilon and delta of each client."""
-        return self.epsilon, self.delta
-
-    @property
-    def kind_of_privacy(self) -> str:
-        """Kind of privacy, in words."""
-        return "central differential privacy against readers of the population"
+def _check_central(given: Any) -> None:
+    check_epsilon(given.epsilon)
+    check_delta(given.delta)
+    if not isinstance(given.channel, Clip) or given.channel.radius is None:
+        raise ValueError(f"trust='server' needs channel=Clip(radius=...); got {given.channel!r}.")
+    if given.variances is None:
+        raise ValueError(
+            "variances must be given with trust='server': the scatter within groups is not "
+            "released."
+        )
 
 
 def _box(channel: Any, n_features: int) -> Box:

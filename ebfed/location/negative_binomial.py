@@ -13,6 +13,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import NegativeBinomial
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 from ebfed.privacy.calibration import is_number
 
@@ -104,41 +105,43 @@ class NegativeBinomialEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> NegativeBinomial:
-        """Counts that scatter more than Poisson ones."""
-        if isinstance(self.dispersion, str) and self.dispersion == "estimate":
-            return NegativeBinomial()
-        if not (is_number(self.dispersion) and 0 < float(self.dispersion) < 1e6):
-            raise ValueError(
-                "dispersion must be 'estimate' or a positive number; got "
-                f"{self.dispersion!r}. PoissonEB has rows without dispersion."
-            )
-        return NegativeBinomial(float(self.dispersion))
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` says."""
-        return chosen_prior(
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
+        family = NegativeBinomial()
+        if not (isinstance(self.dispersion, str) and self.dispersion == "estimate"):
+            if not (is_number(self.dispersion) and 0 < float(self.dispersion) < 1e6):
+                raise ValueError(
+                    "dispersion must be 'estimate' or a positive number; got "
+                    f"{self.dispersion!r}. PoissonEB has rows without dispersion."
+                )
+            family = NegativeBinomial(float(self.dispersion))
+        prior = chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
         )
+        return NegativeBinomialRounds(self, family, prior)
 
     @property
     def dispersion_(self) -> NDArray:
         """Dispersion of each column, shape (d,)."""
         check_is_fitted(self, "prior_")
         learned = self.prior_.noise_variance_
-        given = self.family().dispersion if learned is None else learned
-        given = 0.0 if given is None else given  # not identified
-        return np.array(np.broadcast_to(given, self.n_features_in_), float)
+        if learned is None:  # it is given, or not identified
+            learned = 0.0 if isinstance(self.dispersion, str) else self.dispersion
+        return np.array(np.broadcast_to(learned, self.n_features_in_), float)
 
-    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check counts of one column."""
-        values = super().checked_rows(X, learn)
+        values = super()._checked_rows(X, learn)
         if values.shape[1] > 1:
             raise ValueError(
                 f"X must be one column of counts; it has {values.shape[1]}. Fit them one by one."
             )
         return values
+
+
+class NegativeBinomialRounds(LocationRounds):
+    """Rounds of one population for all groups."""
 
     def check_covariates(self) -> None:
         """Refuse covariates and levels."""

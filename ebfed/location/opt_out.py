@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels import Channel
 from ebfed.engines import Engine
-from ebfed.engines.protocol import LocationFacts, LocationMemory, LocationSent, LocationState
 from ebfed.families import Gaussian
 from ebfed.location.base import LocationEstimator
-from ebfed.location.learned import Learned, known_noise
-from ebfed.location.opt_out_rounds import OptOutClient, OptOutLearned, OptOutServer, OptOutTerms
-from ebfed.priors import Normal, Prior
-from ebfed.privacy.calibration import as_float
+from ebfed.location.learned import known_noise
+from ebfed.location.opt_out_rounds import OptOutRounds, OptOutTerms
+from ebfed.priors import Normal
 from ebfed.report.view import LocationView
-from ebfed.tables.clients import Summary
 
 __all__ = ["OptOutMean"]
 
@@ -142,18 +138,12 @@ class OptOutMean(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    # Sides ------------------------------------------------------------------------------------
+    def protocol(self) -> OptOutRounds:
+        """Return what clients and server do: a weighted average, with noise for private clients."""
+        return OptOutRounds(self, Gaussian(), Normal(variance=self.tau2), self._terms)
 
-    def family(self) -> Gaussian:
-        """Normal rows, whose variance follows from `alpha2`."""
-        return Gaussian()
-
-    def population(self) -> Prior:
-        """Return a normal population, with variance `tau2` if that is given."""
-        return Normal(variance=self.tau2)
-
-    def terms(self) -> OptOutTerms:
-        """Return the arguments, as both sides need them."""
+    @property
+    def _terms(self) -> OptOutTerms:
         return OptOutTerms(
             self.tau2,
             self.alpha2,
@@ -169,93 +159,9 @@ class OptOutMean(LocationEstimator):
     @property
     def channel(self) -> dict[str, Channel]:  # type: ignore[override]
         """Channel of each class of consent."""
-        return self.terms().channels
-
-    def server_side(self) -> OptOutServer:
-        """Return a server that averages."""
-        return OptOutServer(self.channel, self.family(), self.population(), terms=self.terms())
-
-    def client_side(self) -> OptOutClient:
-        """Return clients that add the noise of their class."""
-        side = super().client_side()
-        return OptOutClient(side.channels, side.columns, side.covariate_names, terms=self.terms())
-
-    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
-        """Return the state before the round: how much noise private clients are to add."""
-        self._check()
-        return super().start(facts, key)
-
-    def default_consent(self, summary: Summary) -> NDArray[np.int8]:
-        """Return the class of clients that did not opt out, for all."""
-        return np.zeros(len(summary), np.int8)
-
-    def check_covariates(self) -> None:
-        """Refuse covariates."""
-        raise ValueError("OptOutMean is about one global mean; GaussianEB takes covariates=.")
-
-    # Arguments --------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        for name in ("tau2", "alpha2", "gamma2"):
-            value = getattr(self, name)
-            if value is not None and not _is_weight(value):
-                raise ValueError(f"{name} must be a variance; got {value!r}.")
-        if self.alpha2 == 0 and self.tau2 == 0:
-            raise ValueError("alpha2 and tau2 must not both be 0.")
-        bounded = [x is not None for x in (self.epsilon, self.delta, self.range)]
-        if self.gamma2 is None and not all(bounded):
-            raise ValueError("give gamma2, or epsilon, delta and range.")
-        if self.gamma2 is not None and (bounded[0] or bounded[1]):
-            raise ValueError("give gamma2, or epsilon and delta, not both.")
-        ratio = self.ratio
-        if not (ratio in ("optimal", "fedavg") if isinstance(ratio, str) else _is_weight(ratio)):
-            raise ValueError(
-                f"ratio must be 'optimal', 'fedavg' or a weight from 0; got {ratio!r}."
-            )
-        for name, known in (
-            ("personalize", ("bayes", "ditto", "paper")),
-            ("trust", ("server", "none")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
-                )
+        return self._terms.channels
 
     # What was learned -------------------------------------------------------------------------
-
-    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
-        """Return what a fit has learned, from the last broadcast."""
-        plain, theta = super().learned(sent, summaries, memory), sent["theta"]
-        return OptOutLearned(
-            plain.prior,
-            Gaussian(theta["noise"], learned=True),
-            plain.channels,
-            plain.settings,
-            plain.summaries,
-            plain.memory,
-            plain.covariate_names,
-            plain.n_clients,
-            plain.reported,
-            plain.terms,
-            theta=theta,
-            personalize=self.personalize,
-        )
-
-    def _take(self, learned: Any) -> Self:
-        theta = learned.theta
-        self.global_, self.server_variance_ = learned.prior.mean_, learned.prior.mean_variance_
-        self.tau2_, self.alpha2_ = learned.prior.variance_, theta["alpha2"]
-        self.gamma2_ = theta["q"] / max(theta["counts"]["private"], 1)
-        self.ratio_ = theta["typical"]["private"] / theta["typical"]["open"]
-        return super()._take(learned)
-
-    def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Self:
-        """Set the learned attributes of these clients' own copy."""
-        super().finish(sent, memory, clients)
-        weight = np.asarray(self._learned.posterior_of_all().weight)
-        with np.errstate(divide="ignore"):
-            self.lambda_ = (1 - weight) / weight
-        return self
 
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
@@ -265,7 +171,3 @@ class OptOutMean(LocationEstimator):
     def noise_variance_(self) -> NDArray:
         """Variance of a row around its group's parameter, shape (d,)."""
         return known_noise(self._learned)
-
-
-def _is_weight(value: Any) -> bool:
-    return 0 <= as_float(value) < np.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,22 @@ from ebfed.engines.protocol import (
     LocationState,
     Message,
 )
+from ebfed.families import Family
+from ebfed.families import Gaussian as GaussianRows
 from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.likelihoods import Likelihood, join
-from ebfed.location.client import Client, settled
+from ebfed.location.consent import settled
 from ebfed.location.learned import Learned
-from ebfed.location.server import RESULTS, Server
+from ebfed.location.rounds import RESULTS, LocationRounds
 from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.normal import NormalPosterior
 from ebfed.privacy import events, gaussian_sigma, ledger
+from ebfed.privacy.calibration import as_float
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 from ebfed.theory import opt_out as theory
 
-__all__ = ["OptOutClient", "OptOutLearned", "OptOutServer", "OptOutTerms"]
+__all__ = ["OptOutLearned", "OptOutRounds", "OptOutTerms"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,33 @@ class OptOutTerms:
         """Whether noise protects the sum of private messages, not each of them."""
         return self.trust == "server" and self.epsilon is not None
 
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong, or does not go with another."""
+        for name in ("tau2", "alpha2", "gamma2"):
+            value = getattr(self, name)
+            if value is not None and not _is_weight(value):
+                raise ValueError(f"{name} must be a variance; got {value!r}.")
+        if self.alpha2 == 0 and self.tau2 == 0:
+            raise ValueError("alpha2 and tau2 must not both be 0.")
+        bounded = [x is not None for x in (self.epsilon, self.delta, self.range)]
+        if self.gamma2 is None and not all(bounded):
+            raise ValueError("give gamma2, or epsilon, delta and range.")
+        if self.gamma2 is not None and (bounded[0] or bounded[1]):
+            raise ValueError("give gamma2, or epsilon and delta, not both.")
+        ratio = self.ratio
+        if not (ratio in ("optimal", "fedavg") if isinstance(ratio, str) else _is_weight(ratio)):
+            raise ValueError(
+                f"ratio must be 'optimal', 'fedavg' or a weight from 0; got {ratio!r}."
+            )
+        for name, known in (
+            ("personalize", ("bayes", "ditto", "paper")),
+            ("trust", ("server", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
+                )
+
     def least_noise(self, n_private: int, n_features: int) -> float:
         """Standard deviation of each client's noise at which theta has the guarantee.
 
@@ -72,14 +102,110 @@ class OptOutTerms:
         return sigma / np.sqrt(max(n_private - 1, 1))
 
 
-@dataclass(frozen=True)
-class OptOutServer(Server):
-    """Averages messages, those of private clients with a smaller weight."""
+class OptOutRounds(LocationRounds):
+    """Clients send means with the noise that they need; the server weighs private ones less.
 
-    adds_up: ClassVar[bool] = False
+    Parameters
+    ----------
+    estimator : OptOutMean
+    family : Family
+    prior : Prior
+    terms : OptOutTerms
+    """
 
-    results: tuple[str, ...] = field(default=(*RESULTS, "theta"), repr=False)
-    terms: OptOutTerms = None  # type: ignore[assignment]
+    adds_up = False
+    results = (*RESULTS, "theta")
+
+    def __init__(self, estimator: Any, family: Family, prior: Prior, terms: OptOutTerms):
+        super().__init__(estimator, family, prior)
+        self.terms = terms
+
+    def default_consent(self, summary: Summary) -> NDArray[np.int8]:
+        """Return the class of clients that did not opt out, for all."""
+        return np.zeros(len(summary), np.int8)
+
+    def check_covariates(self) -> None:
+        """Refuse covariates."""
+        raise ValueError("OptOutMean is about one global mean; GaussianEB takes covariates=.")
+
+    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
+        """Return the state before the round: how much noise private clients are to add."""
+        self.terms.check()
+        return super().start(facts, key)
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send means, if the noise that the server asks for satisfies the guarantee.
+
+        Raises
+        ------
+        ValueError
+            If it is too little for that many private clients.
+        """
+        self._check_noise(sent, clients)
+        return super().local(sent, memory, clients, rng)
+
+    def _check_noise(self, sent: LocationSent, clients: Summary) -> None:
+        if not self.terms.is_central:
+            return
+        least = self.terms.least_noise(sent["n_private"], clients.n_features)
+        if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
+            raise ValueError(
+                f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
+                f"needs {least:.6g} from each of {sent['n_private']} private clients."
+            )
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State what clients send; that noise is enough may rest on their number."""
+        self._check_noise(sent, clients)
+        plans = super().plan(sent, memory, clients)
+        if not self.terms.is_central:
+            return plans
+        half = float(np.linalg.norm(box(self.terms.range, clients.n_features).half))
+        noise = sent["settings"]["private"]["sd"] / half
+        guarantee = self.guarantee("private", [], clients.n_features)
+        event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
+        return [
+            replace(each, event=event, noise=noise, trusts_server=True)
+            if each.who == "private"
+            else each
+            for each in plans
+        ]
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send, and its guarantee."""
+        rows = super().releases(sent, memory, clients)
+        for row in rows:
+            if row["who"].startswith("private") and self.terms.is_central:
+                row["epsilon"], row["delta"] = self.guarantee("private", [], 0)
+                row["relation"] = ledger.LOCAL
+                row["assumptions"] = (
+                    "numbers of rows are public; the server is trusted with noisy means and with "
+                    "the number of private clients, and publishes their weighted mean only; "
+                    "private clients do not collude"
+                )
+        return rows
+
+    def shown(self, settings: list[dict]) -> dict[str, Channel]:
+        """Return channels with the noise that was added."""
+        return settled(self.channels, settings[0])
+
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+        """Epsilon and delta of each client of a class."""
+        terms = self.terms
+        if name == "private" and terms.is_central:
+            return float(cast(float, terms.epsilon)), float(cast(float, terms.delta))
+        return super().guarantee(name, settings, n_features)
+
+    @property
+    def kind_of_privacy(self) -> str:
+        """Kind of privacy, in words."""
+        if not self.terms.is_central:
+            return super().kind_of_privacy
+        return "central differential privacy against readers of theta"
 
     def check_identified(self, facts: LocationFacts) -> None:
         """Refuse where no client shows the variances that are to be estimated."""
@@ -215,86 +341,40 @@ class OptOutServer(Server):
         """NaN: it would show more of private messages than theta does, or is not computed."""
         return np.nan
 
+    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
+        """Return what a fit has learned, from the last broadcast."""
+        plain, theta = super().learned(sent, summaries, memory), sent["theta"]
+        return OptOutLearned(
+            plain.prior,
+            GaussianRows(theta["noise"], learned=True),
+            plain.channels,
+            plain.settings,
+            plain.summaries,
+            plain.memory,
+            plain.covariate_names,
+            plain.n_clients,
+            plain.reported,
+            plain.terms,
+            theta=theta,
+            personalize=self.terms.personalize,
+        )
 
-@dataclass(frozen=True)
-class OptOutClient(Client):
-    """Sends means, with the noise that the guarantee needs."""
+    def taken(self, learned: Any) -> Any:
+        """Set theta and what follows from it, too."""
+        theta, fit = learned.theta, self.estimator
+        fit.global_, fit.server_variance_ = learned.prior.mean_, learned.prior.mean_variance_
+        fit.tau2_, fit.alpha2_ = learned.prior.variance_, theta["alpha2"]
+        fit.gamma2_ = theta["q"] / max(theta["counts"]["private"], 1)
+        fit.ratio_ = theta["typical"]["private"] / theta["typical"]["open"]
+        return super().taken(learned)
 
-    terms: OptOutTerms = None  # type: ignore[assignment]
-
-    def local(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
-    ) -> tuple[dict[str, Message], LocationMemory]:
-        """Send means, if the noise that the server asks for satisfies the guarantee.
-
-        Raises
-        ------
-        ValueError
-            If it is too little for that many private clients.
-        """
-        self._check_noise(sent, clients)
-        return super().local(sent, memory, clients, rng)
-
-    def _check_noise(self, sent: LocationSent, clients: Summary) -> None:
-        if not self.terms.is_central:
-            return
-        least = self.terms.least_noise(sent["n_private"], clients.n_features)
-        if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
-            raise ValueError(
-                f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
-                f"needs {least:.6g} from each of {sent['n_private']} private clients."
-            )
-
-    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
-        """State what clients send; that noise is enough may rest on their number."""
-        self._check_noise(sent, clients)
-        plans = super().plan(sent, memory, clients)
-        if not self.terms.is_central:
-            return plans
-        half = float(np.linalg.norm(box(self.terms.range, clients.n_features).half))
-        noise = sent["settings"]["private"]["sd"] / half
-        guarantee = self.guarantee("private", [], clients.n_features)
-        event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
-        return [
-            replace(each, event=event, noise=noise, trusts_server=True)
-            if each.who == "private"
-            else each
-            for each in plans
-        ]
-
-    def releases(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary
-    ) -> list[dict[str, Any]]:
-        """List what clients send, and its guarantee."""
-        rows = super().releases(sent, memory, clients)
-        for row in rows:
-            if row["who"].startswith("private") and self.terms.is_central:
-                row["epsilon"], row["delta"] = self.guarantee("private", [], 0)
-                row["relation"] = ledger.LOCAL
-                row["assumptions"] = (
-                    "numbers of rows are public; the server is trusted with noisy means and with "
-                    "the number of private clients, and publishes their weighted mean only; "
-                    "private clients do not collude"
-                )
-        return rows
-
-    def shown(self, settings: list[dict]) -> dict[str, Channel]:
-        """Return channels with the noise that was added."""
-        return settled(self.channels, settings[0])
-
-    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
-        """Epsilon and delta of each client of a class."""
-        terms = self.terms
-        if name == "private" and terms.is_central:
-            return float(cast(float, terms.epsilon)), float(cast(float, terms.delta))
-        return super().guarantee(name, settings, n_features)
-
-    @property
-    def kind_of_privacy(self) -> str:
-        """Kind of privacy, in words."""
-        if not self.terms.is_central:
-            return super().kind_of_privacy
-        return "central differential privacy against readers of theta"
+    def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Any:
+        """Return the estimator, these clients' own copy, with the weight of each."""
+        fit = super().finish(sent, memory, clients)
+        weight = np.asarray(fit._learned.posterior_of_all().weight)
+        with np.errstate(divide="ignore"):
+            fit.lambda_ = (1 - weight) / weight
+        return fit
 
 
 @dataclass
@@ -349,6 +429,10 @@ class OptOutLearned(Learned):
         known = self.prior.variance_, self.theta["alpha2"], 1, q
         numbers = counts["private"], counts["open"]
         return 1 / (1 + theory.feo2_penalty(*known, *numbers, private=private[:, None]))
+
+
+def _is_weight(value: Any) -> bool:
+    return 0 <= as_float(value) < np.inf
 
 
 def _n_private(state: LocationState) -> int:

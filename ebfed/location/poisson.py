@@ -11,6 +11,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Poisson
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 
 __all__ = ["PoissonEB"]
@@ -114,13 +115,10 @@ class PoissonEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> Poisson:
-        """Counts of events."""
-        return Poisson()
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` says."""
-        return chosen_prior(
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
+        prior = chosen_prior(
             self.prior,
             {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
         )
+        return LocationRounds(self, Poisson(), prior)

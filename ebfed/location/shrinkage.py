@@ -200,7 +200,7 @@ def posterior_from(
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
     check_mean_model(mean_model, covariates)
-    population = GaussianEB(prior=prior).population()
+    population = GaussianEB(prior=prior).protocol().prior
     if fit_prior:
         population = population.unfitted()
     notes: list[str] = []

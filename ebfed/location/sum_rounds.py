@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -25,8 +25,7 @@ from ebfed.engines.protocol import (
 from ebfed.engines.robust import largest_move
 from ebfed.engines.sums import check_sums, sums_of, total, totals_of
 from ebfed.families import Gaussian
-from ebfed.location.client import Client
-from ebfed.location.server import Server
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Normal, Prior
 from ebfed.priors.summed import SummedGaussian
 from ebfed.priors.unanswered import Unanswered
@@ -34,7 +33,7 @@ from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 
-__all__ = ["Question", "SumsClient", "SumsServer"]
+__all__ = ["Question", "SumRounds"]
 
 # Largest number of rounds: a search of one column takes some twenty.
 MOST_ROUNDS = 100
@@ -62,9 +61,36 @@ class Question(TypedDict):
     centre: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class SumsServer(Server):
-    """Searches for the variances of a normal population, and asks for sums on the way."""
+class SumRounds(LocationRounds):
+    """Clients send sums; the server searches for the variances of a normal population."""
+
+    begins_again = True
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send sums over the clients that are asked."""
+        asked = memory["turn"] == 0
+        report = memory["report"].copy()
+        report[asked] = clients.mean[asked]
+        parts = _figures(clients.take(asked), sent["question"])
+        return cast(Any, sums_of(parts)), memory | {"report": report}
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients: an answer in every round."""
+        plans = super().plan(sent, memory, clients)
+        return [replace(each, rounds=MOST_ROUNDS) for each in plans]
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send in a round."""
+        row = ledger.disclosure(SENDS, int((memory["turn"] == 0).sum()), 0.0)
+        if "question" in sent:
+            shapes = _shapes(sent["question"], clients.n_features)
+            return [row | {"bits": 64.0 * sum(math.prod(shape) for shape in shapes.values())}]
+        whole = sent["settings"][ASKED_FOR]
+        return [row | {"times": whole["rounds"], "bits": 64.0 * whole["numbers"]}]
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
         """Return the state before the first round.
@@ -176,9 +202,9 @@ class SumsServer(Server):
 
     def _units(self, state: LocationState) -> NDArray[np.float64]:
         """Variance of a row, in which ratios are: 1 where it is learned, 0 where there is none."""
-        if self.family.needs_scatter:
+        if self.fitted_family.needs_scatter:
             return (state["answers"]["scatter"] > 0).astype(float)
-        return cast(Gaussian, self.family).noise_variance(state["n_features"])
+        return cast(Gaussian, self.fitted_family).noise_variance(state["n_features"])
 
     def likelihood(self, state: LocationState) -> SummedGaussian:
         """Likelihood of all means, of which sums are known."""
@@ -186,7 +212,7 @@ class SumsServer(Server):
         has_data = max(int((n > 0).sum()), 1)
         figures = {"n": n, "mean": np.full((len(n), state["n_features"]), np.nan)}
         figures["scatter"] = np.zeros_like(figures["mean"])
-        plain = cast(Gaussian, self.family).likelihood(figures)
+        plain = cast(Gaussian, self.fitted_family).likelihood(figures)
         known = {}
         if "sums" in answers:
             keys = zip(answers["columns"].tolist(), answers["ratios"].tolist(), strict=True)
@@ -207,7 +233,7 @@ class SumsServer(Server):
 
     def log_likelihood(self, state: LocationState, prior: Prior) -> float:
         """Log-likelihood of all rows."""
-        family = cast(Gaussian, self.family).settled(prior.noise_variance_)
+        family = cast(Gaussian, self.fitted_family).settled(prior.noise_variance_)
         likelihood = self.likelihood(state)
         noise = family.noise_variance(state["n_features"])
         n = np.where(state["turn"] == 0, state["n"], 0)
@@ -228,37 +254,6 @@ class SumsServer(Server):
             square = (second - 2 * away * first + away**2 * weight) / scale[j]
             value -= 0.5 * (np.log(2 * np.pi * total).sum() + square)
         return value + (prior.restriction_ or 0.0)
-
-
-@dataclass(frozen=True)
-class SumsClient(Client):
-    """Sends sums over clients."""
-
-    def local(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
-    ) -> tuple[dict[str, Message], LocationMemory]:
-        """Send sums over the clients that are asked."""
-        asked = memory["turn"] == 0
-        report = memory["report"].copy()
-        report[asked] = clients.mean[asked]
-        parts = _figures(clients.take(asked), sent["question"])
-        return cast(Any, sums_of(parts)), memory | {"report": report}
-
-    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
-        """State all that a run may take from clients: an answer in every round."""
-        plans = super().plan(sent, memory, clients)
-        return [replace(each, rounds=MOST_ROUNDS) for each in plans]
-
-    def releases(
-        self, sent: LocationSent, memory: LocationMemory, clients: Summary
-    ) -> list[dict[str, Any]]:
-        """List what clients send in a round."""
-        row = ledger.disclosure(SENDS, int((memory["turn"] == 0).sum()), 0.0)
-        if "question" in sent:
-            shapes = _shapes(sent["question"], clients.n_features)
-            return [row | {"bits": 64.0 * sum(math.prod(shape) for shape in shapes.values())}]
-        whole = sent["settings"][ASKED_FOR]
-        return [row | {"times": whole["rounds"], "bits": 64.0 * whole["numbers"]}]
 
 
 def _shifts_of_sums(

@@ -11,6 +11,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Variance
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, InverseGamma, LogSpline, Prior
 from ebfed.tables.of_rows import OfRows
 
@@ -101,13 +102,9 @@ class VarianceEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def family(self) -> Variance:
-        """Rows around a mean of no interest."""
-        return Variance()
-
-    def population(self) -> Prior:
-        """Return the prior that `prior` says."""
-        return chosen_prior(
+    def protocol(self) -> LocationRounds:
+        """Return what clients and server do, by these arguments."""
+        prior = chosen_prior(
             self.prior,
             {
                 "inverse_gamma": InverseGamma(),
@@ -115,6 +112,7 @@ class VarianceEB(LocationEstimator):
                 "npmle": Discrete("npmle"),
             },
         )
+        return LocationRounds(self, Variance(), prior)
 
     def augment(
         self, X: Any, *, groups: Any = None, covariates: Any = None, **of_rows: Unpack[OfRows]

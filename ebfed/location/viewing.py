@@ -57,7 +57,7 @@ def own_scale_posterior(
 def view_of_fit(estimator: Any) -> LocationView:
     """Return the view of a fitted `LocationEstimator`."""
     learned: Learned = estimator._learned
-    d, client = estimator.n_features_in_, estimator.client_side()
+    d, rounds = estimator.n_features_in_, estimator.protocol()
     covariates, refit = learned.memory["covariates"], Refit(estimator, learned)
     names = learned.covariate_names
     if names_of_parents(names):  # the population has no coefficients
@@ -95,7 +95,7 @@ def view_of_fit(estimator: Any) -> LocationView:
         guess=estimator.guess,
         reports=learned.memory["turn"] >= 0,
         all_exact=learned.all_exact,
-        channels=lambda: client.shown_channels(learned.settings, d),
+        channels=lambda: rounds.shown_channels(learned.settings, d),
         weight=lambda: learned.posterior_of_all().weight,
         refit=refit.means,
     )

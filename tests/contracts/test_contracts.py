@@ -708,7 +708,7 @@ NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)
 
 def tolerance(estimator):
     """A gap of 1e-6 in the likelihood leaves some 1e-3 of the estimates of a flat one open."""
-    return 1e-6 if isinstance(estimator.population(), priors.Normal | priors.Beta) else 1e-3
+    return 1e-6 if isinstance(estimator.protocol().prior, priors.Normal | priors.Beta) else 1e-3
 
 
 BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
@@ -773,7 +773,7 @@ def test_bernoulli_estimator(estimator):
     ids=repr,
 )
 def test_variance_estimator(estimator):
-    loose = isinstance(estimator.population(), priors.Discrete)
+    loose = isinstance(estimator.protocol().prior, priors.Discrete)
     groups = np.arange(600) % 200
     check_estimator_contract(estimator, NOISY, groups, 1e-3 if loose else 1e-6)
 
@@ -812,7 +812,7 @@ EVENTS_IN_ROWS = (
     ids=repr,
 )
 def test_negative_binomial_estimator(estimator):
-    loose = isinstance(estimator.population(), priors.Discrete)
+    loose = isinstance(estimator.protocol().prior, priors.Discrete)
     groups = np.arange(600) % 200
     check_estimator_contract(estimator, EVENTS_IN_ROWS, groups, 1e-3 if loose else 1e-5)
 
@@ -823,7 +823,7 @@ WAITS[0] = 1.0  # in which as many events are expected as the rate says
 
 @pytest.mark.parametrize("estimator", [eb.DurationEB(), eb.DurationEB(prior="npmle")], ids=repr)
 def test_duration_estimator(estimator):
-    loose = isinstance(estimator.population(), priors.Discrete)
+    loose = isinstance(estimator.protocol().prior, priors.Discrete)
     check_estimator_contract(estimator, WAITS, np.arange(600) % 200, 1e-3 if loose else 1e-6)
 
 

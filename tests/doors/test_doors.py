@@ -351,7 +351,7 @@ def test_tables_whose_rows_are_elsewhere(name, kind, tmp_path):
     compare_groups(fit, reference)
 
 
-FEDERATED = [name for name, model in MODELS.items() if hasattr(model.estimator, "describe")]
+FEDERATED = [name for name, model in MODELS.items() if hasattr(model.estimator, "protocol")]
 
 
 @pytest.mark.parametrize("name", FEDERATED)

@@ -8,7 +8,7 @@ import ebfed as eb
 from ebfed import channels as ch
 from ebfed import theory
 from ebfed.engines import Local
-from ebfed.location.client import named_channels, settled
+from ebfed.location.consent import named_channels, settled
 from ebfed.priors import Beta, Discrete, Normal
 from ebfed.priors.base import OwnReports
 from ebfed.privacy import PrivacyWarning, accountant, events, gaussian_sigma

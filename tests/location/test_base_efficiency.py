@@ -73,7 +73,7 @@ def compare(estimator, channel, one, draw, truth, known_spread=False):
         fit = estimator.set_params(random_state=repetition).fit(summary)
         fitted.append([fit.prior_.mean_[0], fit.prior_.variance_[0]][:free])
         message = channel.encode(summary, repetition)
-        rows, counts = channel.likelihood(message, fit.family()).compress()
+        rows, counts = channel.likelihood(message, fit.protocol().family).compress()
         score = []
         for unit in units:
             ahead, behind = np.add(truth, unit), np.subtract(truth, unit)

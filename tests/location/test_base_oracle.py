@@ -53,7 +53,7 @@ def offered(setting):
 def test_every_family_and_every_prior_has_a_case():
     listed = [getattr(families, name) for name in families.__all__]
     tried = {
-        setting.estimator.family().name
+        setting.estimator.protocol().family.name
         for setting in SETTINGS.values()
         if hasattr(setting.estimator, "family")
     }
@@ -88,7 +88,7 @@ def compared(likelihood, prior, population, rows, seed=0):
     prior = setting.priors[prior]
     fit = clone(setting.estimator).set_params(prior=prior).fit(summary)
     if setting.likelihood is None:
-        family = fit.family()
+        family = fit.protocol().family
         read = family.likelihood(family.figures(family.converted(summary)))
     else:
         read = setting.likelihood(summary)

@@ -362,7 +362,7 @@ def test_pictures_and_tables():
     from ebfed.report import plots
 
     for fit in (whole(), eb.VarianceEB().fit(VALUES, groups=GROUPS, sample_weight=WEIGHTS)):
-        assert "Residual" in str(fit.summary()) or fit.family().is_transformed
+        assert "Residual" in str(fit.summary()) or fit.protocol().family.is_transformed
         assert len(fit.tidy()) > 1
     for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
         axes = plot(whole())

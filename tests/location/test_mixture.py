@@ -177,7 +177,7 @@ def central(epsilon=4.0, **more):
 
 def test_noise_is_calibrated_to_all_rounds():
     for rounds in (1, 5, 30):
-        sigma = central(2.0, n_rounds=rounds)._sigma()
+        sigma = central(2.0, n_rounds=rounds).protocol().sigma
         whole = gaussian_delta(sigma / np.sqrt(rounds), 2.0, 2.0)
         assert whole == pytest.approx(1e-5, rel=1e-6)
         assert sigma == pytest.approx(gaussian_sigma(2.0, 1e-5, 2 * np.sqrt(rounds)))

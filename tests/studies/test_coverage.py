@@ -62,7 +62,7 @@ def test_the_oracle_reads_what_was_drawn(likelihood):
     sizes = truth.sizes(theta, setting.rows["unequal"], False, rng)
     summary, family = setting.draw(theta, sizes, rng), setting.estimator
     if setting.likelihood is None:
-        family = family.family()
+        family = family.protocol().family
         read = family.likelihood(family.figures(family.converted(summary)))
     else:
         read = setting.likelihood(summary)

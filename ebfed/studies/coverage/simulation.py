@@ -80,7 +80,7 @@ def one_run(
     given = Normal(variance=float(masses @ nodes**2)) if channel.startswith("OneBit") else None
     some = summary.take(slice(SCORED))
     if setting.likelihood is None:
-        family = base.family()
+        family = base.protocol().family
         likelihood_of_some = family.likelihood(family.figures(family.converted(some)))
     else:
         likelihood_of_some = setting.likelihood(some)

@@ -1,34 +1,59 @@
-"""What the server of a location estimator does: settle channels, and fit a prior to messages."""
+"""The rounds of a location estimator: what clients report, and a prior fitted to what they say.
+
+Clients state public facts and report through the channel of their class of consent. The server
+settles what channels leave open, and fits the prior to the messages.
+"""
 
 from __future__ import annotations
 
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from functools import cached_property
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ebfed.channels import Channel, Guess
 from ebfed.channels.design import DEFAULT_GUESS, settle
 from ebfed.channels.report import Report
-from ebfed.engines.protocol import LocationFacts, LocationSent, LocationState, Message
+from ebfed.engines.protocol import (
+    LocationFacts,
+    LocationMemory,
+    LocationSent,
+    LocationState,
+    Message,
+)
+from ebfed.engines.publishing import name_columns
 from ebfed.engines.robust import pair
+from ebfed.engines.rounds import without_messages
+from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
-from ebfed.location.client import settled
-from ebfed.location.levels import population_within
+from ebfed.location import matching
+from ebfed.location.consent import ALL_CLIENTS, check_channels, named_channels, settled
+from ebfed.location.cross_fitting import check_mean_model, check_no_regressor
+from ebfed.location.learned import Learned
+from ebfed.location.levels import check_levels, population_within
 from ebfed.location.matching import summary_of
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
+from ebfed.privacy import PrivacyWarning, ledger
+from ebfed.privacy.odometer import Plan
+from ebfed.privacy.promises import simulated
+from ebfed.report.view import ChannelView
+from ebfed.streams import is_fixed
 from ebfed.tables.alignment import counts_only
 from ebfed.tables.clients import LARGEST, Summary
+from ebfed.tables.consent import classes_of
+from ebfed.tables.intake import Intake
 from ebfed.tables.levels import names_of_parents
+from ebfed.tables.numbers import check_single
+from ebfed.tables.of_rows import OfRows
 
-__all__ = ["Server", "lines", "population_of"]
+__all__ = ["RESULTS", "LocationRounds", "lines"]
 
 # Shares of the clients that report in each round, where a round chooses the next questions.
 WAVES = (0.05, 0.15, 0.8)
@@ -40,34 +65,302 @@ COUNTABLE = 2**53
 RESULTS = ("settings", "prior", "log_likelihood", "n_clients")
 
 
-@dataclass(frozen=True)
-class Server:
-    """The server's side of a location estimator.
+class LocationRounds:
+    """The protocol of a location estimator; see `ebfed.engines.protocol.Rounds`.
 
     Parameters
     ----------
-    channels : dict of Channel
-        Channels by class of consent.
+    estimator : LocationEstimator
+        Its arguments are read, and what was learned is set on it.
     family : Family
         Family of the rows of the clients.
     prior : Prior
-        Population to fit.
-    guess : Guess, optional
-        Public guess of the population.
-    participation : int or mask, optional
-        Number of clients that report, or which ones.
+        Population: to be fitted, or fitted, to be used as it is.
     """
 
-    channels: dict[str, Channel]
-    family: Family
-    prior: Prior
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
-    results: tuple[str, ...] = field(default=RESULTS, repr=False)
-
+    answers_every_round: ClassVar[bool] = False
+    begins_again: bool = False
+    # Keys of the last state that are broadcast.
+    results: ClassVar[tuple[str, ...]] = RESULTS
     # Whether the server needs no more than summaries of groups.
     adds_up: ClassVar[bool] = True
-    _latest: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    # Whether the noise that protects clients is the server's.
+    server_adds_noise: ClassVar[bool] = False
+
+    add_up = staticmethod(unsummed)
+    secure_sums = staticmethod(no_secure_sums)
+
+    def __init__(self, estimator: Any, family: Family, prior: Prior):
+        self.estimator, self.family, self.prior = estimator, family, prior
+        self._latest: list[Any] = []
+
+    @cached_property
+    def channels(self) -> dict[str, Channel]:
+        """Channels by class of consent; the broadcast has their open arguments."""
+        return named_channels(self.estimator.channel)
+
+    @cached_property
+    def fitted_family(self) -> Family:
+        """Family of the rows that the prior is fitted to; a fitted one knows their noise."""
+        if self.prior.is_fitted and self.family.needs_scatter:
+            return self.family.settled(self.prior.noise_variance_)
+        return self.family
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        covariates: Any = None,
+        **of_rows: Unpack[OfRows],
+    ) -> tuple[Summary, LocationMemory]:
+        """Summarise rows, and note covariates and which class each client chose."""
+        fit = self.estimator
+        check_single(fit)
+        check_mean_model(fit.mean_model, covariates)
+        check_channels(self.family, fit.channel)
+        if covariates is not None:
+            self.check_covariates()
+        fit._intake = Intake()
+        given = {"y": y, "consent": consent, "covariates": covariates}
+        rows = fit._read(X, groups, learn=True, **given, **of_rows)
+        check_levels(self, fit._intake.covariate_names)
+        if rows.consent is None:
+            chosen = self.default_consent(rows.summary)
+        elif not isinstance(fit.channel, Mapping):
+            raise ValueError(
+                "consent has no meaning with one channel for all: give channel= a dict of them, "
+                "by class of consent."
+            )
+        else:
+            classes = list(fit.channel)
+            chosen = classes_of(rows.consent, classes, rows.summary.ids, rows.labels)
+        memory = self.blank(rows.summary)
+        memory["consent"], memory["covariates"] = chosen, rows.covariates
+        return rows.summary, memory
+
+    def default_consent(self, summary: Summary) -> NDArray[np.int8]:
+        """Return the number of the class of each client where no choices were given."""
+        if len(self.channels) > 1:
+            classes = ", ".join(map(repr, self.channels))
+            raise ValueError(
+                f"consent= must say which class of channel ({classes}) each group chose."
+            )
+        return np.zeros(len(summary), np.int8)
+
+    def check_covariates(self) -> None:
+        """Refuse covariates that the prior or the channels cannot take, before anything is sent."""
+        channels = self.channels.values()
+        if not self.prior.takes_covariates:
+            raise TypeError(
+                f"prior={self.estimator.prior!r} is one population for all clients; covariates= is "
+                "for priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
+            )
+        linear = self.family.has_density and all(channel.keeps_means for channel in channels)
+        if not (linear or all(channel.is_exact for channel in channels)):
+            raise ValueError(
+                "covariates= needs messages that keep the model linear: channels.Exact, and for "
+                f"means channels.AddNoise too; got {self.estimator.channel!r}."
+            )
+
+    def rows_shown(
+        self, clients: Summary, memory: LocationMemory
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the numbers of rows of clients, and whether their channel gives no guarantee."""
+        exact = np.array([not self.protects(name) for name in self.channels])
+        return clients.n.astype(float), exact[memory["consent"]]
+
+    def describe(self, clients: Summary, memory: LocationMemory) -> LocationFacts:
+        """State numbers of rows, classes of consent, columns, exposures and covariates."""
+        check_no_regressor(self.estimator)
+        facts: LocationFacts = {
+            "n": clients.n,
+            "consent": memory["consent"],
+            "n_features": np.array([clients.n_features]),
+            "columns": np.array(["\n".join(getattr(self.estimator, "feature_names_in_", ()))]),
+            "covariates": memory["covariates"].ravel(),
+            "covariate_names": np.array(["\n".join(self.estimator._intake.covariate_names)]),
+        }
+        if clients.weight is not None:
+            facts["weight"] = clients.weight
+        return facts
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send the summaries of the clients whose turn it is, each through its own channel."""
+        message: dict[str, Message] = {}
+        clipped, report = memory["clipped"].copy(), memory["report"].copy()
+        for index, (name, channel) in enumerate(settled(self.channels, sent["settings"]).items()):
+            asked = (memory["turn"] == sent["round"]) & (memory["consent"] == index)
+            if isinstance(rng, str):  # draws of the operating system have no order to keep
+                message[name] = channel.encode(clients.take(asked), rng)
+            else:
+                message[name] = channel.encode(clients, rng)
+                if not asked.all():
+                    message[name] = {part: x[asked] for part, x in message[name].items()}
+            clipped |= channel.clipped(clients) & asked
+            report[asked] = channel.decode(message[name])
+            if memory["covariates"].size:  # not all clients that stated covariates will answer
+                message[name]["covariates"] = memory["covariates"][asked]
+        kept = cast(LocationMemory, memory | {"clipped": clipped, "report": report})
+        return message, kept
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients, class by class: one answer of each."""
+        settings, d = [sent["settings"]], clients.n_features
+        plans = []
+        for index, (name, channel) in enumerate(settled(self.channels, settings[0]).items()):
+            members = memory["consent"] == index
+            if members.any():
+                event, guarantee = channel.event(d), self.guarantee(name, settings, d)
+                plans.append(Plan(name, members, event, "replace_one", *guarantee))
+        return plans
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send in a round, class by class."""
+        rows = []
+        for index, (name, channel) in enumerate(settled(self.channels, sent["settings"]).items()):
+            own = memory["consent"] == index
+            asked = own & (memory["turn"] == sent["round"])
+            if not asked.any():
+                continue
+            when = [f"asked in round {sent['round'] + 1}"] if np.any(asked != own) else []
+            reporting = clients if asked.all() else clients.take(asked)
+            rows.append(
+                ledger.release(
+                    ", ".join([name, *when] if name != ALL_CLIENTS else when) or ALL_CLIENTS,
+                    channel,
+                    clients=int(asked.sum()),
+                    clipped=int(memory["clipped"][asked].sum()) if "clipped" in memory else None,
+                    bits=float(channel.message_bits(reporting).sum()),
+                    n_features=clients.n_features,
+                )
+            )
+        if sent["round"] == 0 and memory["covariates"].size:
+            rows.append(ledger.covariates(self.estimator._intake.covariate_names, len(clients)))
+        return rows
+
+    def shown_channels(self, settings: list[dict], n_features: int) -> list[ChannelView]:
+        """Return the channel of each class and its guarantee, as a summary shows them."""
+        return [
+            ChannelView(
+                name, channel, *self.guarantee(name, settings, n_features), self.kind_of_privacy
+            )
+            for name, channel in self.shown(settings).items()
+        ]
+
+    def shown(self, settings: list[dict]) -> dict[str, Channel]:
+        """Return channels as a summary is to show them."""
+        return self.channels
+
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+        """Epsilon and delta of each client of a class."""
+        channel = settled(self.channels, settings[0])[name]
+        with warnings.catch_warnings():  # of the paper's calibration: fit has warned already
+            warnings.simplefilter("ignore", PrivacyWarning)
+            return channel.guarantee(n_features)
+
+    def promises(self) -> bool:
+        """Whether the privacy of some class is protected; that of wrong arguments may be."""
+        return any(self.protects(name) for name in self.channels)
+
+    def protects(self, name: str) -> bool:
+        """Whether the privacy of a class is protected; that of wrong arguments may be."""
+        try:
+            return self.guarantee(name, [{}], 1)[0] < np.inf
+        except (TypeError, ValueError):  # `Server.start` says what is wrong
+            return True
+
+    @property
+    def kind_of_privacy(self) -> str:
+        """Kind of privacy, in words."""
+        return "local differential privacy"
+
+    def ledger(
+        self, settings: list[dict], memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients sent in a fit, round by round and class by class."""
+        rows: list[dict[str, Any]] = []
+        for number, each in enumerate(settings):
+            sent: LocationSent = {"done": False, "round": number, "settings": each}
+            rows += self.releases(sent, memory, clients)
+        silent = int((memory["turn"] < 0).sum())
+        return [*rows, *([ledger.silence(silent)] if silent else [])]
+
+    @staticmethod
+    def blank(clients: Summary) -> LocationMemory:
+        """Return what clients of one class keep before they have sent anything."""
+        return {
+            "consent": np.zeros(len(clients), np.int8),
+            "clipped": np.zeros(len(clients), bool),
+            "report": np.full(clients.mean.shape, np.nan),
+            "covariates": np.empty((len(clients), 0)),
+        }
+
+    def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Any:
+        """Return the estimator, these clients' own copy, with its learned attributes."""
+        return self.taken(self.learned(sent, clients, memory))
+
+    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
+        """Return what a fit has learned, from the last broadcast."""
+        names, d = self.estimator._intake.covariate_names, self.estimator.n_features_in_
+        prior = clone(population_within(self.prior, names))
+        prior.__dict__.update(sent["prior"])
+        numbered = ["value"] if d == 1 else [f"x{j}" for j in range(d)]
+        return Learned(
+            prior,
+            self.family.settled(prior.noise_variance_),
+            self.channels,
+            sent["settings"],
+            summaries,
+            memory,
+            names,
+            sent["n_clients"],
+            sent["log_likelihood"],
+            list(getattr(self.estimator, "feature_names_in_", [])) or numbered,
+        )
+
+    def taken(self, learned: Learned) -> Any:
+        """Set the attributes that users know from what was learned; returns the estimator."""
+        fit = self.estimator
+        fit._learned = learned
+        fit.prior_, fit.summaries_ = learned.prior, learned.summaries
+        fit.settings_, fit.covariate_names_ = learned.settings, learned.covariate_names
+        rows = self.ledger(learned.settings, learned.memory, learned.summaries)
+        by_server = learned.is_server and self.server_adds_noise and is_fixed(fit.random_state)
+        learned.ledger = simulated(rows) if fit._simulated or by_server else rows
+        return fit
+
+    # The same group at two nodes --------------------------------------------------------------
+
+    def merge_facts(
+        self, facts: Sequence[LocationFacts], codes: Sequence[NDArray[np.int64]]
+    ) -> LocationFacts:
+        """Return the facts of all groups; see `matching.merged_facts`."""
+        return matching.merged_facts(facts, codes)
+
+    def merge(
+        self, messages: Sequence[dict[str, Message]], codes: Sequence[NDArray[np.int64]]
+    ) -> dict[str, Message]:
+        """Merge exact messages about groups with these numbers."""
+        (name,) = messages[0]
+        parts = [message[name] for message in messages]
+        return {name: matching.merged(parts, codes, self.fitted_family)}
+
+    def with_merged(
+        self, message: dict[str, Message], clients: Summary, memory: LocationMemory
+    ) -> tuple[Summary, LocationMemory]:
+        """Return clients and memory as if all rows of these groups were here."""
+        (part,) = message.values()
+        merged = matching.checked_part(part, clients)
+        return merged, memory | {"report": merged.mean}
 
     # Checks -----------------------------------------------------------------------------------
 
@@ -76,8 +369,8 @@ class Server:
         kinds = {"n": "i", "consent": "i", "n_features": "i", "columns": "U"}
         kinds |= {"covariates": "f", "covariate_names": "U"}
         given = cast(Mapping[str, Any], facts)
-        weighed = self.family.weights == "precision" and "weight" in given
-        if self.family.takes_exposure or weighed:
+        weighed = self.fitted_family.weights == "precision" and "weight" in given
+        if self.fitted_family.takes_exposure or weighed:
             kinds |= {"weight": "f"}
         sound: bool = given.keys() == kinds.keys() and all(
             isinstance(x, np.ndarray) and x.dtype.kind == kinds[name] and x.ndim == 1
@@ -119,7 +412,7 @@ class Server:
         for index, (name, channel) in enumerate(channels.items()):
             asked = (turn == sent["round"]) & (facts["consent"] == index)
             n, d = facts["n"][asked], int(facts["n_features"][0])
-            blank = self.family.blank(n, d, None if weight is None else weight[asked])
+            blank = self.fitted_family.blank(n, d, None if weight is None else weight[asked])
             pattern = channel.encode(blank, 0)
             if covariates.size:
                 pattern["covariates"] = covariates[asked]
@@ -152,9 +445,10 @@ class Server:
         nothing = part["n"] == 0
         if np.any(part["mean"][nothing]) or np.any(part["scatter"][nothing]):
             raise ValueError(f"{name} must have means and scatters of 0 where there are no rows.")
-        if not self.family.has_density and np.any(summary.size[:, None] * part["mean"] > COUNTABLE):
+        counts = not self.family.has_density
+        if counts and np.any(summary.size[:, None] * part["mean"] > COUNTABLE):
             raise ValueError(f"{name} must have sums of at most {COUNTABLE}.")
-        self.family.check_summary(summary)
+        self.fitted_family.check_summary(summary)
 
     def check_identified(self, facts: LocationFacts) -> None:
         """Refuse, before anything is sent, a fit whose messages cannot carry what it estimates.
@@ -164,27 +458,28 @@ class Server:
         ValueError
             If no client would show the noise within groups, or the spread of the population.
         """
-        if self.family.needs_scatter and not self.all_exact and not self.shows_scatter(facts):
+        family = self.fitted_family
+        if family.needs_scatter and not self.all_exact and not self.shows_scatter(facts):
             raise ValueError(
-                f"{self.family.open_parameter} must be given: these channels report on the means "
+                f"{family.open_parameter} must be given: these channels report on the means "
                 "alone, and no client with an Exact channel has two rows to show the noise within "
                 "groups."
             )
 
     @property
-    def merges(self) -> bool:
+    def matches(self) -> bool:
         """Whether messages about one group from several nodes can be merged.
 
         They can where all are exact summaries. Two private reports about a group are two releases,
         and each has the cost of one: they are not merged.
         """
-        whole = len(self.channels) == 1 and self.participation is None
+        whole = len(self.channels) == 1 and self.estimator.participation is None
         return self.adds_up and whole and self.all_exact
 
     @property
     def pools_noise(self) -> bool:
         """Whether parameters of rows are estimated before the population, and not with it."""
-        family = self.family
+        family = self.fitted_family
         return family.needs_scatter and (family.pools_first or not self.all_exact)
 
     @property
@@ -251,7 +546,7 @@ class Server:
         if learns and not names_of_parents(names):
             reporting = (state["n"] > 0) & (state["turn"] >= 0)
             check_covariates(state["covariates"][reporting], names)
-        return self.settle(state, self.guess)
+        return self.settle(state, self.estimator.guess)
 
     def settle(self, state: LocationState, guess: Guess | None) -> LocationState:
         """Choose what channels leave open for the next round."""
@@ -265,9 +560,9 @@ class Server:
                 sizes = size[state["consent"] == index]
                 some = sizes[sizes > 0]
                 typical = float(np.median(some)) if len(some) else 0.0
-                typical = typical if self.family.takes_exposure else int(typical)
+                typical = typical if self.fitted_family.takes_exposure else int(typical)
                 public = state["n_features"], len(sizes), typical
-                arguments[name] = settle(channel, self.family, *public, guess)
+                arguments[name] = settle(channel, self.fitted_family, *public, guess)
                 channel.set_params(**arguments[name]).guarantee(state["n_features"])
         return cast(LocationState, state | {"settings": [*state["settings"], arguments]})
 
@@ -293,6 +588,43 @@ class Server:
     ) -> NDArray[np.float64] | None:
         """Return None: the last round can be taken without a node."""
         return None
+
+    def fitted_parameters(self, state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
+        """Return the parameters of the population, with standard errors; see `population_of`."""
+        return population_of(state)
+
+    def keep(self, state: LocationState) -> dict[str, Any]:
+        """Return what is to be kept of the last state: neither messages nor the key of noise."""
+        return without_messages(state)
+
+    def expected_rounds(self) -> int | None:
+        """Return None: how many rounds there are follows from the channels."""
+        return None
+
+    def conclude(self, state: LocationState) -> Any:
+        """Return the estimator, fitted as the server's own copy.
+
+        It estimates any given rows, and has the ledger of the clients, but not their estimates.
+        """
+        fit = self.estimator
+        check_no_regressor(fit)
+        fit._intake = Intake()
+        fit._intake.covariate_names = lines(state["covariate_names"])
+        name_columns(fit, state)
+        summaries = self.family.blank(state["n"], state["n_features"], state["weight"])
+        memory: LocationMemory = {
+            "turn": state["turn"],
+            "consent": state["consent"],
+            "report": np.full(summaries.mean.shape, np.nan),
+            "covariates": state["covariates"],
+        }
+        learned = self.learned(self.broadcast(state), summaries, memory)
+        learned.is_server = True
+        if learned.reported is None:
+            stated = self.exact_summary(state), self.stated_covariates(state)
+            learned.reported = learned.log_likelihood_of(*stated)
+        fit._kept = self.keep(state) | {"log_likelihood": learned.reported}
+        return self.taken(learned)
 
     @staticmethod
     def received(state: LocationState, messages: dict[str, Message]) -> LocationState:
@@ -326,8 +658,8 @@ class Server:
             prior.fit(self.likelihood(state), covariates)
         if self.pools_noise:
             prior.noise_variance_ = self.pooled(state)
-            if prior.noise_variance_ is None and self.family.pools_first:
-                prior._add_note(self.family.unidentified, True)
+            if prior.noise_variance_ is None and self.fitted_family.pools_first:
+                prior._add_note(self.fitted_family.unidentified, True)
         return prior
 
     def likelihood(self, state: LocationState) -> Likelihood:
@@ -345,7 +677,7 @@ class Server:
         return known[compute.__name__]
 
     def _likelihood(self, state: LocationState) -> Likelihood:
-        family = self.family
+        family = self.fitted_family
         if self.pools_noise:
             family = family.settled(self.pooled(state))
         parts = [
@@ -362,7 +694,7 @@ class Server:
         return self._once(state, self._pooled)
 
     def _pooled(self, state: LocationState) -> NDArray | None:
-        return self.family.pooled(
+        return self.fitted_family.pooled(
             [
                 message[name]
                 for message in state["messages"]
@@ -411,7 +743,7 @@ class Server:
         """Return a new guess, from an estimate and its standard errors."""
         error = np.sqrt(getattr(prior, "mean_variance_", prior.variance_ / 10))
         doubt = getattr(prior, "variance_variance_", prior.variance_**2)
-        first = DEFAULT_GUESS if self.guess is None else self.guess
+        first = DEFAULT_GUESS if self.estimator.guess is None else self.estimator.guess
         before = np.array([first.column(j, n_features) for j in range(n_features)]).T
         reported = error > 0  # else no report on this column has arrived yet
         # a variance with a relative error of one or more says little
@@ -443,7 +775,7 @@ class Server:
 
     def _participants(self, n_clients: int, key: NDArray) -> NDArray:
         """Return which clients are asked to report."""
-        wanted: Any = self.participation
+        wanted: Any = self.estimator.participation
         if wanted is None:
             return np.ones(n_clients, bool)
         try:

@@ -170,8 +170,8 @@ def test_covariates_of_groups_are_those_of_all_rows():
 )
 def test_only_exact_summaries_are_merged(estimator):
     """Private reports on one group from two nodes would be two releases, each with its cost."""
-    assert not estimator.matches
-    assert eb.GaussianEB().matches
+    assert not estimator.protocol().matches
+    assert eb.GaussianEB().protocol().matches
     assert eb.LinearEB().matches
 
 

@@ -178,9 +178,9 @@ class MaliciousServer:
             if "failure" in answer:
                 return found
             found.append(answer["facts"])
-            state = estimator.start(answer["facts"], make_key(fit))
+            state = estimator.protocol().start(answer["facts"], make_key(fit))
             for _ in range(rounds):
-                sent = changed(estimator.broadcast(state), lie["change"])
+                sent = changed(estimator.protocol().broadcast(state), lie["change"])
                 turn = state["turn"].copy()
                 if lie["invited"] != "all":
                     turn[0 if lie["invited"] == "none" else 1 :] = -1
@@ -189,7 +189,7 @@ class MaliciousServer:
                 if message is None:
                     break
                 found.append(message)
-                state = estimator.update(state, join([message]))
+                state = estimator.protocol().update(state, join([message]))
                 if state["done"]:
                     break
         except (ValueError, TypeError, AttributeError, KeyError, ArithmeticError):
@@ -209,16 +209,16 @@ class CuriousReader:
         terms = {"plan": plan_of_run(estimator, columns), "fit": fit}
         facts = [self._asked(node, {"exchange": "roll call"} | terms, "facts") for node in nodes]
         try:
-            state = estimator.start(join(facts), make_key(fit))
+            state = estimator.protocol().start(join(facts), make_key(fit))
             first = np.cumsum([0, *(len(each["n"]) for each in facts)])
             while not state["done"]:
-                sent, messages = estimator.broadcast(state), []
+                sent, messages = estimator.protocol().broadcast(state), []
                 for node, start, stop in zip(nodes, first[:-1], first[1:], strict=True):
                     request = {"exchange": "round", "sent": sent, "first": int(start)}
                     request["turn"] = state["turn"][start:stop]
                     messages.append(self._asked(node, request | terms, "message"))
-                state = estimator.update(state, join(messages))
-            fitted = estimator.conclude(state)
+                state = estimator.protocol().update(state, join(messages))
+            fitted = estimator.protocol().conclude(state)
         except (ValueError, TypeError, KeyError, ArithmeticError, RuntimeError):
             return None
         path = self._folder / "fit.json"

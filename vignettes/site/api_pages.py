@@ -38,23 +38,6 @@ TOPICS = {
     "testing": "Contracts",
 }
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
-# Methods of location estimators that are for engines and for those who write an estimator. They are
-# shown once, at the class that defines them.
-HOOKS = (
-    "answers_every_round",
-    "check_covariates",
-    "check_lazy",
-    "checked_rows",
-    "client_side",
-    "default_consent",
-    "entered",
-    "family",
-    "hold_rounds",
-    "learned",
-    "numbers",
-    "population",
-    "server_side",
-)
 INTRODUCTION = """# API
 
 Every public class and function has a page. After `import ebfed as eb`, the names of the first six
@@ -180,7 +163,7 @@ def topic_page(slug: str) -> str:
         parts.append("## What they share")
     for base in shared:
         path = f"{base.__module__}.{base.__name__}"
-        own = json.dumps([name for name in HOOKS if name in vars(base)])
+        own = json.dumps(["protocol"] if "protocol" in vars(base) else [])
         options = {"members": own, "summary": "false", "inherited_members": "false"}
         parts.append(directive(path, heading_level=3, **options))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -201,9 +184,9 @@ def name_page(path: str, member: Any) -> str:
 
     filters = ["!^_"]
     base = public_base(member)
-    if hasattr(member, "describe") and member is not Estimator:
+    if hasattr(member, "protocol") and member is not Estimator:
         hidden = [name for name in vars(Estimator) if not name.startswith("_")]
-        filters += [f"!^{name}$" for name in (*hidden, *HOOKS)]
+        filters += [f"!^{name}$" for name in hidden]
     options = {"filters": json.dumps(filters), "inherited_members": json.dumps(base is None)}
     page = directive(path, heading_level=1, **options) + "\n"
     if base:

@@ -50,7 +50,7 @@ TABLE = pd.DataFrame(
 )
 ROLES = f"""min_group_size = {LEAST}
 [rows]
-path = "rows.csv"
+path = "rows.parquet"
 person = "person"
 groups = ["ward", "team"]
 consent = {{column = "agrees", open = ["yes"]}}
@@ -178,9 +178,11 @@ class MaliciousServer:
             if "failure" in answer:
                 return found
             found.append(answer["facts"])
-            state = estimator.protocol().start(answer["facts"], make_key(fit))
-            for _ in range(rounds):
-                sent = changed(estimator.protocol().broadcast(state), lie["change"])
+            protocol = estimator.protocol()
+            state = protocol.start(answer["facts"], make_key(fit))
+            last = min(rounds, state.get("n_rounds", rounds)) - 1  # no fit follows from it here
+            for round_ in range(rounds):
+                sent = changed(protocol.broadcast(state), lie["change"])
                 turn = state["turn"].copy()
                 if lie["invited"] != "all":
                     turn[0 if lie["invited"] == "none" else 1 :] = -1
@@ -189,7 +191,9 @@ class MaliciousServer:
                 if message is None:
                     break
                 found.append(message)
-                state = estimator.protocol().update(state, join([message]))
+                if round_ == last:
+                    break
+                state = protocol.update(state, join([message]))
                 if state["done"]:
                     break
         except (ValueError, TypeError, AttributeError, KeyError, ArithmeticError):
@@ -308,8 +312,10 @@ class Oracle:
         Numbers are without noise if their plan has none, or another noise does not change them.
         They are of the persons whose rows change them. A change below a thousandth of the largest
         one is none, and so is one of rounding. Whoever changes how many numbers there are has
-        changed all of them.
+        changed all of them. Whether responses of a group differ is of all its persons, although
+        often one alone can change it.
         """
+        sent = [self._figures(x) for x in sent]
         if not self.budget and plan[2]["change"] == 1e9:  # far from all data, few rows have weight
             return []
         was = [np.array(_floats(x)) for x in sent]
@@ -343,9 +349,13 @@ class Oracle:
         return found
 
     @staticmethod
+    def _figures(sent: dict) -> dict:
+        return {name: x for name, x in sent.items() if name != "mixed"}
+
+    @staticmethod
     def _again(node: PlannedNode, plan: tuple, was: list) -> list | None:
         """Changes of numbers at another node, or None if there are others."""
-        now = [np.array(_floats(x)) for x in MaliciousServer.ask(node, plan, 0)]
+        now = [np.array(_floats(Oracle._figures(x))) for x in MaliciousServer.ask(node, plan, 0)]
         if [len(x) for x in now] != [len(x) for x in was]:
             return None
         return [np.abs(np.nan_to_num(y - x)) for x, y in zip(was, now, strict=True)]
@@ -390,7 +400,7 @@ def node_of(folder: Path, rules: str, table: pd.DataFrame = TABLE, seed: int = 1
     """Make a node of these rows, whose noise is that of a seed, and which was asked nothing yet."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    table.to_csv(folder / "rows.csv", index=False)
+    table.to_parquet(folder / "rows.parquet", index=False)
     (folder / "node.toml").write_text(rules)
     return PlannedNode("north", folder, METHODS, seed=seed)
 

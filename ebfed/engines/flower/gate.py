@@ -64,31 +64,36 @@ class Gate:
     def of(cls, rules: Rules, protocol: Any, clients: Any, memory: Any, read: TableRows) -> Self:
         """Make the gate of groups, of rows as they were read."""
         labels = np.asarray(clients.ids).astype(str).tolist()
-        table = pd.DataFrame({"label": np.asarray(read.arguments["groups"]).astype(str)})
-        if others := set(labels) - set(table["label"]):
-            raise ValueError(f"{len(others)} labels of groups are not found among those of rows.")
+        named = np.asarray(read.arguments["groups"]).astype(str).astype(object)
+        group = pd.Index(labels, dtype=object).get_indexer(named)
+        read_here, group = group >= 0, group[group >= 0]
+        if others := np.sum(np.bincount(group, minlength=len(labels)) == 0):
+            raise ValueError(f"{others} labels of groups are not found among those of rows.")
         method = type(protocol.estimator).__name__
         rows, exact = protocol.rows_shown(clients, memory)
         if "exposure" in read.arguments and rules.rows is not None and not rules.rows.exposure:
             exact = np.ones(len(labels), bool)  # no owner said that exposures are public
-        people, opened = read.people, None
-        table["person"] = np.arange(len(table))
-        if people is not None and not isinstance(people, str):
-            table["person"] = np.asarray(people).astype(str)
-            counts = table.groupby(["label", "person"], sort=False).size()
-            of = {label: each.droplevel(0) for label, each in counts.groupby("label")}
-            people = [of[label].index.to_numpy() for label in labels]
-            rows = np.array([_fewest(of[x], n) for x, n in zip(labels, rows, strict=True)])
+        people, opened, person = read.people, None, np.arange(len(group))
+        is_stated = people is not None and not isinstance(people, str)
+        if is_stated:
+            everyone = np.asarray(people).astype(str)[read_here]
+            names, person = np.unique(everyone, return_inverse=True)
+        pairs, pair = np.unique(group * (len(group) + 1) + person, return_inverse=True)
+        of_pair, who = np.divmod(pairs, len(group) + 1)
+        if is_stated:
+            cuts = np.searchsorted(of_pair, np.arange(1, len(labels)))
+            people = np.split(names[who], cuts)
+            counts = np.split(np.bincount(pair), cuts)
+            rows = np.array([_fewest(*each) for each in zip(counts, rows, strict=True)])
         if "sample_weight" in read.arguments:
-            table["w"] = np.asarray(read.arguments["sample_weight"], float)
-            w = table.groupby(["label", "person"])["w"].sum()
+            given = np.asarray(read.arguments["sample_weight"], float)[read_here]
+            w = np.bincount(pair, given)
             with np.errstate(divide="ignore", invalid="ignore"):
-                effective = w.groupby("label").sum() ** 2 / (w**2).groupby("label").sum()
-            rows = np.minimum(rows, effective.reindex(labels).fillna(0.0).to_numpy())
+                effective = np.bincount(of_pair, w) ** 2 / np.bincount(of_pair, w**2)
+            rows = np.minimum(rows, np.nan_to_num(effective))
         if read.opened is not None:
-            table["opened"] = read.opened
-            all_agreed = table.groupby("label")["opened"].all()
-            opened = all_agreed.reindex(labels).to_numpy(bool)
+            agreed = np.broadcast_to(np.asarray(read.opened, bool), read_here.shape)
+            opened = np.bincount(group, ~agreed[read_here]) == 0
         return cls(rules, method, labels, people, rows, exact, opened)
 
     def take(self, chosen: NDArray[np.bool_]) -> Self:
@@ -221,7 +226,7 @@ class Gate:
         return True
 
 
-def _fewest(counts: pd.Series, rows: float) -> float:
+def _fewest(counts: NDArray[np.int64], rows: float) -> float:
     """Return how many persons, who have so many rows each, some of the rows are of at least."""
     return 1.0 + float(np.searchsorted(np.sort(counts)[::-1].cumsum(), rows))
 

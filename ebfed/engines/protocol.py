@@ -288,14 +288,15 @@ class LearningMessage(TypedDict):
 class Rounds(Protocol):
     """What a method does on each side, as `Estimator.protocol` returns it: engines drive it."""
 
-    estimator: Any
-    """The estimator whose arguments these are, and whose learned attributes are set in the end."""
-
     answers_every_round: ClassVar[bool]
     """Whether a client answers in every round, rather than in one."""
 
-    begins_again: bool
+    begins_again: ClassVar[bool]
     """Whether a fit without a node that misses the first round begins with the others' facts."""
+
+    @property
+    def estimator(self) -> Any:
+        """The estimator whose arguments these are; in the end, its learned attributes are set."""
 
     # Clients ----------------------------------------------------------------------------------
 

@@ -170,9 +170,9 @@ class SupervisedEstimator(BaseEstimator, ABC):
             "converged": None,
         }
 
-    def _become_server(self, state: Any) -> None:
+    def _become_server(self, state: Any, kept: dict[str, Any]) -> None:
         """Take over the columns of clients whose rows stay with them."""
-        self._is_server = True
+        self._is_server, self._kept = True, kept
         name_columns(self, state)
         self._style_ = Style()
 

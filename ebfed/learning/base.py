@@ -516,12 +516,12 @@ class Learner(SupervisedEstimator):
 
     def conclude(self, state: LearningState) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
-        self._become_server(state)
+        self._become_server(state, self.keep(state))
         sent, m = self.broadcast(state), len(state["n"])
         nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
         clients = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
         unseen = self.unseen_predictor(sent)[1].astype(precision_of(self))
-        self._kept, self._n = self.keep(state), state["n"]
+        self._n = state["n"]
         return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
 
     # Learning ---------------------------------------------------------------------------------

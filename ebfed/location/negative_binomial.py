@@ -125,10 +125,10 @@ class NegativeBinomialEB(LocationEstimator):
     def dispersion_(self) -> NDArray:
         """Dispersion of each column, shape (d,)."""
         check_is_fitted(self, "prior_")
-        learned = self.prior_.noise_variance_
-        if learned is None:  # it is given, or not identified
-            learned = 0.0 if isinstance(self.dispersion, str) else self.dispersion
-        return np.array(np.broadcast_to(learned, self.n_features_in_), float)
+        known: Any = self.prior_.noise_variance_
+        if known is None:  # it is given, or not identified
+            known = 0.0 if isinstance(self.dispersion, str) else self.dispersion
+        return np.array(np.broadcast_to(known, self.n_features_in_), float)
 
     def _checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check counts of one column."""

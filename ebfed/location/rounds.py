@@ -79,7 +79,7 @@ class LocationRounds:
     """
 
     answers_every_round: ClassVar[bool] = False
-    begins_again: bool = False
+    begins_again: ClassVar[bool] = False
     # Keys of the last state that are broadcast.
     results: ClassVar[tuple[str, ...]] = RESULTS
     # Whether the server needs no more than summaries of groups.

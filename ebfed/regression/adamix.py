@@ -22,7 +22,7 @@ from ebfed.regression.mixture import (
     responsibility_frame,
     with_attributes,
 )
-from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.protocol import MixtureResult
 from ebfed.regression.schemes import Draws, GradientSteps
 
 __all__ = ["AdaMix"]
@@ -175,20 +175,8 @@ class AdaMix(RegressorMixin, RegressionEstimator):
             default_rounds=301 if self.solver == "gradient" else 300,
         )
 
-    def _rounds(self) -> EvidenceRounds | CoefficientRounds:
-        settings = self._settings()
-        if not self._sends_coefficients:
-            return EvidenceRounds(settings, NumberEvidence())
-        noise = 1.0 if self.noise_variance is None else self.noise_variance
-        drawn = self.n_components, self.covariance, noise
-        if self.solver == "gradient":
-            return CoefficientRounds(
-                settings, GradientSteps(*drawn, self.learning_rate), self.channel
-            )
-        return CoefficientRounds(settings, Draws(*drawn), self.channel)
-
-    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
-        """Check the arguments, and return the state before the first round."""
+    def protocol(self) -> EvidenceRounds | CoefficientRounds:
+        """Return what clients and server do, by these arguments."""
         for name, known in (
             ("covariance", ("spherical", "diag")),
             ("solver", ("em", "gradient")),
@@ -209,7 +197,16 @@ class AdaMix(RegressorMixin, RegressionEstimator):
                     f"noise_variance must be given with {self.channel!r}: coefficients alone do "
                     "not identify it."
                 )
-        return super().start(facts, key)
+        settings = self._settings()
+        if not self._sends_coefficients:
+            return EvidenceRounds(settings, NumberEvidence(), estimator=self)
+        noise = 1.0 if self.noise_variance is None else self.noise_variance
+        drawn = self.n_components, self.covariance, noise
+        if self.solver == "gradient":
+            scheme: Draws = GradientSteps(*drawn, self.learning_rate)
+        else:
+            scheme = Draws(*drawn)
+        return CoefficientRounds(settings, scheme, self.channel, estimator=self)
 
     score = RegressionEstimator.score  # the mixin's has no groups
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.classes import check_not_one_class, declaring
+from ebfed.regression.classes import declaring
 from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import ClassEvidence, weigh_classes
 from ebfed.regression.mixture import (
@@ -24,7 +24,7 @@ from ebfed.regression.mixture import (
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
 from ebfed.regression.numerics.normal_population import LOW
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior
-from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.protocol import MixtureResult
 from ebfed.regression.reading import posterior_of_rows
 from ebfed.tables.clients import Clients
 
@@ -156,15 +156,11 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             ridge=0.01,
         )
 
-    def _rounds(self) -> EvidenceRounds:
-        return EvidenceRounds(self._settings(), ClassEvidence())
-
-    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
-        """Check the arguments, and return the state before the first round."""
+    def protocol(self) -> EvidenceRounds:
+        """Return what clients and server do, by these arguments."""
         if self.covariance not in ("spherical", "diag"):
             raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
-        check_not_one_class(np.unique(facts["classes"]))
-        return super().start(facts, key)
+        return EvidenceRounds(self._settings(), ClassEvidence(), estimator=self)
 
     # Learning ---------------------------------------------------------------------------------
 

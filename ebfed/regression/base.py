@@ -20,19 +20,17 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.inference.estimable import Estimable
 from ebfed.priors import Posterior
-from ebfed.privacy.odometer import Plan
-from ebfed.privacy.promises import simulated
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
-from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
+from ebfed.regression.protocol import RegressionSent
 from ebfed.regression.reading import (
     as_read,
     fit_with_block,
     predicted_numbers,
     weighed_clients,
 )
-from ebfed.regression.rounds import Rounds, rows_shown
+from ebfed.regression.rounds import RegressionRounds
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
@@ -47,8 +45,8 @@ __all__ = ["RegressionEstimator"]
 class RegressionEstimator(GroupEffects, SupervisedEstimator):
     """Coefficients theta_i of every group i, drawn from a population that the fit learns.
 
-    A block of clients is a `Clients` with sorted labels (or what `Rounds.block` makes of one), the
-    column of the intercept first.
+    A block of clients is a `Clients` with sorted labels (or what `RegressionRounds.block` makes of
+    one), the column of the intercept first.
 
     Attributes
     ----------
@@ -83,7 +81,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     varying: Varying = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
-    begins_again: ClassVar[bool] = True
     # What a file has of the fit.
     _file: ClassVar = RegressionFile()
 
@@ -93,8 +90,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     # Hooks ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _rounds(self) -> Rounds[Any, Any, Any, Any]:
-        """Return what clients and server compute, made from the arguments."""
+    def protocol(self) -> RegressionRounds[Any, Any, Any, Any]:
+        """Return what clients and server do, by these arguments."""
 
     @abstractmethod
     def _learn(self, result: Any) -> None:
@@ -104,21 +101,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _population(self) -> FittedPopulation:
         """Return what the learned attributes say of groups."""
 
-    # Clients ----------------------------------------------------------------------------------
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-    ) -> tuple[Any, dict[str, NDArray]]:
-        """Read rows, as in `fit`."""
-        if consent is not None:
-            raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return self._read_block(X, y, groups, True, None, sample_weight)[0], {}
+    # Reading ----------------------------------------------------------------------------------
 
     def _read_block(
         self,
@@ -132,109 +115,20 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Return a block of clients, and the number of each row's group."""
         options = covariates, sample_weight
         clients, codes, weight = weighed_clients(self, X, y, groups, reset, *options)
-        return self._rounds().block(clients, weight), codes
+        return self.protocol().block(clients, weight), codes
 
-    rows_shown = rows_shown
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)
 
-    def describe(self, clients: Any, memory: Any) -> Any:
-        """State numbers of rows, columns, and labels of the response where it is a class."""
-        facts = super().describe(clients, memory)
-        if getattr(clients, "log_weight", None) is not None:
-            facts |= {"log_weight": clients.log_weight}
-        if self._numeric:
-            return facts
-        classes = np.unique(np.asarray(clients.y))
-        if hasattr(self, "classes_"):  # with those that `partial_fit` was given
-            classes = np.union1d(classes, self.classes_)
-        return facts | {"classes": classes}
+    def _become_server(self, state: Any, kept: dict[str, Any]) -> None:
+        super()._become_server(state, kept)
+        self._n = state["n"]
 
-    def local(self, sent: Any, memory: Any, clients: Any, rng: Any) -> tuple[Any, Any]:
-        """Compute the messages of a block of clients, and what they keep."""
-        return self._rounds().local(sent, memory, clients, rng)
-
-    def plan(self, sent: Any, memory: Any, clients: Any) -> list[Plan]:
-        """State all that a run may take from a block of clients; see `Rounds.plan`."""
-        return self._rounds().plan(sent, memory, clients)
-
-    def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
-        """List what clients send in a round: rows of a ledger."""
-        return self._rounds().releases(sent, memory, clients)
-
-    def finish(self, sent: RegressionSent, memory: Any, clients: Any) -> Self:
-        """Set the learned attributes of these clients' own copy."""
-        self._is_server, self.clients_ = False, clients
-        self._take(sent)
-        rounds = self._rounds()
-        self._memory = rounds.kept(memory)
-        rows = rounds.ledger(sent, self._memory, clients)
-        self._ledger = simulated(rows) if self._simulated else rows
-        return self
-
-    # Server -----------------------------------------------------------------------------------
-
-    def expected_rounds(self) -> int | None:
-        """Return how many rounds there will be, if that is fixed."""
-        return self._rounds().expected_rounds()
-
-    def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
-        super().check_facts(facts)
-        logs = facts.get("log_weight", np.zeros(len(facts["n"])))
-        sound = isinstance(logs, np.ndarray) and logs.dtype == np.float64
-        if not (sound and logs.shape == facts["n"].shape and np.isfinite(logs).all()):
-            raise ValueError("facts may have a sum of the logarithms of weights for each client.")
-        classes = facts.get("classes")
-        if not self._numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
-            raise ValueError("facts must have the labels of y.")
-
-    def check_message(self, message: Any, facts: Any, sent: Any, turn: NDArray) -> None:
-        """Raise a ValueError if clients that stated these facts cannot have sent this."""
-        self._rounds().check_message(message, facts, sent)
-
-    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
-        """Return the state before the first round."""
-        return self._rounds().start(super().start(facts, key), facts)
-
-    def broadcast(self, state: Any) -> RegressionSent:
-        """Return which round it is and what clients need for it; in the end, what was learned."""
-        if not state["done"]:
-            return self._rounds().ask(state)
-        return {
-            "done": True,
-            "round": state["round"],
-            "n_clients": state.get("n_clients", len(state["n"])),
-            "history": state["history"],
-            "log_likelihood": state["log_likelihood"],
-            "converged": state["converged"],
-            "result": state["result"],
-        }
-
-    def update(self, state: Any, messages: Any) -> Any:
-        """Return the next state."""
-        return self._rounds().update(state, messages)
-
-    def fitted_parameters(self, state: Any) -> dict[str, tuple[NDArray, NDArray]]:
-        """Return the parameters of the population, with standard errors; see `Rounds`."""
-        return self._rounds().fitted_parameters(state)
-
-    def shifts(self, before: Any, after: Any, messages: Any) -> NDArray[np.float64] | None:
-        """Return how far each node moves the fit; see `Rounds.shifts`."""
-        return self._rounds().shifts(before, after, messages)
-
-    def conclude(self, state: RegressionState) -> Self:
-        """Set the learned attributes of the server's own copy, which holds no client's rows."""
-        self._become_server(state)
-        sent = self.broadcast(state)
-        self._take(sent)
-        self.clients_ = self._rows_of(np.arange(len(state["n"])))
-        self._kept, self._n, self._memory = self.keep(state), state["n"], {}
-        rows = self._rounds().ledger(sent, {}, self.clients_)
-        self._ledger = simulated(rows) if self._simulated else rows
-        return self
-
-    def _take(self, sent: RegressionSent) -> None:
+    def _take(self, sent: RegressionSent, memory: Any, clients: Any) -> None:
+        """Set learned attributes from the last broadcast; a server has no clients' rows."""
+        self._is_server, self._memory = clients is None, memory
+        if clients is not None:
+            self.clients_ = clients
         self.n_iter_, self._history = sent["round"], sent["history"]
         self.converged_ = sent["converged"]
         self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
@@ -242,14 +136,16 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         population = self._population()
         self.n_parameters_ = population.n_parameters
         self.likelihood_kind_ = population.likelihood_kind
+        if clients is None:
+            self.clients_ = self._rows_of(np.arange(len(self._n)))
 
     # Learning ---------------------------------------------------------------------------------
 
     def _fit(self, clients: Any, memory: Any) -> Self:
-        private = self._rounds().promises()
-        state, memory = converse_here(self.protocol(), clients, memory, private=private)
-        self._kept = self.keep(state)
-        return self.finish(self.broadcast(state), memory, clients)
+        protocol = self.protocol()
+        state, memory = converse_here(protocol, clients, memory, private=protocol.promises())
+        self._kept = protocol.keep(state)
+        return protocol.finish(protocol.broadcast(state), memory, clients)
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Learn from rows.
@@ -278,7 +174,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             If rows are missing, infinite or of the wrong type, labels or weights do not fit them,
             or an argument is wrong.
         """
-        return self._fit(*self.prepare(X, y, groups=groups, sample_weight=sample_weight))
+        return self._fit(*self.protocol().prepare(X, y, groups=groups, sample_weight=sample_weight))
 
     def partial_fit(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
@@ -290,7 +186,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """
         if not hasattr(self, "clients_"):
             return self.fit(X, y, groups=groups, sample_weight=sample_weight)
-        if self._rounds().promises():
+        if self.protocol().promises():
             raise ValueError(
                 "partial_fit would ask every client for more reports, at more privacy; fit all "
                 "rows at once."
@@ -399,7 +295,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         columns = np.zeros((0, self._population().n_columns))
         response = np.zeros((0, *self._per_row)) if self._numeric else self.classes_[:0]
         none = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
-        without = self._rounds().block(none)
+        without = self.protocol().block(none)
         if self._is_server or not known:  # a server does not have the rows of groups
             return without
         warn(ids, self.clients_.ids)

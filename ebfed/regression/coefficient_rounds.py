@@ -34,7 +34,7 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds, mixture_population
+from ebfed.regression.rounds import RegressionRounds, mixture_population
 from ebfed.regression.schemes import CoefficientScheme
 from ebfed.tables.clients import LARGEST, Clients, Summary
 from ebfed.tables.factors import Factors
@@ -68,7 +68,9 @@ def check_channel(channel: Any) -> Channel:
 
 
 @dataclass(frozen=True)
-class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[str, NDArray]]):
+class CoefficientRounds(
+    RegressionRounds[MixtureState, MixtureSent, MixtureMemory, dict[str, NDArray]]
+):
     """A fixed number of rounds in which clients send coefficients.
 
     Parameters
@@ -169,7 +171,7 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
 
     # Server -----------------------------------------------------------------------------------
 
-    def start(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
         """Check the arguments, and return the state before the first round."""
         self.settings.check()
         channel = check_channel(self.channel)
@@ -194,7 +196,7 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
         }
 
     def check_message(
-        self, message: dict[str, NDArray], facts: RegressionFacts, sent: MixtureSent
+        self, message: dict[str, NDArray], facts: RegressionFacts, sent: MixtureSent, turn: NDArray
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
         n, channel = facts["n"], check_channel(self.channel)

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.engines.robust import alone_in_units, shifts_of_steps
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.kmeans import kmeans
+from ebfed.regression.classes import check_not_one_class
 from ebfed.regression.evidence_sources import EvidenceSource
 from ebfed.regression.mixture import MixtureSettings
 from ebfed.regression.numerics.candidates import Steps, new_candidate
@@ -48,7 +49,12 @@ from ebfed.regression.protocol import (
     RegressionState,
     SizesMessage,
 )
-from ebfed.regression.rounds import Rounds, check_products, check_shapes, mixture_population
+from ebfed.regression.rounds import (
+    RegressionRounds,
+    check_products,
+    check_shapes,
+    mixture_population,
+)
 from ebfed.tables.clients import Clients
 
 __all__ = ["EvidenceRounds", "start_mixture"]
@@ -60,7 +66,9 @@ SHORT = 4  # rounds after which the likeliest start goes on alone
 
 @dataclass(frozen=True)
 class EvidenceRounds(
-    Rounds[MixtureState, MixtureSent, MixtureMemory, SizesMessage | dict[str, EvidenceMessage]]
+    RegressionRounds[
+        MixtureState, MixtureSent, MixtureMemory, SizesMessage | dict[str, EvidenceMessage]
+    ]
 ):
     """Maximum likelihood for a mixture of regressions.
 
@@ -116,7 +124,7 @@ class EvidenceRounds(
 
     # Server -----------------------------------------------------------------------------------
 
-    def start(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
         """Check the arguments, and return the state before the first round."""
         self.settings.check()
         if self.settings.most_rounds < LEAST_ROUNDS:
@@ -125,6 +133,8 @@ class EvidenceRounds(
                 f"fit a single component, and one for several; got {self.settings.n_rounds!r}."
             )
         classes = np.unique(facts["classes"]) if "classes" in facts else None
+        if classes is not None:
+            check_not_one_class(classes)
         started = start_mixture(self.settings, state, facts)
         started = started | {"p": started["p"] * self.source.n_responses(classes)}
         return started if classes is None else started | {"classes": classes}
@@ -150,6 +160,7 @@ class EvidenceRounds(
         message: SizesMessage | dict[str, EvidenceMessage],
         facts: RegressionFacts,
         sent: MixtureSent,
+        turn: NDArray,
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
         m = len(facts["n"])

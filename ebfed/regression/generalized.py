@@ -16,11 +16,11 @@ from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
-from ebfed.regression.families import ResponseFamily, Responses, family_named
+from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_reading import RowOptions, read_rows
-from ebfed.regression.generalized_rounds import GeneralizedRounds
+from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.inferring import (
     coefficient_tests,
     errors_and_degrees,
@@ -28,11 +28,9 @@ from ebfed.regression.inferring import (
 )
 from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.levelled import (
-    check_levels,
     learn_levels,
     posterior_of_level,
     ranef_of_levels,
-    stated_levels,
     view_of_levels,
 )
 from ebfed.regression.numerics.normal_population import Covariance
@@ -41,7 +39,7 @@ from ebfed.regression.posteriors.predictive import (
     predictive_quantiles,
     variance_of_mean,
 )
-from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
+from ebfed.regression.protocol import GeneralizedResult
 from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
 from ebfed.regression.separation import Endless, endless_terms
 from ebfed.report.view import RegressionView
@@ -200,8 +198,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     def _family(self) -> ResponseFamily:
         return family_named(self.family)
 
-    def _rounds(self) -> GeneralizedRounds:
-        return GeneralizedRounds(
+    def protocol(self) -> ResponseRounds:
+        """Return what clients and server do, by these arguments."""
+        return ResponseRounds(
             family=self._family,
             covariance=self.covariance,
             varying=self.varying,
@@ -209,10 +208,11 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             n_rounds=self.n_rounds,
             share=self.share,
             endless=self._endless,
+            estimator=self,
         )
 
     def _fit(self, clients: Clients, memory: Any) -> Self:
-        rows = self._rounds().responses(clients, {})  # type: ignore[typeddict-item]
+        rows = self.protocol().responses(clients, {})  # type: ignore[typeddict-item]
         self._endless = endless_terms(self._family, clients.X, rows, self._columns().terms)
         try:
             return super()._fit(clients, memory)
@@ -220,23 +220,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             self._endless = None
 
     # Reading ----------------------------------------------------------------------------------
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
-        trials: Any = None,
-    ) -> tuple[Clients, dict[str, NDArray]]:
-        """Read rows, as in `fit`."""
-        if consent is not None:
-            raise ValueError("GeneralizedEB has no classes of consent.")
-        options = RowOptions(sample_weight, offset, trials)
-        return read_rows(self, X, y, groups, True, options)[0], {}
 
     def _read_block(
         self,
@@ -246,35 +229,12 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         reset: bool,
         covariates: Any = None,
         sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> tuple[Clients, NDArray | None]:
         given = sample_weight
-        options = given if isinstance(given, RowOptions) else RowOptions(given)
+        options = given if isinstance(given, RowOptions) else RowOptions(given, offset, trials)
         return read_rows(self, X, y, groups, reset, options)
-
-    def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
-        """State numbers of rows, columns, parents of groups, and whether rows have offsets."""
-        assert clients.y is not None
-        facts = super().describe(clients, memory) | stated_levels(self, clients)
-        facts["offset"] = np.array([bool(clients.y[:, 2].any())])
-        facts["alone"] = np.array([self._family.alone(Responses.of(clients))])
-        if self._level_names:
-            facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
-        return facts
-
-    def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
-        super().check_facts(facts)
-        for name in ("offset", "alone"):
-            stated = facts.get(name)
-            if not (
-                isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)
-            ):
-                raise ValueError(f"facts must say {name!r} of rows, yes or no.")
-        check_levels(facts)
-        if "parents" in facts:
-            tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
-            if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
-                raise ValueError("facts must have the number of groups of the outermost level.")
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -320,7 +280,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             or labels, weights, offsets or trials do not fit the rows.
         """
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-        return self._fit(*self.prepare(X, y, groups=groups, **options))
+        return self._fit(*self.protocol().prepare(X, y, groups=groups, **options))
 
     def partial_fit(
         self,
@@ -342,10 +302,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             return self.fit(X, y, groups=groups, **options)
         given = RowOptions(sample_weight, offset, trials)
         return super().partial_fit(X, y, groups=groups, sample_weight=given)
-
-    def start(self, facts: RegressionFacts, key: NDArray) -> RegressionState:
-        """Return the state before the first round."""
-        return super().start(facts, key) | {"has_offset": bool(facts["offset"].any())}
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]

@@ -75,7 +75,7 @@ class GeneralizedProfile:
     """
 
     def __init__(self, fit: GeneralizedEB | LogisticEB):
-        result, clients, rounds = fit._result, fit.clients_, fit._rounds()
+        result, clients, rounds = fit._result, fit.clients_, fit.protocol()
         self.fit, self.clients, self.kind = fit, clients, fit.covariance
         self.responses, self.family = fit._population().responses(clients), rounds.family
         self.shapes: NDArray = result["shapes"]

@@ -39,6 +39,7 @@ from ebfed.regression.generalized_notes import (
     open_questions,
     warn_of_unending,
 )
+from ebfed.regression.levelled import check_levels, stated_levels
 from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
@@ -59,18 +60,18 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import Rounds, check_parts, check_products
+from ebfed.regression.rounds import RegressionRounds, check_parts, check_products
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 
-__all__ = ["GeneralizedRounds"]
+__all__ = ["GeneralizedRounds", "ResponseRounds"]
 
 # A share of a mean square that is rounding.
 SAME = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
+class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     """Generalized linear models in rounds; parameters are those of `GeneralizedEB`."""
 
     family: ResponseFamily
@@ -184,7 +185,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
 
     # Server -----------------------------------------------------------------------------------
 
-    def start(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
         """Check the arguments, and return the state before the first round."""
         self._check_arguments()
         names = names_in(facts)
@@ -276,7 +277,11 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         }
 
     def check_message(
-        self, message: GeneralizedMessage, facts: RegressionFacts, sent: GeneralizedSent
+        self,
+        message: GeneralizedMessage,
+        facts: RegressionFacts,
+        sent: GeneralizedSent,
+        turn: NDArray,
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
         m, shapes = len(facts["n"]), self._parts(sent, int(facts["n_features"][0]))
@@ -479,6 +484,39 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
                 "node_roots": [np.array(each) for each in zip(*roots, strict=True)],
             },
         )
+
+
+class ResponseRounds(GeneralizedRounds):
+    """Rounds of rows that have a response, a weight and an offset."""
+
+    def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
+        """State numbers of rows, columns, parents of groups, and whether rows have offsets."""
+        assert clients.y is not None
+        facts = super().describe(clients, memory) | stated_levels(self.estimator, clients)
+        facts["offset"] = np.array([bool(clients.y[:, 2].any())])
+        facts["alone"] = np.array([self.family.alone(Responses.of(clients))])
+        if "parents" in facts:
+            facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
+        return facts
+
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        for name in ("offset", "alone"):
+            stated = facts.get(name)
+            if not (
+                isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)
+            ):
+                raise ValueError(f"facts must say {name!r} of rows, yes or no.")
+        check_levels(facts)
+        if "parents" in facts:
+            tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
+            if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
+                raise ValueError("facts must have the number of groups of the outermost level.")
+
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
+        """Note whether rows have offsets, too."""
+        return super().begin(state, facts) | {"has_offset": bool(facts["offset"].any())}
 
 
 def too_many(varying: int) -> str:

@@ -15,7 +15,6 @@ from sklearn.utils.validation import validate_data
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
-from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
@@ -35,20 +34,18 @@ from ebfed.regression.inferring import (
 from ebfed.regression.influence import influence_of_linear
 from ebfed.regression.intervals import confint_of_linear
 from ebfed.regression.levelled import (
-    check_levels,
     learn_levels,
     means_of_parents,
     names_of_levels,
     posterior_of_level,
     ranef_of_levels,
-    stated_levels,
     view_of_levels,
 )
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.regression.protocol import LinearResult, RegressionFacts
+from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
     check_interval,
     fit_with_block,
@@ -209,7 +206,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def _rounds(self) -> LinearRounds:
+    def protocol(self) -> LinearRounds:
+        """Return what clients and server do, by these arguments."""
         return LinearRounds(
             self.covariance,
             self.varying,
@@ -219,6 +217,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self.learning_rate,
             self.n_steps,
             self.share,
+            estimator=self,
         )
 
     # Reading ----------------------------------------------------------------------------------
@@ -273,24 +272,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             them.
         """
         options = {"groups": groups, "covariates": covariates, "sample_weight": sample_weight}
-        return self._fit(*self.prepare(X, y, **options, dispersion=dispersion))
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        covariates: Any = None,
-        sample_weight: Any = None,
-        dispersion: Any = None,
-    ) -> tuple[Factors | Dispersed, dict[str, NDArray]]:
-        """Read rows, as in `fit`."""
-        if consent is not None:
-            raise ValueError("LinearEB has no classes of consent.")
-        options = covariates, sample_weight, dispersion
-        return self._read_block(X, y, groups, True, *options)[0], {}
+        return self._fit(*self.protocol().prepare(X, y, **options, dispersion=dispersion))
 
     def partial_fit(
         self,
@@ -402,41 +384,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         varying = self._columns().varying_places()
         products = design[:, varying][:, :, None] * values[codes][:, None, :]
         return np.column_stack([design, products.reshape(len(design), -1)])
-
-    def describe(self, clients: Factors, memory: Any) -> RegressionFacts:
-        """State numbers of rows, columns, names of covariates, and parents of groups."""
-        names = "\n".join(self.covariate_names_)
-        facts = super().describe(clients, memory) | {"covariates": np.array([names])}
-        if isinstance(clients, Dispersed):
-            facts |= {"dispersion": np.array(["\n".join(clients.levels)])}
-        return facts | stated_levels(self, clients)
-
-    def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
-        super().check_facts(facts)
-        names = facts.get("covariates")
-        if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
-            raise ValueError("facts must have the names of covariates.")
-        check_levels(facts)
-        noises = facts.get("dispersion", names)
-        if not (isinstance(noises, np.ndarray) and noises.dtype.kind == "U" and len(noises) == 1):
-            raise ValueError("facts may have the names of levels of noise.")
-
-    # The same group at two nodes --------------------------------------------------------------
-
-    @property
-    def matches(self) -> bool:  # type: ignore[override]
-        """Whether messages can be merged: factors can, and sums over groups cannot."""
-        return self.share == "groups"
-
-    merge_facts = staticmethod(matching.merged_facts)
-    merge = staticmethod(matching.merged)
-
-    def with_merged(
-        self, message: Any, clients: Factors, memory: Any
-    ) -> tuple[Factors, dict[str, NDArray]]:
-        """Return clients and memory as if all rows of these groups were here."""
-        return matching.checked_part(message, clients), memory | {"sent": clients.n}
 
     # Learning ---------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ from ebfed.priors.base import ONE_GROUP
 from ebfed.priors.nested_normal import numbered
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.regression import matching
 from ebfed.regression.columns import Columns, Varying
+from ebfed.regression.levelled import check_levels, stated_levels
 from ebfed.regression.levels import (
     NOISELESS,
     confounded,
@@ -54,7 +56,7 @@ from ebfed.regression.protocol import (
     RegressionMemory,
     RegressionState,
 )
-from ebfed.regression.rounds import ROUNDING, Rounds, check_parts
+from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_parts
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
@@ -70,7 +72,7 @@ NO_ROWS_LEFT = (
 
 
 @dataclass(frozen=True)
-class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessage]):
+class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, LinearMessage]):
     """Linear regression in rounds; parameters are those of `LinearEB`."""
 
     covariance: Covariance
@@ -96,6 +98,14 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     ) -> Factors:
         """Return the clients' triangular factors."""
         return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
+
+    def describe(self, clients: Factors, memory: Any) -> RegressionFacts:
+        """State numbers of rows, columns, names of covariates, and parents of groups."""
+        names = "\n".join(self.estimator.covariate_names_)
+        facts = super().describe(clients, memory) | {"covariates": np.array([names])}
+        if isinstance(clients, Dispersed):
+            facts |= {"dispersion": np.array(["\n".join(clients.levels)])}
+        return facts | stated_levels(self.estimator, clients)
 
     def local(
         self, sent: LinearSent, memory: RegressionMemory, clients: Factors | Dispersed, rng: Any
@@ -136,9 +146,36 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         """Return the numbers of rows that were sent, where others were merged with them."""
         return {"sent": memory["sent"]} if "sent" in memory else {}
 
+    # The same group at two nodes --------------------------------------------------------------
+
+    @property
+    def matches(self) -> bool:
+        """Whether messages can be merged: factors can, and sums over groups cannot."""
+        return self.share == "groups"
+
+    merge_facts = staticmethod(matching.merged_facts)
+    merge = staticmethod(matching.merged)
+
+    def with_merged(
+        self, message: Any, clients: Factors, memory: Any
+    ) -> tuple[Factors, dict[str, NDArray]]:
+        """Return clients and memory as if all rows of these groups were here."""
+        return matching.checked_part(message, clients), memory | {"sent": clients.n}
+
     # Server -----------------------------------------------------------------------------------
 
-    def start(self, state: RegressionState, facts: RegressionFacts) -> LinearState:
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        names = facts.get("covariates")
+        if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
+            raise ValueError("facts must have the names of covariates.")
+        check_levels(facts)
+        noises = facts.get("dispersion", names)
+        if not (isinstance(noises, np.ndarray) and noises.dtype.kind == "U" and len(noises) == 1):
+            raise ValueError("facts may have the names of levels of noise.")
+
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> LinearState:
         """Check the arguments, and return the state before the only round."""
         for name, values in (
             ("covariance", ("diag", "spherical", "full")),
@@ -205,7 +242,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         return sent | {"question": state["question"]} if self.share == "sums" else sent
 
     def check_message(
-        self, message: LinearMessage, facts: RegressionFacts, sent: LinearSent
+        self, message: LinearMessage, facts: RegressionFacts, sent: LinearSent, turn: NDArray
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
         levels = str(facts["levels"][0]) if "levels" in facts else ""

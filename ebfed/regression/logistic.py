@@ -181,7 +181,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def _check_classes(self, classes: NDArray) -> None:
         check_two_classes(classes)
 
-    def _rounds(self) -> LogisticRounds:
+    def protocol(self) -> LogisticRounds:
+        """Return what clients and server do, by these arguments."""
         return LogisticRounds(
             family=Binomial(),
             covariance=self.covariance,
@@ -193,6 +194,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             n_draws=self.n_draws,
             share=self.share,
             endless=self._endless,
+            estimator=self,
         )
 
     def _fit(self, clients: Any, memory: Any) -> Self:

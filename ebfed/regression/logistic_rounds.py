@@ -111,10 +111,10 @@ class LogisticRounds(GeneralizedRounds):
 
     # Server -----------------------------------------------------------------------------------
 
-    def start(self, state: RegressionState, facts: RegressionFacts) -> LogisticState:
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> LogisticState:
         """Check the arguments, and return the state before the first round."""
         classes = np.unique(facts["classes"])
-        state = super().start(state, facts)
+        state = super().begin(state, facts)
         check_two_classes(classes)
         check_not_one_class(classes)
         seed = int(np.random.default_rng([*state["key"], 2]).integers(2**31))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
 from ebfed.engines import Engine
@@ -19,7 +18,7 @@ from ebfed.regression.mixture import (
     responsibility_frame,
     with_attributes,
 )
-from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.protocol import MixtureResult
 from ebfed.regression.schemes import PosteriorMeans
 
 __all__ = ["MixtureLinearEB"]
@@ -137,19 +136,16 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
             default_rounds=10 if self.solver == "clustering" else 300,
         )
 
-    def _rounds(self) -> EvidenceRounds | CoefficientRounds:
-        if self.solver != "clustering":
-            return EvidenceRounds(self._settings(), NumberEvidence())
-        noise = 1.0 if self.noise_variance is None else self.noise_variance
-        return CoefficientRounds(self._settings(), PosteriorMeans(self.n_components, noise), None)
-
-    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
-        """Check the arguments, and return the state before the first round."""
+    def protocol(self) -> EvidenceRounds | CoefficientRounds:
+        """Return what clients and server do, by these arguments."""
         if self.solver not in ("em", "clustering"):
             raise ValueError(f"solver must be 'em' or 'clustering'; got {self.solver!r}.")
-        if self.solver == "clustering" and self.noise_variance is None:
+        if self.solver == "em":
+            return EvidenceRounds(self._settings(), NumberEvidence(), estimator=self)
+        if self.noise_variance is None:
             raise ValueError("noise_variance must be given with solver='clustering'.")
-        return super().start(facts, key)
+        scheme = PosteriorMeans(self.n_components, self.noise_variance)
+        return CoefficientRounds(self._settings(), scheme, None, estimator=self)
 
     score = RegressionEstimator.score  # the mixin's has no groups
 

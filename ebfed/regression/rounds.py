@@ -2,12 +2,13 @@
 
 An estimator makes such an object from its arguments, on the clients' side and on the server's. It
 holds nothing of a fit: what passes between rounds is in states, messages and memories, whose keys
-are in `ebfed.engines.protocol`.
+are in `ebfed.regression.protocol`. In the end it sets what was learned on the estimator.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from ebfed.engines.robust import pair
 from ebfed.engines.sums import LARGEST_SUM
+from ebfed.engines.supervised_rounds import SupervisedRounds
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
+from ebfed.privacy.promises import simulated
 from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionMemory,
@@ -28,12 +31,11 @@ from ebfed.tables.clients import Clients
 
 __all__ = [
     "ROUNDING",
-    "Rounds",
+    "RegressionRounds",
     "check_parts",
     "check_products",
     "check_shapes",
     "mixture_population",
-    "rows_shown",
 ]
 
 # What rounding may do to products of columns of unit size.
@@ -45,13 +47,21 @@ MemoryT = TypeVar("MemoryT", bound=RegressionMemory)
 MessageT = TypeVar("MessageT")
 
 
-class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
-    """Both sides of a method, without the rows."""
+@dataclass(frozen=True)
+class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, MessageT]):
+    """The protocol of a regression; see `ebfed.engines.protocol.Rounds`.
 
+    Parameters
+    ----------
+    estimator : RegressionEstimator
+        Reads rows, and has what was learned set on it.
+    """
+
+    begins_again: ClassVar[bool] = True
     # What the ledger says clients send.
     sends: ClassVar[str]
 
-    fit_intercept: bool
+    estimator: Any = field(kw_only=True, repr=False, compare=False)
 
     def expected_rounds(self) -> int | None:
         """Return the number of rounds, if that is fixed."""
@@ -63,12 +73,38 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
 
     # Clients ----------------------------------------------------------------------------------
 
+    def prepare(
+        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None, **of_rows: Any
+    ) -> tuple[Any, dict[str, NDArray]]:
+        """Read rows, as in `fit`."""
+        if consent is not None:
+            raise ValueError(f"{type(self.estimator).__name__} has no classes of consent.")
+        return self.estimator._read_block(X, y, groups, True, **of_rows)[0], {}
+
     def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Any:
         """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`.
 
         Weights of rows are precisions of numbers, and frequencies of classes.
         """
         return clients if weight is None else repeated(clients, weight)
+
+    def rows_shown(
+        self, clients: Any, memory: MemoryT
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the numbers of rows of clients, and whether figures have no guarantee."""
+        return clients.n.astype(float), np.full(len(clients), not self.promises())
+
+    def describe(self, clients: Any, memory: Any) -> Any:
+        """State numbers of rows, columns, and labels of the response where it is a class."""
+        facts = super().describe(clients, memory)
+        if getattr(clients, "log_weight", None) is not None:
+            facts |= {"log_weight": clients.log_weight}
+        if self.estimator._numeric:
+            return facts
+        # with those that `partial_fit` was given
+        known = getattr(self.estimator, "classes_", [])
+        classes = np.unique(np.asarray(clients.y))
+        return facts | {"classes": np.union1d(classes, known) if len(known) else classes}
 
     @abstractmethod
     def local(
@@ -97,10 +133,37 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
         """Return what clients keep after the last round."""
         return {}
 
+    def finish(self, sent: SentT, memory: MemoryT, clients: Any) -> Any:
+        """Return the estimator, these clients' own copy, with its learned attributes."""
+        return self._taken(sent, self.kept(memory), clients)
+
+    def _taken(self, sent: Any, memory: Any, clients: Any) -> Any:
+        fit = self.estimator
+        fit._take(sent, memory, clients)
+        rows = self.ledger(sent, memory, fit.clients_)
+        fit._ledger = simulated(rows) if fit._simulated else rows
+        return fit
+
     # Server -----------------------------------------------------------------------------------
 
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        logs = facts.get("log_weight", np.zeros(len(facts["n"])))
+        sound = isinstance(logs, np.ndarray) and logs.dtype == np.float64
+        if not (sound and logs.shape == facts["n"].shape and np.isfinite(logs).all()):
+            raise ValueError("facts may have a sum of the logarithms of weights for each client.")
+        classes = facts.get("classes")
+        labelled = isinstance(classes, np.ndarray) and classes.ndim == 1
+        if not self.estimator._numeric and not labelled:
+            raise ValueError("facts must have the labels of y.")
+
+    def start(self, facts: RegressionFacts, key: NDArray) -> StateT:
+        """Return the state before the first round."""
+        return self.begin(self.first_state(facts, key), facts)
+
     @abstractmethod
-    def start(self, state: RegressionState, facts: RegressionFacts) -> StateT:
+    def begin(self, state: RegressionState, facts: RegressionFacts) -> StateT:
         """Check the arguments, and return the state before the first round.
 
         Parameters
@@ -115,8 +178,24 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
     def ask(self, state: StateT) -> SentT:
         """Return what is broadcast before a round that is not the last."""
 
+    def broadcast(self, state: Any) -> Any:
+        """Return which round it is and what clients need for it; in the end, what was learned."""
+        if not state["done"]:
+            return self.ask(state)
+        return {
+            "done": True,
+            "round": state["round"],
+            "n_clients": state.get("n_clients", len(state["n"])),
+            "history": state["history"],
+            "log_likelihood": state["log_likelihood"],
+            "converged": state["converged"],
+            "result": state["result"],
+        }
+
     @abstractmethod
-    def check_message(self, message: MessageT, facts: RegressionFacts, sent: SentT) -> None:
+    def check_message(
+        self, message: MessageT, facts: RegressionFacts, sent: SentT, turn: NDArray
+    ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
 
     @abstractmethod
@@ -131,12 +210,10 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
         """Return how far each node moves the fit; None: see `update` without each node."""
         return None
 
-
-def rows_shown(
-    estimator: Any, clients: Any, memory: Any
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the numbers of rows of clients, and that figures of all have no guarantee, or have."""
-    return clients.n.astype(float), np.full(len(clients), not estimator._rounds().promises())
+    def conclude(self, state: Any) -> Any:
+        """Return the estimator, fitted as the server's own copy, which holds no client's rows."""
+        self.estimator._become_server(state, self.keep(state))
+        return self._taken(self.broadcast(state), {}, None)
 
 
 def mixture_population(state: Any) -> dict[str, tuple[NDArray, NDArray]]:

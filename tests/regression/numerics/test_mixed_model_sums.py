@@ -132,31 +132,35 @@ def test_nodes_have_the_fit_of_one_process():
 def test_a_silent_node_ends_the_fit_in_words():
     X, y, groups = draw(30)
     est = eb.LinearEB(share="sums")
-    factors, memory = est.prepare(X, y, groups=groups)
-    state = est.start(est.describe(factors, memory), np.array([0, 1], np.uint64))
-    message, _ = est.local(est.broadcast(state), memory, factors.take(slice(0, 20)), None)
+    factors, memory = est.protocol().prepare(X, y, groups=groups)
+    state = est.protocol().start(
+        est.protocol().describe(factors, memory), np.array([0, 1], np.uint64)
+    )
+    message, _ = est.protocol().local(
+        est.protocol().broadcast(state), memory, factors.take(slice(0, 20)), None
+    )
     with pytest.raises(ValueError, match="answers of all clients in every round; 20 of 30"):
-        est.update(state, message)
+        est.protocol().update(state, message)
 
 
 def test_wrong_sums_are_refused():
     X, y, groups = draw(30)
     est = eb.LinearEB(share="sums")
-    factors, memory = est.prepare(X, y, groups=groups)
-    facts = est.describe(factors, memory)
-    state = est.start(facts, np.array([0, 1], np.uint64))
+    factors, memory = est.protocol().prepare(X, y, groups=groups)
+    facts = est.protocol().describe(factors, memory)
+    state = est.protocol().start(facts, np.array([0, 1], np.uint64))
     for _ in range(4):
-        sent = est.broadcast(state)
-        message, memory = est.local(sent, memory, factors, None)
-        est.check_message(message, facts, sent, state["turn"])
+        sent = est.protocol().broadcast(state)
+        message, memory = est.protocol().local(sent, memory, factors, None)
+        est.protocol().check_message(message, facts, sent, state["turn"])
         for name, part in message.items():
             for bad in (part[:0], part[:, :0], part * np.nan, part.astype(np.float32), None):
                 with pytest.raises(ValueError, match=f"{name} must be"):
-                    est.check_message(message | {name: bad}, facts, sent, state["turn"])
+                    est.protocol().check_message(message | {name: bad}, facts, sent, state["turn"])
         wrong = {"clients": np.array([[29.0]])}
         with pytest.raises(ValueError, match="clients must be the 30"):
-            est.check_message(message | wrong, facts, sent, state["turn"])
-        state = est.update(state, message)
+            est.protocol().check_message(message | wrong, facts, sent, state["turn"])
+        state = est.protocol().update(state, message)
 
 
 def test_wrong_arguments_are_refused():

@@ -1,0 +1,83 @@
+"""Rounds of methods whose clients have features and a response: what all of them state and keep."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.rounds import without_messages
+from ebfed.engines.sums import no_secure_sums, unsummed
+from ebfed.tables.numbers import check_single
+
+__all__ = ["SupervisedRounds"]
+
+
+class SupervisedRounds:
+    """What the protocols of supervised methods have in common."""
+
+    answers_every_round: ClassVar[bool] = True
+    begins_again: ClassVar[bool] = False
+
+    estimator: Any
+
+    add_up = staticmethod(unsummed)
+    secure_sums = staticmethod(no_secure_sums)
+
+    @property
+    def matches(self) -> bool:
+        """Whether messages of one group from several nodes can be merged."""
+        return False
+
+    def describe(self, clients: Any, memory: Any) -> Any:
+        """State numbers of rows, and columns."""
+        return {
+            "n": clients.n,
+            "n_features": np.array([self.estimator.n_features_in_]),
+            "columns": np.array(["\n".join(getattr(self.estimator, "feature_names_in_", ()))]),
+        }
+
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        kinds = {"n": "i", "n_features": "i", "columns": "U"}
+        sound = facts.keys() >= kinds.keys() and all(
+            isinstance(facts[name], np.ndarray)
+            and facts[name].dtype.kind == kind
+            and facts[name].ndim == 1
+            for name, kind in kinds.items()
+        )
+        if not (
+            sound
+            and len(facts["n"]) > 0
+            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and facts["n"].min() >= 0
+            and facts["n_features"][0] > 0
+        ):
+            raise ValueError("facts must be numbers of rows, and columns.")
+
+    def first_state(self, facts: Any, key: NDArray) -> Any:
+        """Return what all methods keep before the first round."""
+        check_single(self.estimator)
+        for name in ("n_features", "columns"):
+            different = sorted(set(facts[name].tolist()))
+            if len(different) > 1:
+                raise ValueError(f"clients have different columns: {different}.")
+        return {
+            "round": 0,
+            "done": False,
+            "turn": np.zeros(len(facts["n"]), np.int8),
+            "key": key,
+            "n": facts["n"],
+            "n_features": int(facts["n_features"][0]),
+            "columns": str(facts["columns"][0]),
+            "history": [],
+            "converged": None,
+        }
+
+    def keep(self, state: Any) -> dict[str, Any]:
+        """Return what is to be kept of the last state.
+
+        That is neither messages, nor the key of noise, nor who took part in the last round.
+        """
+        return {name: x for name, x in without_messages(state).items() if name != "turn"}

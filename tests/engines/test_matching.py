@@ -172,7 +172,7 @@ def test_only_exact_summaries_are_merged(estimator):
     """Private reports on one group from two nodes would be two releases, each with its cost."""
     assert not estimator.protocol().matches
     assert eb.GaussianEB().protocol().matches
-    assert eb.LinearEB().matches
+    assert eb.LinearEB().protocol().matches
 
 
 def test_digests_are_hmacs_of_type_and_value():

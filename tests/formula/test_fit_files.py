@@ -102,7 +102,7 @@ def test_values_of_the_caller_are_in_the_file_but_not_functions(tmp_path):
         "open('HERE', 'w') ~ x + (1 | county)",
     ],
 )
-def test_a_formula_of_a_stranger_is_refused(text, tmp_path, monkeypatch):
+def test_a_formula_that_runs_code_is_refused(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "fit.json"
     eb.from_formula("y ~ x + (1 | county)", ROWS).save(path)

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ebfed.engines.cloning import cloned, names_of_arguments
 from ebfed.engines.publishing import (
@@ -31,7 +31,7 @@ from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like,
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, read_levels, split_levels
-from ebfed.tables.numbers import check_numeric, check_single, numbers, unmasked, validated
+from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 
@@ -395,36 +395,35 @@ class SupervisedEstimator(BaseEstimator, ABC):
             groups = self._group_name
         levels = split_levels(groups, X, tuples=bool(self._level_names))
         if not self.takes_levels:
-            return read(X, levels[0] if len(levels) == 1 else groups, y=y)
+            labels = levels[0] if len(levels) == 1 else groups
+            return read(X, labels, y=y, numeric=self._numeric)
         check_depth(self._level_names, levels)
-        return read_levels(X, levels, y) if len(levels) > 1 else read(X, levels[0], y=y)
+        if len(levels) > 1:
+            return read_levels(X, levels, y, numeric=self._numeric)
+        return read(X, levels[0], y=y, numeric=self._numeric)
 
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
-        shape: tuple[int, ...] = getattr(table.y, "shape", ())
-        if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
-            raise ValueError(f"y must be one response for each row; got shape {shape}.")
-        try:
-            y = np.asarray(table.y)
-        except ValueError as error:
-            raise ValueError(f"y must be one response for each row: {error}") from None
-        if self._numeric:
-            check_numeric(table.y, "y")
-        if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
-            raise ValueError("y contains missing values.")
-        if table.y is None:
+        y = table.y
+        if y is None:
             raise ValueError(
                 f"y is missing: it is what is to be learned{self._hint()} "
                 "(requires y to be passed, but the target y is None)."
             )
-        values, response = validated(self, table.X, table.y, reset=reset, y_numeric=self._numeric)
+        if y.ndim > 2 or (y.ndim == 2 and y.shape[1] != 1):
+            raise ValueError(f"y must be one response for each row; got shape {y.shape}.")
+        values = validated(self, table.X, table.columns, reset=reset)
         check_size(values)
-        if self._numeric:
-            try:
-                response = response.astype(np.float64)
-            except (TypeError, ValueError):
-                raise ValueError(f"y must be numbers; got {str(response[0])!r}.") from None
-        return values, response
+        if y.ndim != 1:
+            y = column_or_1d(y, warn=True)
+        if y.dtype.kind == "f":
+            check_finite(y, "y")
+        elif y.dtype.kind in "OMm" and (missing := pd.isna(y)).any():
+            raise ValueError(
+                f"y contains missing values, the first in row {int(np.argmax(missing))}."
+            )
+        check_consistent_length(values, y)
+        return values, y
 
     def _read_design(
         self, X: Any, groups: Any, covariates: Any = None
@@ -432,7 +431,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         """Return rows and labels, for prediction."""
         check_is_fitted(self, "clients_")
         table = self._table(self._features(X, covariates, False), None, groups)
-        values = validated(self, table.X, reset=False)
+        values = validated(self, table.X, table.columns, reset=False)
         check_size(values)
         if table.labels is not None and len(table.labels) != len(values):
             raise ValueError(

@@ -168,7 +168,7 @@ class CompleteRows:
         chosen = None if consent is None else kept.series(consent)
         weighed = None
         if weights is not None:
-            weighed = numeric_columns(kept.native, [weights], "weights")[:, 0]
+            weighed = numeric_columns(kept.native, [weights], "weights", booleans=False)[:, 0]
         levels = None if by is None else kept.series(by)
         left = int((~whole).sum())
         given = chosen, left, weighed, levels, by, weights

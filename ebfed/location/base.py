@@ -36,7 +36,7 @@ from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.frames import frame, indexed_like
+from ebfed.tables.frames import Table, frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import validated
@@ -565,15 +565,14 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
             check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
-    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
-        """Check values as scikit-learn and the family do; returns them as floats, (n_rows, d)."""
-        return self.protocol().family.check_rows(self._numbers(X, learn))
+    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
+        """Check values as scikit-learn and the family do; returns them in shape (n_rows, d)."""
+        return self.protocol().family.check_rows(self._numbers(rows, learn))
 
-    def _numbers(self, X: Any, learn: bool) -> NDArray:
-        """Check values as scikit-learn does; returns them as floats, (n_rows, d)."""
-        if _ndim(X) == 1 and (learn or self.n_features_in_ == 1):
-            X = np.asarray(X).reshape(-1, 1)
-        return validated(self, X, reset=learn)
+    def _numbers(self, rows: Table, learn: bool) -> NDArray:
+        """Check values as scikit-learn does; returns them in shape (n_rows, d)."""
+        single = learn or self.n_features_in_ == 1
+        return validated(self, rows.X, rows.columns, reset=learn, single=single)
 
     def _check_lazy(self) -> None:
         """Refuse rows that tables of other engines cannot summarise."""

@@ -15,6 +15,7 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
 from ebfed.privacy.calibration import as_float
+from ebfed.tables.frames import Table
 from ebfed.tables.intake import GroupRows
 
 __all__ = ["BernoulliEB"]
@@ -160,13 +161,13 @@ class BernoulliEB(LocationEstimator):
             Binomial().check_whole_rows(rows.values)
         return rows
 
-    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
-            return super()._checked_rows(X, learn)
+            return super()._checked_rows(rows, learn)
         if np.isnan(as_float(self.binarize)):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
-        return (self._numbers(X, learn) > self.binarize).astype(float)
+        return (self._numbers(rows, learn) > self.binarize).astype(float)
 
     def _check_lazy(self) -> None:
         """Refuse a threshold for rows of other engines."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned, index_of
-from ebfed.tables.frames import frame, indexed_like, read, read_labels
-from ebfed.tables.numbers import numbers, unmasked
+from ebfed.tables.frames import frame, indexed_like, read_labels, style_for, style_of
+from ebfed.tables.numbers import column
 
 __all__ = ["effect_sizes"]
 
@@ -91,7 +91,7 @@ def effect_sizes(
     cells = np.array([a, total - a, c, control - c])
     cells = cells + 0.5 * (cells == 0).any(axis=0)
     estimate, variance = _compare(cells, measure)
-    style = read(given["events"], labels).style
+    style = style_of(labels, style_for(given["events"]))
     columns = {"estimate": estimate, "std_error": np.sqrt(variance)}
     if labels is not None:
         style = replace(style, group="study") if style.group == "group" else style
@@ -114,8 +114,7 @@ def _compare(cells: NDArray, measure: str) -> tuple[NDArray, NDArray]:
 
 def _counts(values: Any, name: str) -> NDArray[np.float64]:
     """Read whole numbers of shape (k,)."""
-    found = numbers(unmasked(read(values).X, name), name)
-    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    found = column(values, name)
     if found.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional; it has shape {found.shape}.")
     wrong = ~((found >= 0) & (found <= LARGEST) & (found == np.round(found)))

@@ -12,9 +12,9 @@ from ebfed.privacy.calibration import is_number
 from ebfed.tables.alignment import aligned, index_of, labels_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, is_frame, read, read_labels
+from ebfed.tables.frames import Style, is_frame, read_labels, style_for, style_of
 from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import filled, numbers
+from ebfed.tables.numbers import NotNumericError, numbers
 
 __all__ = ["Estimates", "check_level", "covariates_like"]
 
@@ -73,7 +73,6 @@ class Estimates:
         TypeError, ValueError
             As `posterior_from` does.
         """
-        estimates, std_errors = filled(estimates, "estimates"), filled(std_errors, "std_errors")
         given = _paired(estimates, std_errors, covariates, labels, df)
         estimates, std_errors, covariates, labels, df = given
         values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
@@ -87,9 +86,10 @@ class Estimates:
                 f"{errors.shape}."
             )
         labels = labels_of(estimates, labels)
-        if labels is not None and (size := len(read_labels(labels, "labels"))) != n:
-            raise ValueError(f"labels has {size} entries for {n} estimates.")
-        table = read(estimates, labels)
+        style = style_of(labels, style_for(estimates))
+        labels = None if labels is None else read_labels(labels, "labels")
+        if labels is not None and len(labels) != n:
+            raise ValueError(f"labels has {len(labels)} entries for {n} estimates.")
         covariance = _checked(errors) if errors.ndim == 2 else None
         if covariance is not None:
             errors = np.sqrt(np.diag(covariance))
@@ -100,7 +100,7 @@ class Estimates:
             raise ValueError(
                 "df must be None with a covariance: errors of one regression are normal."
             )
-        return cls(values, errors, covariance, found, names, table.labels, table.style, degrees)
+        return cls(values, errors, covariance, found, names, labels, style, degrees)
 
     def called(self, unit: str) -> Self:
         """Name the column of labels, if they have no name."""
@@ -142,7 +142,7 @@ def covariates_like(given: Estimates, covariates: Any) -> NDArray:
     if not given.names:
         raise ValueError("covariates must be None: there were none in the fit.")
     if hasattr(covariates, "to_numpy") and not is_frame(covariates):
-        covariates = covariates.to_numpy()
+        covariates = numbers(covariates, "covariates", booleans=True)
     n = len(covariates)
     columns = column_names(covariates) if is_frame(covariates) else covariates
     if is_frame(covariates):
@@ -160,7 +160,8 @@ def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
     if hasattr(covariates, "to_numpy") and not is_frame(covariates):
         name = getattr(covariates, "name", None)
         names = [name] if isinstance(name, str) and name else None
-        covariates = covariates.to_numpy()  # a series, in the order of the estimates by now
+        # a series, in the order of the estimates by now
+        covariates = numbers(covariates, "covariates", booleans=True)
     columns = column_names(covariates) if is_frame(covariates) else covariates
     return read_covariates(columns, covariates, None, np.arange(n), names=names)
 
@@ -181,17 +182,14 @@ def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any, df: A
 
 def _numbers(values: Any, name: str) -> NDArray:
     try:
-        found = numbers(read(values).X, name, booleans=name == "estimates")
-        # a named series was read as a frame of one column
-        column = found.ndim == 2 and found.shape[1] == 1
-        return found[:, 0] if column and (len(found) != 1 or np.ndim(values) == 1) else found
-    except (TypeError, ValueError):
+        found = numbers(values, name, booleans=name == "estimates", fill=True)
+    except NotNumericError as error:
         other = (
-            ", or a fitted regression with a covariance (of statsmodels, linearmodels, pyfixest)"
+            f"{name} must be numbers, or a fitted regression with a covariance (of statsmodels, "
+            "linearmodels, pyfixest): "
         )
-        raise TypeError(
-            f"{name} must be numbers{other * (name == 'estimates')}; got {values!r}."
-        ) from None
+        raise NotNumericError(f"{other * (name == 'estimates')}{error}") from None
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 < len(found) else found
 
 
 def _degrees(df: Any, n: int) -> NDArray | None:

@@ -16,9 +16,9 @@ from ebfed.priors.variances import VariancePosterior
 from ebfed.tables.alignment import aligned, labels_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, frame, is_frame, read
+from ebfed.tables.frames import Style, frame, is_frame, read_labels, style_for, style_of
 from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import numbers
+from ebfed.tables.numbers import column
 
 __all__ = ["ModeratedT", "moderated_t"]
 
@@ -155,7 +155,7 @@ def moderated_t(
     given = {"estimates": estimates, "std_errors": std_errors, "df": df, "unscaled": unscaled}
     given = aligned(given | {"covariates": covariates, "labels": labels}, rows=False)
     covariates, labels = given.pop("covariates"), given.pop("labels")
-    values = np.atleast_1d(numbers(given["estimates"], "estimates"))
+    values = np.atleast_1d(column(given["estimates"], "estimates"))
     errors, degrees, scale = (
         _column(given[name], name, values.shape) for name in ("std_errors", "df", "unscaled")
     )
@@ -190,14 +190,14 @@ def moderated_t(
     total = np.minimum(degrees + prior.df_[0], degrees.sum())
     statistic = values / std_error
     p_value = 2 * stdtr(np.minimum(total, 1e10), -np.abs(statistic))
-    named = read(given["estimates"], labels)
-    style = named.style if named.style.group != "group" else replace(named.style, group="label")
+    style = style_of(labels, style_for(given["estimates"]))
+    style = style if style.group != "group" else replace(style, group="label")
     found = values, std_error, statistic, total, p_value, prior
-    return ModeratedT(*found, named.labels, style)
+    return ModeratedT(*found, None if labels is None else read_labels(labels, "labels"), style)
 
 
 def _column(values: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    found = numbers(values, name)
+    found = column(values, name)
     if found.shape not in ((), shape):
         raise ValueError(f"{name} must have shape {shape}, or be a number; it has {found.shape}.")
     return np.broadcast_to(found, shape)

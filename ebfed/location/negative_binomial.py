@@ -16,6 +16,7 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 from ebfed.privacy.calibration import is_number
+from ebfed.tables.frames import Table
 
 __all__ = ["NegativeBinomialEB"]
 
@@ -130,9 +131,9 @@ class NegativeBinomialEB(LocationEstimator):
             known = 0.0 if isinstance(self.dispersion, str) else self.dispersion
         return np.array(np.broadcast_to(known, self.n_features_in_), float)
 
-    def _checked_rows(self, X: Any, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
         """Check counts of one column."""
-        values = super()._checked_rows(X, learn)
+        values = super()._checked_rows(rows, learn)
         if values.shape[1] > 1:
             raise ValueError(
                 f"X must be one column of counts; it has {values.shape[1]}. Fit them one by one."

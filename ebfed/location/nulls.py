@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
 from ebfed.tables.alignment import labels_of
-from ebfed.tables.frames import Style, frame, read, read_labels
-from ebfed.tables.numbers import filled, numbers
+from ebfed.tables.frames import Style, frame, read_labels, style_for, style_of
+from ebfed.tables.numbers import column
 
 __all__ = ["TwoGroups", "two_groups"]
 
@@ -230,14 +230,12 @@ def two_groups(
 
 def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
     """Return statistics, their labels if they have any, and the style of results."""
-    z = filled(z, "z")
     labels = labels_of(z, labels)
-    table = read(z, labels)
-    values = numbers(table.X, "z")
-    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    values = column(z, "z", fill=True)
     if values.ndim != 1:
         raise ValueError(f"z must be one-dimensional; it has the shape {values.shape}.")
-    if labels is not None and len(read_labels(labels, "labels")) != len(values):
+    found = None if labels is None else read_labels(labels, "labels")
+    if found is not None and len(found) != len(values):
         raise ValueError(f"labels must have {len(values)} entries, one for each statistic.")
     if not np.isfinite(values).all():
         raise ValueError("z must be finite; leave out statistics that are NaN or infinite.")
@@ -246,7 +244,7 @@ def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
             f"z must have at least {FEWEST} statistics, of which a null can be seen; got "
             f"{len(values)}. For fewer use posterior_from(..., prior='point_normal').lfdr()."
         )
-    return values, None if labels is None else table.labels, table.style
+    return values, found, style_of(labels, style_for(z))
 
 
 def _middle(values: NDArray) -> tuple[float, float]:

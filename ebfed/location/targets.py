@@ -12,7 +12,8 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.numbers import numbers, plain, unmasked
+from ebfed.tables.frames import read_response
+from ebfed.tables.numbers import column
 
 __all__ = ["Target"]
 
@@ -44,7 +45,7 @@ class Target:
     @classmethod
     def of(cls, y: Any, kind: str) -> Self:
         """Read a target."""
-        y = plain(column_or_1d(unmasked(y, "y"), warn=True))
+        given, y = y, column_or_1d(read_response(y, "y"), warn=True)
         if kind not in TARGETS:
             raise ValueError(
                 f"target must be one of {', '.join(map(repr, TARGETS))}; got {kind!r}."
@@ -68,7 +69,7 @@ class Target:
                 codes, classes = codes + 1, np.array([0, 1], classes.dtype)
             wanted = [1] if kind == "binary" else range(len(classes))
             return cls(kind, [(codes == c).astype(float) for c in wanted], np.asarray(classes))
-        values = np.ascontiguousarray(numbers(y, "y"))
+        values = np.ascontiguousarray(column(given, "y"))
         wrong = ~(np.abs(values) < LARGEST)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -87,7 +88,7 @@ class Target:
         """Check weights of rows: precisions, or frequencies of another than a continuous target."""
         if sample_weight is None:
             return None
-        weights, n_rows = numbers(sample_weight, "sample_weight"), len(self.columns[0])
+        weights, n_rows = column(sample_weight, "sample_weight"), len(self.columns[0])
         if weights.shape != (n_rows,):
             raise ValueError(
                 f"sample_weight must be one number per row, {n_rows}; it has shape {weights.shape}."

@@ -224,7 +224,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         family = self._family
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
         rows = CrossedRows.read(X, y, groups, options)
-        design, found = self._design(rows.X, reset=True), rows.responses(family)
+        design, found = self._design(rows, reset=True), rows.responses(family)
         keep = found.weight > 0
         design, found, numbered = design[keep], found.take(keep), rows.numbered(keep)
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
@@ -343,14 +343,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             )
         return None if self.family == "gaussian" else family_named(self.family)
 
-    def _design(self, X: Any, reset: bool) -> NDArray:
+    def _design(self, rows: CrossedRows, reset: bool) -> NDArray:
         """Columns of rows, that of the intercept first."""
+        X = rows.X
         if np.ndim(X) == 2 and np.shape(X)[1] == 0:
             if not reset and self.n_features_in_:
                 raise ValueError(f"X has 0 features; the fit had {self.n_features_in_}.")
             values, self.n_features_in_ = np.empty((len(X), 0)), 0
         else:
-            values = validated(self, X, reset=reset)
+            values = validated(self, X, rows.columns, reset=reset)
         if not self.fit_intercept:
             if not values.shape[1]:
                 raise ValueError("X must have a column, or fit_intercept be True.")
@@ -436,14 +437,14 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if groups is None:
             rows = CrossedRows.read(X, None, None, {"offset": offset}, aside)
             codes = np.full((len(rows), len(self._names)), -1)
-            return self._within(self._design(rows.X, reset=False)), rows.offset(), codes
+            return self._within(self._design(rows, reset=False)), rows.offset(), codes
         rows = CrossedRows.read(X, None, groups, {"offset": offset}, aside)
         if len(rows.labels) != len(self._names):
             raise ValueError(
                 f"groups has {len(rows.labels)} factors; the fit had {len(self._names)}."
             )
         codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
-        return self._within(self._design(rows.X, reset=False)), rows.offset(), codes
+        return self._within(self._design(rows, reset=False)), rows.offset(), codes
 
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""

@@ -15,11 +15,11 @@ from ebfed.regression.families.base import check_rows
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
+from ebfed.tables.frames import Style, drop_columns, is_frame, read_labels, style_of
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import split_levels
-from ebfed.tables.numbers import numbers
+from ebfed.tables.numbers import column, numbers
 from ebfed.tables.of_rows import are_shares, without_of_rows, won_of_shares
 from ebfed.tables.unseen import warn_of_mistyped
 
@@ -32,7 +32,10 @@ class CrossedRows:
 
     Attributes
     ----------
-    X : rows without other columns
+    X : float64 ndarray
+        Rows without other columns.
+    columns : list of str or None
+        Names of these columns.
     y : array-like or None
     labels : list of ndarray
         Labels of each factor; none where these are not known.
@@ -44,7 +47,8 @@ class CrossedRows:
         Weights and offsets, where they are given.
     """
 
-    X: Any
+    X: NDArray[np.float64]
+    columns: list[str] | None
     y: Any
     labels: list[NDArray]
     styles: list[Style]
@@ -79,9 +83,9 @@ class CrossedRows:
         labels, styles = [], []
         for j in range(1, len(factors) + 1):
             each = paired.pop(what := f"groups of factor {j}")
-            column = column_of(X, each) if isinstance(each, str) else each
-            labels.append(read_labels(column, what))
-            style = read(np.zeros(len(labels[-1])), column).style
+            own = column_of(X, each) if isinstance(each, str) else each
+            labels.append(read_labels(own, what))
+            style = style_of(own)
             named = style.group != Style().group
             styles.append(style if named else replace(style, group=f"group{j}"))
         _, found = without_of_rows(X, paired)
@@ -92,6 +96,8 @@ class CrossedRows:
         if is_frame(X):
             there = [name for name in {*columns, *aside} if name in column_names(X)]
             X = _without(X, there)
+        header = column_names(X) if is_frame(X) else None
+        X = numbers(X, "X", booleans=True)
         names = [each for each in factors if isinstance(each, str)]
         n = len(X)
         lengths = {name: len(own) for name, own in found.items() if len(own) != 1}
@@ -100,7 +106,7 @@ class CrossedRows:
             if length != n:
                 raise ValueError(f"{name} has {length} rows, and X has {n}.")
         several = names if len(names) == len(factors) else None
-        return cls(X, y, labels, styles, several, found)
+        return cls(X, header, y, labels, styles, several, found)
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -120,7 +126,7 @@ class CrossedRows:
         """
         if self.y is None:
             raise ValueError("y must be given, or be the name of a column of X.")
-        values, n = numbers(self.y, "y", booleans=family is not None), len(self)
+        values, n = column(self.y, "y", booleans=True), len(self)
         if values.shape != (n,):
             raise ValueError(f"y must be one number for each of {n} rows.")
         if not np.isfinite(values).all():

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels, label_range, number_labels, parents_among
-from ebfed.tables.numbers import check_numeric, plain, unmasked
+from ebfed.tables.numbers import numbers, plain, unmasked
 from ebfed.tables.trees import starts_of_tops
 
 __all__ = ["Clients", "Summary", "order_of_rows"]
@@ -559,12 +559,7 @@ def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
 
 
 def _columns(X: ArrayLike, name: str = "X") -> NDArray[np.float64]:
-    X = unmasked(X, name)
-    check_numeric(X, name)
-    try:
-        X = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers: {error}.") from None
+    X = numbers(X, name, booleans=True)
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2:

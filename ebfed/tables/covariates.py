@@ -14,7 +14,7 @@ from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import number_levels
-from ebfed.tables.numbers import check_numeric, unmasked
+from ebfed.tables.numbers import NotNumericError, numbers
 
 __all__ = ["named_columns", "read_covariates"]
 
@@ -110,7 +110,7 @@ def read_covariates(
             covariates = aligned({"X": X, "covariates": covariates})["covariates"]
         elif labels_groups(covariates, ids):
             place = _rows_of(read_labels(index.to_series(), "index of covariates"), ids)
-            covariates = covariates.to_numpy()[place]
+            covariates = numbers(covariates, "covariates", booleans=True)[place]
         covariates = _numbers(covariates, len(ids))
         named = [f"w{j}" for j in range(covariates.shape[1])] if names is None else list(names)
         if covariates.shape[1] != len(named):
@@ -193,14 +193,12 @@ def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
 
 
 def _numbers(covariates: Any, n_groups: int) -> NDArray:
-    covariates = unmasked(covariates, "covariates")
-    check_numeric(covariates, "covariates")
     try:
-        covariates = np.asarray(covariates, float)
-    except (TypeError, ValueError):
-        raise TypeError(
+        covariates = numbers(covariates, "covariates", booleans=True)
+    except NotNumericError as error:
+        raise NotNumericError(
             "covariates must be names of columns, a data frame, or numbers with a row for each "
-            f"group; got {type(covariates).__name__} of other values."
+            f"group: {error}"
         ) from None
     covariates = covariates[:, None] if covariates.ndim == 1 else covariates
     if covariates.ndim != 2 or len(covariates) != n_groups or not covariates.shape[1]:

@@ -19,8 +19,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
-from ebfed.tables.labels import check_labels
-from ebfed.tables.numbers import check_numeric, plain, unmasked
+from ebfed.tables.labels import check_labels, dates_of_objects
+from ebfed.tables.numbers import PLAIN, numbers, plain, unmasked, wrapped
 
 __all__ = [
     "Style",
@@ -34,15 +34,14 @@ __all__ = [
     "numeric_columns",
     "read",
     "read_labels",
+    "read_response",
+    "style_for",
     "style_of",
     "value_columns",
     "with_values",
-    "wrapped",
 ]
 
 
-# Types that are no frame or series of any library; narwhals would look at all libraries.
-PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
 # Libraries of frames that are optional, and the extras that install them.
 EXTRAS = {"polars": "polars", "pyarrow": "parquet"}
 
@@ -141,8 +140,10 @@ class Table:
 
     Attributes
     ----------
-    X : array or pandas data frame
+    X : float64 ndarray of shape (n_rows, d) or (n_rows,)
         Values, without the columns of labels.
+    columns : list or None
+        Names of the columns of values, if they have names.
     lowest : ndarray of shape (n_rows,) or None
         Labels, of the lowest level where there are several.
     style : Style
@@ -154,7 +155,8 @@ class Table:
         The distinct labels, sorted, and the place of each row's among them: of several levels.
     """
 
-    X: Any
+    X: NDArray[np.float64]
+    columns: list[Any] | None
     lowest: NDArray | None
     style: Style = field(default_factory=Style)
     consent: Any = None
@@ -170,7 +172,9 @@ class Table:
         return ids[codes]
 
 
-def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:
+def read(
+    X: Any, groups: Any = None, consent: Any = None, y: Any = None, *, numeric: bool = False
+) -> Table:
     """Separate group labels from values.
 
     Series and frames of pandas pair by label, as `ebfed.tables.alignment` says.
@@ -181,6 +185,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     groups : array-like or series of shape (n_rows,), or the name of a column of `X`, or None
     consent : as groups, or a dict from group to class
     y : as groups
+    numeric : bool
+        Whether the response is numbers, rather than labels of classes.
 
     Raises
     ------
@@ -194,50 +200,55 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     --------
     >>> import pandas as pd
     >>> table = read(pd.DataFrame({"county": ["a", "b"], "rate": [0.5, 0.7]}), "county")
-    >>> table.labels.tolist(), list(table.X.columns), table.style.group
+    >>> table.labels.tolist(), table.columns, table.style.group
     (['a', 'b'], ['rate'], 'county')
     """
-    import narwhals as nw
-
     X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
-    X, y = unmasked(X, "X"), unmasked(y, "y")
-    given = wrapped(X, eager_only=True, allow_series=True)
-    values, style = _typed(given), Style()
-    if isinstance(values, nw.Series):
-        if values.dtype.is_temporal() or values.dtype in (nw.Categorical, nw.Enum):
-            raise TypeError(f"X must be numbers; got a series of {values.dtype}.")
-        style = style.using(_backend(values))
-        named = isinstance(values.name, str) and values.name
-        X = _pandas(values.to_frame()) if named else values.to_numpy()
-    elif isinstance(values, nw.DataFrame):
-        style = style.using(_backend(values))
+    named = groups if isinstance(groups, str) else ""
+    columns: list[Any] | None = None
+    style, given = style_for(X), wrapped(X, eager_only=True, allow_series=True)
+    if is_frame(given):
         keys = {"groups": groups, "consent": consent, "y": y}
         keys = {key: name for key, name in keys.items() if isinstance(name, str)}
-        columns = value_columns(values.schema, keys)
+        columns = value_columns(given.columns, keys)
         groups = given[groups] if "groups" in keys else groups
         consent = given[consent] if "consent" in keys else consent
-        y = values[y] if "y" in keys else y
-        X = _pandas(values.select(*columns) if keys else values)
-    else:
-        check_numeric(X, "X")
+        y = given[y] if "y" in keys else y
+        X = given.select(*columns) if keys else given
+    elif is_series(given) and isinstance(given.name, str) and given.name:
+        columns = [given.name]
     for key, name in (("groups", groups), ("consent", consent), ("y", y)):
         if isinstance(name, str):
             raise ValueError(
                 f"{key}={name!r} names a column, but X is not a data frame; pass the labels."
             )
+    values = numbers(X, "X", booleans=True)
+    values = values[:, None] if columns is not None and values.ndim == 1 else values
     if consent is not None and not isinstance(consent, Mapping):
         consent = read_labels(consent, "consent")
-    response = wrapped(y, series_only=True)
-    y = plain(response.to_numpy()) if isinstance(response, nw.Series) else y
-    y = plain(y) if type(y) is np.ndarray and y.dtype == object else y
+    if y is not None:
+        y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
     if groups is None:
-        return Table(X, None, style, consent, y)
-    labels = wrapped(groups, series_only=True)
-    if not isinstance(labels, nw.Series):
-        return Table(X, check_labels(labels), style, consent, y)
-    style = style_of(labels, style)
-    labels = check_labels(_label_array(labels, style.group), style.group)
-    return Table(X, labels, style, consent, y)
+        return Table(values, columns, None, style, consent, y)
+    labels = read_labels(groups, named or "groups")
+    return Table(values, columns, labels, style_of(groups, style), consent, y)
+
+
+def style_for(X: Any) -> Style:
+    """Return how frames look that are of the library of a frame or series.
+
+    Examples
+    --------
+    >>> style_for([1.0]).backend
+    'pandas'
+    """
+    if isinstance(X, PLAIN):
+        return Style()
+    import narwhals as nw
+
+    given = wrapped(X, eager_only=True, allow_series=True)
+    known = isinstance(given, nw.Series | nw.DataFrame)
+    return Style().using(_backend(given)) if known else Style()
 
 
 def style_of(labels: Any, style: Style | None = None) -> Style:
@@ -249,9 +260,11 @@ def style_of(labels: Any, style: Style | None = None) -> Style:
     >>> style_of(pd.Series(["a"], name="county")).group, style_of(["a"]).group
     ('county', 'group')
     """
+    style = Style() if style is None else style
+    if isinstance(labels, PLAIN):
+        return style
     import narwhals as nw
 
-    style = Style() if style is None else style
     labels = wrapped(labels, series_only=True)
     if not isinstance(labels, nw.Series):
         return style
@@ -262,12 +275,13 @@ def style_of(labels: Any, style: Style | None = None) -> Style:
     return replace(style, group=name, dtype=labels.dtype, native=native)
 
 
-def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:
+def value_columns(there: Iterable[str], keys: Mapping[str, str]) -> list[str]:
     """Return the columns of values, after checks.
 
     Parameters
     ----------
-    schema : mapping from column to narwhals data type
+    there : iterable of str
+        All columns.
     keys : mapping from argument to column
         Columns of labels and of the response, by argument.
 
@@ -275,51 +289,76 @@ def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[st
     ------
     ValueError
         If a named column does not exist, or no column of values remains.
-    TypeError
-        If a column of values is not numeric.
 
     Examples
     --------
-    >>> import narwhals as nw
-    >>> value_columns({"county": nw.String(), "rate": nw.Float64()}, {"groups": "county"})
+    >>> value_columns(["county", "rate"], {"groups": "county"})
     ['rate']
     """
-    import narwhals as nw
-
+    there = list(there)
     for key, name in keys.items():
-        if name not in schema:
+        if name not in there:
             raise ValueError(
-                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, schema))}."
+                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, there))}."
             )
-    columns = [name for name in schema if name not in keys.values()]
+    columns = [name for name in there if name not in keys.values()]
     if keys and not columns:
         shown = ", ".join(map(repr, keys.values()))
         raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
-    for name in columns:
-        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
-            raise TypeError(
-                f"column {name!r} of X is {schema[name]}, not numeric; select the columns to "
-                "estimate, or name the column of labels in groups=."
-            )
     return columns
 
 
-def wrapped(X: Any, **kinds: bool) -> Any:
-    """Return a table or series of any library as one of narwhals, and anything else as it is.
+def read_response(values: Any, name: str) -> NDArray:
+    """Return a response as an array of a plain type: numbers, or labels of classes.
+
+    Raises
+    ------
+    ValueError
+        If an entry is masked, or there are several for a row.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> wrapped([1.0]), wrapped(pd.Series([1.0]), series_only=True).implementation.is_pandas()
-    ([1.0], True)
+    >>> read_response(["yes", "no"], "y")
+    array(['yes', 'no'], dtype=object)
     """
-    if isinstance(X, PLAIN):
-        return X
     import narwhals as nw
 
-    if isinstance(X, nw.Series | nw.DataFrame | nw.LazyFrame):
-        return X
-    return nw.from_native(X, pass_through=True, **kinds)
+    series = wrapped(values, eager_only=True, allow_series=True)
+    if isinstance(series, nw.DataFrame):
+        if series.shape[1] != 1:
+            raise ValueError(f"{name} must be one response for each row; got shape {series.shape}.")
+        series = series[series.columns[0]]
+    if isinstance(series, nw.Series):
+        array = _of_categories(series).to_numpy()
+    else:
+        given = unmasked(values, name)
+        try:
+            array = np.asarray(given)
+        except ValueError as error:
+            raise ValueError(f"{name} must be one response for each row: {error}") from None
+        if array.dtype.kind == "U" and isinstance(given, list | tuple):
+            array = np.array(given, object)  # NumPy turns numbers beside text to text
+    if array.dtype.kind == "O":
+        array = dates_of_objects(array)
+    if array.dtype.kind == "c":
+        return numbers(array, name)  # which refuses them
+    return plain(array)
+
+
+def _of_categories(series: Any) -> Any:
+    """Return a series of narwhals whose categories are their values."""
+    import narwhals as nw
+
+    if series.dtype not in (nw.Categorical, nw.Enum):
+        return series
+    native = series.to_native()
+    if series.implementation.is_pandas_like():
+        values = native.astype(native.cat.categories.dtype)
+    elif series.implementation.is_pyarrow():
+        values = native.cast(native.type.value_type)
+    else:
+        return series.cast(nw.String)
+    return nw.from_native(values, series_only=True)
 
 
 def is_frame(X: Any) -> bool:
@@ -347,6 +386,8 @@ def is_series(X: Any) -> bool:
     >>> is_series(pd.Series([1.0])), is_series([1.0])
     (True, False)
     """
+    if isinstance(X, PLAIN):
+        return False
     import narwhals as nw
 
     return isinstance(wrapped(X, series_only=True), nw.Series)
@@ -364,7 +405,7 @@ def with_values(X: Any, values: NDArray, name: str | None = None) -> Any:
     """
     import narwhals as nw
 
-    table: Any = nw.from_native(X, allow_series=True, eager_only=True)
+    table: Any = wrapped(X, allow_series=True, eager_only=True)
     title = table.name if name is None else name
     if table.implementation.is_pandas_like():  # whose rows have an index
         if name is None:
@@ -390,7 +431,9 @@ def drop_columns(X: Any, names: Iterable[str]) -> Any:
     return nw.from_native(X, eager_only=True).drop(*names).to_native()
 
 
-def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.float64]:
+def numeric_columns(
+    X: Any, names: Sequence[str], argument: str, *, booleans: bool = True
+) -> NDArray[np.float64]:
     """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
 
     Parameters
@@ -399,6 +442,8 @@ def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.f
     names : sequence of k str
     argument : str
         Argument that has the names, for errors.
+    booleans : bool
+        Whether True and False are numbers.
 
     Raises
     ------
@@ -417,19 +462,12 @@ def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.f
     import narwhals as nw
 
     table: Any = nw.from_native(X, eager_only=True)
-    columns = []
-    for name in names:
-        if name not in table.columns:
-            shown = ", ".join(map(repr, table.columns))
-            raise ValueError(f"{argument} names {name!r}, which is not among the columns {shown}.")
-        column = _typed(table[name])
-        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-            raise TypeError(
-                f"column {name!r} of {argument} is {table.schema[name]}, not numeric; code it in "
-                "columns of numbers."
-            )
-        columns.append(column.cast(nw.Float64).fill_null(np.nan).to_numpy())
-    return np.column_stack(columns)
+    if missing := [name for name in names if name not in table.columns]:
+        shown = ", ".join(map(repr, table.columns))
+        raise ValueError(
+            f"{argument} names {missing[0]!r}, which is not among the columns {shown}."
+        )
+    return numbers(table.select(*names).to_native(), argument, booleans=booleans)
 
 
 def read_labels(labels: Any, name: str = "groups") -> NDArray:
@@ -454,43 +492,6 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)
     return check_labels(cast(ArrayLike, labels), name)
-
-
-def _typed(table: Any) -> Any:
-    """Return a series or frame of narwhals, with a numeric type for what holds numbers.
-
-    Of other types are Decimal and other objects, numbers of another byte order, and of 16 bits.
-    """
-    import narwhals as nw
-
-    if isinstance(table, nw.Series):
-        if not _is_odd(table.dtype):
-            return table
-        values = plain(table.to_numpy())
-        if values.dtype.kind not in "biuf":
-            return table
-        return nw.from_native(with_values(table.to_native(), values), series_only=True)
-    if isinstance(table, nw.DataFrame):
-        for name, dtype in table.schema.items():
-            if _is_odd(dtype) and (values := plain(table[name].to_numpy())).dtype.kind in "biuf":
-                table = nw.from_native(
-                    with_values(table.to_native(), values, name), eager_only=True
-                )
-    return table
-
-
-def _is_odd(dtype: Any) -> bool:
-    import narwhals as nw
-
-    short = getattr(nw, "Float16", nw.Unknown)  # older versions of narwhals do not know it
-    return dtype in (nw.Object, nw.Unknown, nw.Decimal, short, nw.Int32)
-
-
-def _pandas(values: Any) -> Any:
-    """Return a narwhals frame in pandas, the library whose names every scikit-learn reads."""
-    if values.implementation.is_pandas():
-        return values.to_native()
-    return pd.DataFrame({name: values[name].to_numpy() for name in values.columns}, copy=False)
 
 
 def _backend(native: Any) -> str:
@@ -520,12 +521,7 @@ def _label_array(labels: Any, name: str) -> NDArray:
             f"{name} has {int(missing.sum())} missing labels, the first in row "
             f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
         )
-    if labels.dtype in (nw.Categorical, nw.Enum):
-        if labels.implementation.is_pandas_like():
-            native = labels.to_native()
-            labels = nw.from_native(native.astype(native.cat.categories.dtype), series_only=True)
-        else:
-            labels = labels.cast(nw.String)
+    labels = _of_categories(labels)
     if labels.dtype == nw.Datetime and labels.dtype.time_zone is not None:
         labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     if labels.dtype == nw.String:

@@ -20,7 +20,7 @@ from ebfed.blocks import blocks
 from ebfed.tables.alignment import aligned, of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
+from ebfed.tables.frames import Style, Table, drop_columns, is_frame, read, read_labels
 from ebfed.tables.labels import number_labels, parents_among, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import (
@@ -98,8 +98,8 @@ class GroupRows:
         return spread
 
 
-# Checks values of shape (n_rows, d), and returns them as floats.
-Check = Callable[[Any, bool], NDArray]
+# Checks the values of rows that were read; returns them in shape (n_rows, d).
+Check = Callable[[Table, bool], NDArray]
 # From checked values, labels and what goes with rows to a summary.
 Summarise = Callable[[NDArray, NDArray | None, Mapping[str, NDArray]], Summary]
 
@@ -215,7 +215,7 @@ class Intake:
         X, covariates = self._without_covariates(X, covariates, learn)
         X, beside = without_of_rows(X, self._known_of_rows(given, X, learn))
         table = read(X, groups, self._consent_column(X, consent, learn))
-        values = check(table.X, learn)
+        values = check(table, learn)
         for name, column in beside.items():
             if len(column) != len(values):
                 raise ValueError(

@@ -12,6 +12,7 @@ from ebfed.tables.numbers import lacks_integer, unmasked
 
 __all__ = [
     "check_labels",
+    "dates_of_objects",
     "label_range",
     "number_integers",
     "number_labels",
@@ -22,6 +23,8 @@ __all__ = [
     "row_numbers",
 ]
 
+# What pandas calls objects that are dates or time spans.
+DATES = ("date", "datetime", "datetime64", "timedelta", "timedelta64")
 # Up to so many keys are sorted, which needs no compiled code.
 SHORT = 4096
 # Longer texts are compared as objects: padded to the longest, they would take much memory.
@@ -266,15 +269,36 @@ def _plain(labels: NDArray) -> tuple[NDArray, bool]:
     import pandas as pd
 
     kind = pd.api.types.infer_dtype(labels, skipna=False)
-    if kind == "date":
-        labels = labels.astype("M8[D]")
-    elif kind in ("datetime", "datetime64"):
-        labels = pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
+    if kind in DATES:
+        labels = dates_of_objects(labels)
     elif kind in ("integer", "boolean", "floating"):
         # integers beyond 64 bits stay objects
         with suppress(OverflowError):
             labels = labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
     return labels, kind == "string"
+
+
+def dates_of_objects(values: NDArray) -> NDArray:
+    """Return objects as dates or time spans, if all of them are: times in UTC.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> dates_of_objects(np.array([datetime.date(2020, 1, 2)], object))
+    array(['2020-01-02'], dtype='datetime64[D]')
+    """
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(values, skipna=False) if values.ndim == 1 else ""
+    if kind == "date":
+        return values.astype("M8[D]")
+    if kind in ("datetime", "datetime64"):
+        return pd.to_datetime(values, utc=True).tz_localize(None).to_numpy()
+    if kind in ("timedelta", "timedelta64"):
+        return pd.to_timedelta(values).to_numpy()
+    if kind == "period":
+        return pd.PeriodIndex(values).to_timestamp().to_numpy()
+    return values
 
 
 def label_range(labels: NDArray) -> tuple[int, int]:

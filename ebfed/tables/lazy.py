@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, Summary
-from ebfed.tables.frames import PLAIN, Style, read, read_labels, value_columns, wrapped
+from ebfed.tables.frames import Style, read, read_labels, value_columns
 from ebfed.tables.labels import number_labels
+from ebfed.tables.numbers import PLAIN, not_numeric, wrapped
 
 __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
 
@@ -157,7 +158,11 @@ def summarise(
                 f"got {type(name).__name__}."
             )
     table = nw.from_native(X)
-    columns = value_columns(table.collect_schema(), named)
+    schema = table.collect_schema()
+    columns = value_columns(schema, named)
+    for name in columns:
+        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
+            raise not_numeric(name, "X", schema[name])
     found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross, weight)
     labels = nw.from_native(found.keys, eager_only=True)
     place = read(labels.select(groups, rows=nw.lit(0.0)).to_native(), groups)

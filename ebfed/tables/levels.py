@@ -95,7 +95,7 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
         return list(groups) if _are_columns(groups, X) else [groups]
     if len(groups) < 2:
         return [groups]
-    several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
+    several = all(isinstance(each, list) or _is_column(each) for each in groups)
     rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each
     if not several or rows:
         return [groups]
@@ -103,6 +103,11 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     if len(set(lengths)) > 1:
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     return list(groups)
+
+
+def _is_column(values: Any) -> bool:
+    """Tell whether values are an array, or a series of any library."""
+    return is_series(values) or (hasattr(values, "dtype") and np.ndim(values) > 0)
 
 
 def only_level(groups: Any, X: Any) -> Any:
@@ -284,7 +289,7 @@ def _as_python(labels: NDArray) -> NDArray:
     return dates
 
 
-def read_levels(X: Any, levels: Sequence[Any], y: Any = None) -> Table:
+def read_levels(X: Any, levels: Sequence[Any], y: Any = None, *, numeric: bool = False) -> Table:
     """Separate the labels of several levels from values; see `frames.read`.
 
     Examples
@@ -296,7 +301,7 @@ def read_levels(X: Any, levels: Sequence[Any], y: Any = None) -> Table:
     given = aligned({"X": X, "groups": levels[-1], "y": y, **upper})
     X, groups, y = (given.pop(name) for name in ("X", "groups", "y"))
     X, labels, styles = above_of([*given.values(), groups], X)
-    table = read(X, groups, y=y)
+    table = read(X, groups, y=y, numeric=numeric)
     assert table.lowest is not None
     numbers = number_levels([*labels, table.lowest])
     return replace(table, numbers=numbers, style=replace(table.style, above=styles))

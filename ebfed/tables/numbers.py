@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import inspect
-import re
 import warnings
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from numbers import Real
@@ -15,21 +15,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import index_of
-
 __all__ = [
-    "check_numeric",
+    "NotNumericError",
+    "check_finite",
     "check_single",
-    "filled",
+    "column",
     "lacks_integer",
+    "not_numeric",
     "numbers",
     "plain",
     "unmasked",
     "validated",
+    "wrapped",
 ]
 
+# Types that are no frame or series of any library; narwhals would look at all libraries.
+PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
+# Objects that Python or NumPy takes for whole numbers.
+NO_NUMBERS = (bool, np.bool_, np.timedelta64)
 # Objects that NumPy turns into numbers, in a unit that nobody chose.
-TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
+DATES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
+# What pandas calls objects that are dates or times.
+TIMES = {"date", "datetime", "datetime64", "timedelta", "timedelta64", "time", "period", "interval"}
+# Characters of a value that errors show.
+MOST_SHOWN = 60
+
+
+class NotNumericError(TypeError, ValueError):
+    """Something is no number: a value of the wrong type, as which both of these are known."""
 
 
 def unmasked(values: Any, name: str) -> Any:
@@ -62,27 +75,6 @@ def unmasked(values: Any, name: str) -> Any:
             f"{name} has {int(mask.sum())} masked entries{where}; drop them or fill them in."
         )
     return values.data
-
-
-def filled(values: Any, name: str) -> Any:
-    """Return values with NaN for masked entries, where NaN says that there are no data.
-
-    Raises
-    ------
-    ValueError
-        If an entry of something else than numbers is masked.
-
-    Examples
-    --------
-    >>> filled(np.ma.array([1, 2], mask=[False, True]), "estimates")
-    array([ 1., nan])
-    """
-    if not _has_masks(values):
-        return values
-    values = _masked_array(values)
-    if values.dtype.kind in "iuf":
-        return values.astype(float).filled(np.nan)
-    return unmasked(values, name)
 
 
 def plain(values: Any) -> NDArray:
@@ -139,7 +131,7 @@ def _of_objects(array: NDArray) -> NDArray:
         return array if missing.any() else array.astype(bool)
     if kind in ("mixed", "mixed-integer"):  # as of Decimal beside int
         known = array[~missing].tolist()
-        if not all(isinstance(x, Real | Decimal) and not isinstance(x, bool) for x in known):
+        if any(not isinstance(x, Real | Decimal) or isinstance(x, NO_NUMBERS) for x in known):
             return array
     elif kind not in ("integer", "floating", "mixed-integer-float", "decimal", "empty"):
         return array
@@ -194,158 +186,284 @@ def check_single(estimator: Any) -> None:
                 raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
 
 
-def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: Any) -> Any:
-    """Check rows as scikit-learn does, in errors that say whether it is `X` or `y`.
+def validated(
+    estimator: Any,
+    values: NDArray[np.float64],
+    columns: Sequence[Any] | None = None,
+    *,
+    reset: bool,
+    single: bool = False,
+) -> NDArray[np.float64]:
+    """Check features as scikit-learn does, in one pass where nothing is wrong.
+
+    Parameters
+    ----------
+    estimator : object
+        It has the number and the names of the features of a fit.
+    values : float64 ndarray
+        As `numbers` returns them.
+    columns : sequence, optional
+        Names of the columns of a frame.
+    reset : bool
+        Whether this is the fit.
+    single : bool
+        Whether one-dimensional values are a single feature.
 
     Returns
     -------
-    X : float64 ndarray of shape (n_rows, d)
-        And y, where it was given.
+    float64 ndarray of shape (n_rows, d)
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError
     """
-    from sklearn.utils.validation import validate_data
+    import pandas as pd
+    from sklearn.utils.validation import check_array, validate_data
 
-    given = {} if y is None else {"y": y}
-    named = _named_matrix(X)
-    if named is not None and options.keys() <= {"y_numeric"} and _are_valid(named, y):
-        validate_data(estimator, X, skip_check_array=True, reset=reset)
-        return named if y is None else (named, y)
-    if options.keys() <= {"y_numeric"} and _are_valid(X, y):  # as most are: checks would find that
-        if reset:  # arrays have no names to check
-            estimator.n_features_in_ = X.shape[1]
-            estimator.__dict__.pop("feature_names_in_", None)
-        else:
-            validate_data(estimator, X, skip_check_array=True, reset=False)
-        return X if y is None else (X, y)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # in the sum that looks for NaN
-            return validate_data(estimator, X, **given, dtype=np.float64, reset=reset, **options)
-    except (TypeError, ValueError, OverflowError) as error:
-        message = str(error)
-        if lacks := re.match(r"Input ([Xy]) contains (NaN|infinity)", message):
-            name, kind_of_value = lacks.groups()
-            text = _not_finite(X if name == "X" else y, name, kind_of_value == "NaN")
-            raise ValueError(text) from None
-        says_which = re.search(r"(?<!['\w])[Xy](?!['\w])", message)
-        if says_which and type(error) in (TypeError, ValueError):
-            raise
-        name = "X"
-        if y is not None and "feature" not in message:
-            with contextlib.suppress(TypeError, ValueError, OverflowError):
-                if np.asarray(X, np.float64).ndim == 2:
-                    name = "y"
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"{name} must hold numbers, in one row for each observation: {message}"
-        ) from None
+    values = values[:, None] if single and values.ndim == 1 else values
+    if values.ndim != 2 or not values.size:
+        check_array(values, estimator=estimator)  # which refuses it
+    if columns is not None or not reset:
+        given = values if columns is None else pd.DataFrame(values, columns=columns, copy=False)
+        validate_data(estimator, given, skip_check_array=True, reset=reset)
+    else:  # arrays have no names to check
+        estimator.n_features_in_ = values.shape[1]
+        estimator.__dict__.pop("feature_names_in_", None)
+    check_finite(values, "X", columns)
+    return values
 
 
-def _named_matrix(X: Any) -> NDArray[np.float64] | None:
-    """Return the values of a pandas frame of plain floats, which are not copied."""
-    kinds = getattr(X, "dtypes", ())
-    plain_floats = len(kinds) and all(kind == np.float64 for kind in kinds)
-    return X.to_numpy() if plain_floats and hasattr(X, "to_numpy") else None
+def check_finite(
+    values: NDArray[np.float64], name: str, columns: Sequence[Any] | None = None
+) -> None:
+    """Refuse numbers that are missing or infinite; say in which column, and where first.
 
+    Raises
+    ------
+    ValueError
 
-def _are_valid(X: Any, y: Any) -> bool:
-    """Whether rows, and their responses if given, are finite numbers in plain arrays."""
-    arrays = [X] if y is None else [X, y]
-    if not all(type(each) is np.ndarray and each.dtype == np.float64 for each in arrays):
-        return False
-    if X.ndim != 2 or X.size == 0 or (y is not None and y.shape != X.shape[:1]):
-        return False
+    Examples
+    --------
+    >>> check_finite(np.array([1.0]), "y")
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        return all(np.isfinite(each.sum()) for each in arrays)
-
-
-def _not_finite(values: Any, name: str, missing: bool) -> str:
-    """Say in which column a value is missing, or infinite, and where it is first."""
-    columns = list(getattr(values, "columns", ()))
-    with np.errstate(over="ignore"):  # of numbers of more than 64 bits
-        cells = numbers(values, name, booleans=True)
-    cells = cells[:, None] if cells.ndim == 1 else cells
+        if np.isfinite(values.sum()):
+            return
+    cells = values[:, None] if values.ndim == 1 else values
+    missing = bool(np.isnan(cells).any())
     wrong = np.isnan(cells) if missing else np.isinf(cells)
     affected = np.flatnonzero(wrong.any(axis=0))
+    if not len(affected):
+        return
     j = int(affected[0])
     kind, found = ("missing", "NaN") if missing else ("infinite", "infinity")
     count, row = int(wrong[:, j].sum()), int(np.argmax(wrong[:, j]))
-    column = f"column {columns[j] if columns else j!r} has "
+    named = f"column {(j if columns is None else columns[j])!r} has "
     text = f"{count} {kind} value{'s' * (count > 1)}, the first in row {row}"
     if len(affected) > 1:
         text += f", and {len(affected) - 1} more with such values"
-    named = column if columns or cells.shape[1] > 1 else ""
-    return f"{name} contains {found}: {named}{text}; drop those rows or fill them in."
+    column = named if columns is not None or cells.shape[1] > 1 else ""
+    raise ValueError(f"{name} contains {found}: {column}{text}; drop those rows or fill them in.")
 
 
-def check_numeric(values: Any, name: str) -> None:
-    """Refuse times and complex numbers, which NumPy would turn into numbers.
+def numbers(
+    values: Any, name: str, *, booleans: bool = False, fill: bool = False
+) -> NDArray[np.float64]:
+    """Return an argument as floats: the one rule of what is a number, and what is not.
+
+    Integers and floats of any size and byte order are, those of nullable and Arrow types,
+    ``Decimal`` and other objects that are numbers. Text is not, even of digits; nor are
+    categories, dates, times and complex numbers, whatever library holds them. A missing one is NaN.
+
+    Parameters
+    ----------
+    values : array-like, series or data frame of any library
+    name : str
+        Name of the argument in errors.
+    booleans : bool
+        Whether True and False are numbers, as where they are data.
+    fill : bool
+        Whether a masked entry is NaN, as where that says that there are no data; else an error.
 
     Raises
     ------
-    TypeError
-        For dates, times and durations.
+    NotNumericError
+        If it holds anything but numbers: a TypeError, and a ValueError.
     ValueError
-        For complex numbers.
+        If an entry is masked.
 
     Examples
     --------
-    >>> check_numeric(np.array([1.0]), "X")
+    >>> from decimal import Decimal
+    >>> numbers([1, 2], "variances"), numbers([Decimal("0.5"), None], "variances")
+    (array([1., 2.]), array([0.5, nan]))
     """
-    dtype = getattr(values, "dtype", None)
-    if isinstance(values, list | tuple):
-        try:
-            values = np.asarray(values)
-        except ValueError:  # of unequal lengths, which others refuse
-            return
-        dtype = values.dtype
-    elif isinstance(values, TIMES):
-        raise _times(name, type(values).__name__)
-    kind = getattr(dtype, "kind", "")
-    if kind == "O":
-        for each in np.asarray(values).ravel():
-            if isinstance(each, TIMES):
-                raise _times(name, type(each).__name__)
-            if isinstance(each, complex | np.complexfloating):
-                kind = "c"
-    if kind in ("M", "m"):
-        raise _times(name, str(dtype))
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: {name} holds complex numbers.")
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
+    if not isinstance(values, PLAIN):
+        import narwhals as nw
+
+        table = wrapped(values, eager_only=True, allow_series=True)
+        if isinstance(table, nw.DataFrame):
+            native = table.to_native()
+            if table.implementation.is_pandas() and _are_floats(native):
+                return native.to_numpy()
+            columns = (_numbers_of(each, name, booleans, table) for each in table.iter_columns())
+            return np.column_stack([*columns]) if table.shape[1] else np.empty(table.shape)
+        if isinstance(table, nw.Series):
+            return _numbers_of(table, name, booleans)
+    if _has_masks(values):
+        given = _masked_array(values)
+        if fill and given.dtype.kind in "iuf":
+            return given.astype(float).filled(np.nan)
+        values = unmasked(values, name)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise NotNumericError(f"{name} must be numbers; got {_shown(values)}.") from None
+    if not booleans and array.dtype.kind == "f" and isinstance(values, list | tuple):
+        mixed = any(isinstance(each, bool | np.bool_) for each in values)
+        array = np.array([True]) if mixed else array
+    return _of_array(array, name, booleans, values)
 
 
-def numbers(values: Any, name: str, *, booleans: bool = False) -> NDArray[np.float64]:
-    """Return an argument as floats; booleans are numbers only where they are data.
-
-    Raises
-    ------
-    TypeError
-        If it holds anything but numbers.
-    ValueError
-        If an entry is masked, or complex.
+def column(
+    values: Any, name: str, *, booleans: bool = False, fill: bool = False
+) -> NDArray[np.float64]:
+    """Return numbers, those of a single column in one dimension; see `numbers`.
 
     Examples
     --------
-    >>> numbers([1, 2], "variances")
+    >>> column([[1.0], [2.0]], "exposure")
     array([1., 2.])
     """
-    values = unmasked(values, name)
-    check_numeric(values, name)
-    if not booleans and _has_booleans(values):
-        raise TypeError(f"{name} must be numbers; got booleans.")
+    found = numbers(values, name, booleans=booleans, fill=fill)
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+
+
+def _numbers_of(column: Any, name: str, booleans: bool, table: Any = None) -> NDArray[np.float64]:
+    """Return a series of narwhals, perhaps a column of a frame, as floats."""
+    import narwhals as nw
+
+    kind, array = column.dtype, None
+    if kind in (nw.Object, nw.Unknown, nw.Decimal, nw.Int32):
+        array = plain(column.to_numpy())  # of Decimal, of another byte order, of R
+    elif kind == nw.Boolean and not booleans:
+        array = np.ones(1, bool)
+    elif kind.is_numeric() or kind == nw.Boolean:
+        whole = column.cast(nw.Float64).fill_null(np.nan) if column.null_count() else column
+        array = whole.to_numpy()
     try:
-        if type(values) is np.ndarray or index_of(values) is not None:
-            found = plain(values)
-            if (
-                found.dtype.kind == "O" and index_of(values) is not None
-            ):  # truth values, some missing
-                found = values.to_numpy(float, na_value=np.nan)
-            values = found
-        return np.asarray(values, float)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} must be numbers; got {values!r}.") from None
+        if array is not None:
+            return _of_array(array, name, booleans, array)
+    except NotNumericError:
+        if table is None:
+            raise
+    if table is not None:
+        raise not_numeric(column.name, name, kind)
+    times = " Give the time since a date, in a unit of your choice." * kind.is_temporal()
+    what = "dates or times" if kind.is_temporal() else "a series"
+    raise NotNumericError(f"{name} must be numbers; got {what} ({kind}).{times}")
+
+
+def _of_array(array: NDArray, name: str, booleans: bool, given: Any) -> NDArray[np.float64]:
+    """Return an array as floats; `given` is what errors show."""
+    array = plain(array)
+    kind = array.dtype.kind
+    if kind == "O":
+        content, known = _content(array)
+        if content == "boolean" and (booleans or not known.any()):
+            return np.where(known, array == True, np.nan).astype(float)  # noqa: E712
+        kind = {"boolean": "b", "complex": "c"}.get(content, "M" if content in TIMES else "O")
+    if kind in "iuf" or (kind == "b" and booleans):
+        return array.astype(np.float64, copy=False)
+    if kind == "b":
+        raise NotNumericError(f"{name} must be numbers; got booleans.")
+    if kind == "c":
+        raise NotNumericError(
+            f"{name} must be numbers. Complex data not supported: {name} holds complex numbers."
+        )
+    if kind in "Mm":
+        what = type(array.flat[0]).__name__ if array.dtype.kind == "O" else array.dtype
+        raise NotNumericError(
+            f"{name} must be numbers; got dates or times ({what}). Give the time since a date, in "
+            "a unit of your choice."
+        )
+    reason = "text"
+    try:
+        array.astype(float)
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+    raise NotNumericError(f"{name} must be numbers; got {_shown(given)} ({reason}).")
+
+
+def not_numeric(column: str, name: str, kind: Any) -> NotNumericError:
+    """Return the error of a column of an argument, of a type of narwhals, that has no numbers.
+
+    Examples
+    --------
+    >>> print(not_numeric("city", "X", "String"))
+    column 'city' of X is String, not numeric; code it in columns of numbers, or select those that \
+are.
+    """
+    return NotNumericError(
+        f"column {column!r} of {name} is {kind}, not numeric; code it in columns of numbers, or "
+        "select those that are."
+    )
+
+
+def _content(array: NDArray) -> tuple[str, NDArray[np.bool_]]:
+    """Return what objects are, as pandas calls it, and which of them are not missing."""
+    import pandas as pd
+
+    flat = array.ravel()
+    known = ~np.asarray(pd.isna(flat), bool).reshape(array.shape)
+    content = pd.api.types.infer_dtype(flat, skipna=True)
+    if content.startswith("mixed"):
+        for each in flat:
+            if isinstance(each, complex | np.complexfloating):
+                return "complex", known
+            if isinstance(
+                each, np.datetime64 | np.timedelta64 | datetime.date | datetime.timedelta
+            ):
+                return "date", known
+    return content, known
+
+
+def _are_floats(X: Any) -> bool:
+    """Tell whether all columns of a frame of pandas are floats of 64 bits."""
+    return bool(len(X.columns)) and all(dtype == np.float64 for dtype in X.dtypes.unique())
+
+
+def _shown(values: Any) -> str:
+    """Return values as an error shows them, in a few words."""
+    if isinstance(values, np.ndarray) and values.size:
+        first = repr(values.ravel()[:1].tolist()[0])
+        return f"{first}, …" if values.size > 1 else first
+    text = repr(values)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def wrapped(X: Any, **kinds: bool) -> Any:
+    """Return a table or series of any library as one of narwhals, and anything else as it is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> wrapped([1.0]), wrapped(pd.Series([1.0]), series_only=True).implementation.is_pandas()
+    ([1.0], True)
+    """
+    if isinstance(X, PLAIN):
+        return X
+    import narwhals as nw
+
+    if isinstance(X, nw.Series | nw.DataFrame | nw.LazyFrame):
+        return X
+    if type(X).__module__ == "pyarrow.lib" and hasattr(X, "dictionary_encode"):
+        import pyarrow as pa
+
+        X = pa.chunked_array([X]) if isinstance(X, pa.Array) else X  # which narwhals knows
+    return nw.from_native(X, pass_through=True, **kinds)
 
 
 def _has_masks(values: Any) -> bool:
@@ -358,25 +476,6 @@ def _masked_array(values: Any) -> np.ma.MaskedArray:
     with warnings.catch_warnings():  # of a masked entry in a list, which keeps its mask
         warnings.simplefilter("ignore", UserWarning)
         return np.ma.asarray(values)
-
-
-def _has_booleans(values: Any) -> bool:
-    if not hasattr(values, "dtype"):
-        try:
-            values = np.asarray(values, object)
-        except ValueError:
-            return False
-    kind = getattr(values.dtype, "kind", "")
-    if kind == "O":
-        return any(isinstance(each, bool | np.bool_) for each in np.asarray(values).ravel())
-    return bool(kind == "b")
-
-
-def _times(name: str, kind: str) -> TypeError:
-    return TypeError(
-        f"{name} must be numbers; got dates or times ({kind}). Give the time since a date, in a "
-        "unit of your choice."
-    )
 
 
 @cache

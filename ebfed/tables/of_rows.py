@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.frames import drop_columns, is_frame, numeric_columns
-from ebfed.tables.numbers import numbers
+from ebfed.tables.numbers import column
 
 __all__ = [
     "NEEDED",
@@ -154,8 +154,8 @@ def _numbers(X: Any, name: str, value: Any) -> NDArray[np.float64]:
             raise ValueError(
                 f"{name}={value!r} names a column, but X is not a data frame; pass numbers."
             )
-        return numeric_columns(X, [value], name)[:, 0]
-    values = numbers(value, name, booleans=name == "observed")
+        return numeric_columns(X, [value], name, booleans=name == "observed")[:, 0]
+    values = column(value, name, booleans=name == "observed")
     if values.ndim != 1:
         raise ValueError(f"{name} must be one number per row; it has shape {values.shape}.")
     return values

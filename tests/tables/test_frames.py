@@ -615,7 +615,7 @@ def test_augment_overwrites_no_column(name):
 def test_read_takes_a_frame_apart(library):
     table = read(table_of(library, columns=2), "county")
     assert table.labels.tolist() == ["b", "b", "a", "a", "c", "c"]
-    assert nw.from_native(table.X).columns == ["income", "age"]
+    assert table.columns == ["income", "age"]
     assert table.style == Style(library, "county", nw.String())
 
 

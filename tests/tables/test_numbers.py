@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.linear_model import LinearRegression
 
@@ -14,7 +15,7 @@ from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import read, read_labels
-from ebfed.tables.numbers import check_numeric, filled, numbers, plain, unmasked, validated
+from ebfed.tables.numbers import NotNumericError, check_finite, numbers, plain, unmasked, validated
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
 TIMES = {
@@ -44,11 +45,13 @@ def test_masks_without_masked_entries_are_dropped():
 
 
 def test_masked_entries_are_nan_where_that_means_no_data():
-    np.testing.assert_array_equal(filled(MASKED, "estimates"), [1.0, np.nan, 3.0])
-    np.testing.assert_array_equal(filled([1, np.ma.masked], "estimates"), [1.0, np.nan])
+    found = numbers(MASKED, "estimates", fill=True)
+    np.testing.assert_array_equal(found, [1.0, np.nan, 3.0])
+    found = numbers([1, np.ma.masked], "estimates", fill=True)
+    np.testing.assert_array_equal(found, [1.0, np.nan])
     words = np.ma.array(["a", "b"], mask=[False, True])
     with pytest.raises(ValueError, match="estimates has 1 masked"):
-        filled(words, "estimates")
+        numbers(words, "estimates", fill=True)
 
 
 READERS = {
@@ -96,7 +99,7 @@ def test_times_are_no_numbers(values):
 def test_complex_numbers_are_refused():
     for values in (np.array([1 + 2j]), [1 + 2j], np.array([1 + 2j], object)):
         with pytest.raises(ValueError, match="Complex data not supported: X holds complex"):
-            check_numeric(values, "X")
+            numbers(values, "X")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,43 @@ def test_numbers_of_every_type_are_read(values):
     found = numbers(values, "variances")
     assert found.dtype == np.float64
     assert found.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1", "2"],
+        np.array(["1", "2"]),
+        np.array([b"1", b"2"]),
+        pd.Series(["1", "2"], dtype="string"),
+        pd.Series([1, 2], dtype="category"),
+        pl.Series(["1", "2"]),
+        pl.Series(["1", "2"], dtype=pl.Categorical),
+        pl.Series([datetime.date(2024, 1, 1)] * 2),
+        pl.Series([datetime.timedelta(days=1)] * 2),
+        pa.chunked_array([["1", "2"]]),
+        pa.array([1, 2]).dictionary_encode(),
+        pd.DataFrame({"x": ["1", "2"]}),
+    ],
+)
+def test_text_categories_and_times_of_any_library_are_no_numbers(values):
+    with pytest.raises(NotNumericError, match="exposure"):
+        numbers(values, "exposure", booleans=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, -(2**31)], np.int32),
+        pd.Series([3, -(2**31)], dtype="int32"),
+        pl.Series([3, None]),
+        pa.array([3, None]),
+        pd.array([3, None], dtype="Int64"),
+        [Decimal(3), pd.NA],
+    ],
+)
+def test_missing_numbers_of_any_library_are_nan(values):
+    np.testing.assert_array_equal(numbers(values, "exposure"), [3.0, np.nan])
 
 
 def test_missing_numbers_of_pandas_are_nan():
@@ -156,15 +196,16 @@ FOUR = {"age": [1.0, 2.0, 3.0, 4.0], "income": [1.0, None, None, 4.0]}
 )
 def test_missing_and_infinite_values_are_located(X, message):
     """In one sentence; scikit-learn's speaks of imputers and other estimators."""
+    table = read(X)
     with pytest.raises(ValueError, match=message) as error:
-        validated(LinearRegression(), X, reset=True)
+        validated(LinearRegression(), table.X, table.columns, reset=True)
     assert "mputer" not in str(error.value)
 
 
 def test_missing_responses_are_located():
     y = pd.Series([1.0, 2.0, np.nan, 4.0])
     with pytest.raises(ValueError, match=r"y contains NaN: 1 missing value, the first in row 2;"):
-        validated(LinearRegression(), np.zeros((4, 1)), y, reset=True, y_numeric=True)
+        check_finite(numbers(y, "y"), "y")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ebfed.formula.limits import materialized
 from ebfed.formula.names import column_name, plain_name
 from ebfed.formula.terms import Terms, evaluated, reason_of
 from ebfed.tables.columns import Columns, days_of
-from ebfed.tables.numbers import check_numeric
+from ebfed.tables.numbers import numbers
 
 __all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "response_of"]
 
@@ -314,8 +314,7 @@ def _table(data: Columns, text: str, *, levels: bool) -> Any:
 
 def _matrix(found: Any) -> NDArray[np.float64]:
     """Return a model matrix of formulaic as numbers."""
-    check_numeric(found.__wrapped__, "columns of a formula")
-    return np.asarray(found.__wrapped__, float)
+    return numbers(found.__wrapped__, "columns of a formula", booleans=True)
 
 
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:

@@ -1,20 +1,23 @@
 """Empirical Bayes on federated and private data.
 
 Many groups, little data in each, data that stays where it is: estimate every group as well as if
-the population were known. Public names are those that the wings list; they are resolved when they
-are first used, so that importing the package loads nothing heavy.
+the population were known. What is used most is here, the rest in modules: learners are in
+`ebfed.learning`, channels in `ebfed.channels`. Names are imported when they are first used, so that
+importing the package loads nothing heavy, and a fit what it needs.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
     from ebfed import (
         channels,
         datasets,
         engines,
+        evaluation,
         families,
+        formula,
         learning,
         likelihoods,
         location,
@@ -24,70 +27,96 @@ if TYPE_CHECKING:
         regression,
         report,
         studies,
+        tables,
         testing,
         theory,
     )
-    from ebfed.channels import Guess
-    from ebfed.evaluation import *
-    from ebfed.formula import *
-    from ebfed.learning import *
-    from ebfed.loading import *
-    from ebfed.location import *
+    from ebfed.evaluation import anova, compare, price_of_privacy
+    from ebfed.formula import from_formula
+    from ebfed.learning import ClientPrivacy
+    from ebfed.loading import load_fit
+    from ebfed.location import (
+        BernoulliEB,
+        CategoricalEB,
+        DurationEB,
+        GaussianEB,
+        GroupEncoder,
+        MixtureEB,
+        NegativeBinomialEB,
+        OptOutMean,
+        PoissonEB,
+        VarianceEB,
+        effect_sizes,
+        fay_herriot,
+        meta_analysis,
+        moderated_t,
+        posterior_from,
+        two_groups,
+    )
     from ebfed.priors import IdentificationWarning
-    from ebfed.regression import *
-    from ebfed.tables import *
+    from ebfed.regression import (
+        AdaMix,
+        AdaMixClassifier,
+        CrossedEB,
+        GeneralizedEB,
+        LinearEB,
+        LogisticEB,
+        MixtureLinearEB,
+    )
+    from ebfed.tables import Summary
     from ebfed.tables.unseen import UnseenGroupWarning
 
 __version__ = "0.2.0"
 
-# Packages whose public names are also names of ebfed.
-_WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation", "loading")
-# Names of other packages that are used with all of them.
-_BORROWED = {
-    "Guess": "channels",
-    "IdentificationWarning": "priors",
-    "UnseenGroupWarning": "tables.unseen",
-}
-_MODULES = (
+# Modules of what is rarely used have a name too, and are not listed.
+__all__ = [
+    "AdaMix",
+    "AdaMixClassifier",
+    "BernoulliEB",
+    "CategoricalEB",
+    "ClientPrivacy",
+    "CrossedEB",
+    "DurationEB",
+    "GaussianEB",
+    "GeneralizedEB",
+    "GroupEncoder",
+    "IdentificationWarning",
+    "LinearEB",
+    "LogisticEB",
+    "MixtureEB",
+    "MixtureLinearEB",
+    "NegativeBinomialEB",
+    "OptOutMean",
+    "PoissonEB",
+    "Summary",
+    "UnseenGroupWarning",
+    "VarianceEB",
+    "anova",
     "channels",
+    "compare",
     "datasets",
+    "effect_sizes",
     "engines",
     "families",
+    "fay_herriot",
+    "from_formula",
     "learning",
     "likelihoods",
-    "location",
+    "load_fit",
+    "meta_analysis",
     "models",
+    "moderated_t",
+    "posterior_from",
+    "price_of_privacy",
     "priors",
     "privacy",
-    "regression",
     "report",
-    "studies",
     "testing",
-    "theory",
-)
+    "two_groups",
+]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use (PEP 562), and keep it."""
-    found = globals()[name] = _imported(name)
-    return found
-
-
-def _imported(name: str) -> Any:
-    if name == "__all__":
-        listed = [each for wing in _WINGS for each in import_module(f"ebfed.{wing}").__all__]
-        return sorted([*listed, *_BORROWED, *_MODULES])
-    if name in _MODULES:
-        return import_module(f"ebfed.{name}")
-    if name in _BORROWED:
-        return getattr(import_module(f"ebfed.{_BORROWED[name]}"), name)
-    # other modules are found by the import system, which asks here first
-    if not name.startswith("_") and find_spec(f"ebfed.{name}") is None:
-        for wing in map(import_module, (f"ebfed.{wing}" for wing in _WINGS)):
-            if name in wing.__all__:
-                return getattr(wing, name)
-    raise AttributeError(f"module 'ebfed' has no attribute {name!r}")
+__getattr__ = at_first_use(__name__)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_imported("__all__")})
+    return [*__all__, "__version__"]

@@ -150,9 +150,9 @@ def test_learners_need_an_accountant_only_for_samples_of_clients(monkeypatch):
     y = (x.sum(axis=1) > 0).astype(int)
     # a delta of its own: accounts of other tests are kept
     privacy = eb.ClientPrivacy(epsilon=8, delta=3.1e-5)
-    all_clients = eb.DPFedAvg(privacy=privacy, n_rounds=2).fit(x, y, groups=groups)
+    all_clients = eb.learning.DPFedAvg(privacy=privacy, n_rounds=2).fit(x, y, groups=groups)
     assert all_clients.privacy_["epsilon"].tolist() == pytest.approx([8.0])
-    sampled = eb.DPFedAvg(privacy=privacy, n_rounds=2, sample_rate=0.5)
+    sampled = eb.learning.DPFedAvg(privacy=privacy, n_rounds=2, sample_rate=0.5)
     with pytest.raises(ImportError, match=r"ebfed\[accounting\]"):
         sampled.fit(x, y, groups=groups)
 

@@ -91,13 +91,35 @@ def test_every_folder_lists_what_it_exports(folder):
         assert getattr(module, name) is not None
 
 
-def test_type_checkers_see_the_names_of_run_time():
-    tree = ast.parse((ROOT / "ebfed" / "__init__.py").read_text())
+LAZY = [
+    path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+    for path in sorted((ROOT / "ebfed").rglob("__init__.py"))
+    if "at_first_use(__name__)" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_see_the_names_of_run_time(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {(node.module, each.name) for node in block.body for each in node.names}
-    modules = {("ebfed", name) for name in ebfed._MODULES}
-    wings = {(f"ebfed.{wing}", "*") for wing in ebfed._WINGS}
-    assert seen == modules | wings | {(f"ebfed.{m}", name) for name, m in ebfed._BORROWED.items()}
+    seen = {each.name for node in block.body for each in node.names}
+    assert set(module.__all__) <= seen
+    # where a module has the name of what is in it, importing the module would hide that
+    modules = {path.stem for path in Path(module.__file__).parent.iterdir()}
+    for name in seen & modules:
+        assert getattr(module, name).__name__ == f"{package}.{name}"
+
+
+def test_few_names_are_at_the_top():
+    names = dir(ebfed)
+    assert len(names) == len(set(names)) <= 45
+    assert sorted(names) == sorted([*ebfed.__all__, "__version__"])
+    assert not set(names) & {"Any", "TYPE_CHECKING", "find_spec", "import_module"}
+    assert not set(names) & set(ebfed.learning.__all__) - {"ClientPrivacy"}
+    assert ebfed.learning.FedAvg.__module__ == "ebfed.learning.fed_avg"
+    with pytest.raises(AttributeError, match="no attribute 'FedAvg'"):
+        ebfed.FedAvg  # noqa: B018
 
 
 def test_version_matches_the_project():

@@ -81,7 +81,7 @@ print(pd.DataFrame(results, columns=names).round(3).to_string(index=False))
 
 # %%
 X, groups, theta = eb.datasets.make_gaussian_groups(2000, 4, random_state=0)
-guess = eb.Guess(mean=(-1, 1), spread=1)  # public limits of the population
+guess = eb.channels.Guess(mean=(-1, 1), spread=1)  # public limits of the population
 one = eb.GaussianEB(
     channel=channels.OneBit(epsilon=1),
     prior=eb.priors.Normal(variance=1),

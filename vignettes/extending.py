@@ -284,7 +284,7 @@ for name, fit in {"rates": fits["beta"], "means": means}.items():
 
 # %%
 @dataclass(eq=False, repr=False)
-class Mixed(eb.Learner):
+class Mixed(eb.learning.Learner):
     """Own and shared parameters, mixed.
 
     Parameters
@@ -336,8 +336,8 @@ print("Mixed keeps the contract of a learner, with and without privacy")
 # %%
 settings = {"n_rounds": 50, "learning_rate": 1.0, "random_state": 0}
 for learner in (
-    eb.LocalOnly(**settings),
-    eb.FedAvg(**settings),
+    eb.learning.LocalOnly(**settings),
+    eb.learning.FedAvg(**settings),
     Mixed(**settings),
     Mixed(privacy=eb.ClientPrivacy(epsilon=8), **settings),
 ):

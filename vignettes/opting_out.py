@@ -25,7 +25,7 @@ pd.set_option("display.width", 100)
 # %%
 X, groups, theta = eb.datasets.make_gaussian_groups(500, 4, random_state=0)
 choice = np.where(groups % 10 == 0, "open", "private")
-settings = {"variances": 1.0, "guess": eb.Guess(mean=(-2, 2), spread=1), "random_state": 0}
+settings = {"variances": 1.0, "guess": eb.channels.Guess(mean=(-2, 2), spread=1), "random_state": 0}
 fits = {
     "nobody is private": eb.GaussianEB(variances=1.0).fit(X, groups=groups),
     "every tenth opts out": eb.GaussianEB(
@@ -150,11 +150,11 @@ def right(est):
 settings = {"n_rounds": 30, "local_steps": 5, "batch_size": 10, "learning_rate": 0.5}
 settings |= {"model": eb.models.MLP(30), "random_state": 0}
 settings["privacy"] = eb.ClientPrivacy(epsilon=2.0)
-alike = eb.DPFedAvg(**settings).fit(images, labels, groups=of)
+alike = eb.learning.DPFedAvg(**settings).fit(images, labels, groups=of)
 print(f"DPFedAvg: {right(alike)[0]:.3f}")
 results = []
 for ratio in (0.01, 0.03, 0.1, 0.3, 1.0):
-    est = eb.FeO2(**settings, ratio=ratio, regularization=0.1)
+    est = eb.learning.FeO2(**settings, ratio=ratio, regularization=0.1)
     est.fit(images, labels, groups=of, consent=consent)
     for whose, share in zip(("shared predictor", "own predictors"), right(est), strict=True):
         results.append((whose, ratio, share, 0.0))
@@ -178,5 +178,5 @@ print(est.privacy_[["who", "what", "clients", "times", "epsilon", "delta"]].to_s
 
 # %%
 alone = settings | {"privacy": None}  # a client that learns alone sends nothing
-local = eb.LocalOnly(**alone).fit(images, labels, groups=of)
+local = eb.learning.LocalOnly(**alone).fit(images, labels, groups=of)
 print(f"alone: own predictors {right(local)[1]:.3f}")

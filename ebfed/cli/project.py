@@ -208,7 +208,7 @@ class Template(NamedTuple):
     @classmethod
     def of_formula(cls, formula: str, family: FederatedFamily) -> Template:
         """Make one of a formula; refuse terms that are no columns."""
-        from ebfed.formula.columns import model_of_columns
+        from ebfed.formula.choice import model_of_columns
 
         estimator, rows = model_of_columns(formula, family.value)
         words = {"estimator": type(estimator).__name__, "made": estimator, "rows": rows}

@@ -1,7 +1,14 @@
 """Fits side by side: criteria and risk, tests by likelihood ratio, and what privacy costs."""
 
-from ebfed.evaluation.comparison import compare
-from ebfed.evaluation.likelihood_ratios import anova
-from ebfed.evaluation.price import price_of_privacy
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.evaluation.comparison import compare
+    from ebfed.evaluation.likelihood_ratios import anova
+    from ebfed.evaluation.price import price_of_privacy
 
 __all__ = ["anova", "compare", "price_of_privacy"]
+
+__getattr__ = at_first_use(__name__)

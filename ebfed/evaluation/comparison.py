@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 from sklearn.base import BaseEstimator, is_classifier
 
-from ebfed.report.tidy import glance
+from ebfed.report.tidying import glance
 from ebfed.report.view import FitView, GroupView, LocationView, view_of
 from ebfed.tables.frames import Style, frame
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ebfed.evaluation.comparison import criteria, view_by_name
-from ebfed.report.tidy import tidy
+from ebfed.report.tidying import tidy
 from ebfed.report.view import FitView, GroupView, LocationView
 from ebfed.tables.frames import Style, frame
 

@@ -1,6 +1,13 @@
 """Models written as formulas: ``y ~ x + C(kind) + (1 + x | county)``."""
 
-from ebfed.formula.entry import from_formula
-from ebfed.formula.fit import FormulaFit
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.formula.entry import from_formula
+    from ebfed.formula.fit import FormulaFit
 
 __all__ = ["FormulaFit", "from_formula"]
+
+__getattr__ = at_first_use(__name__)

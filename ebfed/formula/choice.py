@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 
-from ebfed.engines import Estimator
+from ebfed import regression
 from ebfed.formula.design import CONSTANT, Design
-from ebfed.formula.grammar import FormulaTerms
-from ebfed.location import (
-    BernoulliEB,
-    CategoricalEB,
-    GaussianEB,
-    NegativeBinomialEB,
-    PoissonEB,
-    VarianceEB,
-)
-from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
+from ebfed.formula.grammar import FormulaTerms, parse
+from ebfed.formula.names import column_name, plain_name
+from ebfed.formula.terms import Terms
 from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
@@ -28,32 +21,29 @@ __all__ = [
     "check_location",
     "choose",
     "chosen",
+    "family_of",
     "following",
+    "is_a",
+    "model_of_columns",
     "other_population",
     "terms_of_factors",
 ]
 
-# Estimators of a parameter for every group, and of coefficients, by family.
-LOCATION: dict[str, Any] = {
-    make().protocol().family.name: make
-    for make in (
-        GaussianEB,
-        BernoulliEB,
-        CategoricalEB,
-        PoissonEB,
-        NegativeBinomialEB,
-        VarianceEB,
-    )
+# Estimators of a parameter for every group, and of coefficients, by family. Those that a formula
+# does not need are not imported.
+LOCATION = {
+    "gaussian": "GaussianEB",
+    "binomial": "BernoulliEB",
+    "categorical": "CategoricalEB",
+    "poisson": "PoissonEB",
+    "negative_binomial": "NegativeBinomialEB",
+    "variance": "VarianceEB",
 }
 CROSSED = ("gaussian", "binomial", "poisson")
-REGRESSION: dict[str, Any] = {
-    "gaussian": LinearEB,
-    "binomial": LogisticEB,
-    "poisson": partial(GeneralizedEB, "poisson"),
-    "negative_binomial": partial(GeneralizedEB, "negative_binomial"),
-    "gamma": partial(GeneralizedEB, "gamma"),
-    "ordinal": partial(GeneralizedEB, "ordinal"),
-}
+GENERALIZED = ("poisson", "negative_binomial", "gamma", "ordinal")
+REGRESSION = {"gaussian": "LinearEB", "binomial": "LogisticEB"} | dict.fromkeys(
+    GENERALIZED, "GeneralizedEB"
+)
 # Populations of coefficients that are normal on the scale of a link, by family.
 ON_LINK = {
     "binomial": "logit-normal",
@@ -83,6 +73,28 @@ SAID_OTHERWISE = {
 }
 
 
+ADVICE = "nodes read columns and compute none; make a column of it in their tables, and name that"
+
+
+def is_a(estimator: Any, *names: str) -> bool:
+    """Return whether an estimator is of one of these classes, which are not imported to know that.
+
+    Examples
+    --------
+    >>> is_a(regression.LinearEB(), "LinearEB"), is_a(regression.LinearEB(), "LocationEstimator")
+    (True, False)
+    """
+    return any(kind.__name__ in names for kind in type(estimator).__mro__)
+
+
+def family_of(estimator: Any) -> str:
+    """Name of the family of an estimator; "labels" if it takes labels."""
+    if is_a(estimator, "LocationEstimator"):
+        name = estimator.protocol().family.name
+        return "labels" if name == "categorical" else name
+    return "labels" if is_classifier(estimator) else str(getattr(estimator, "family", "gaussian"))
+
+
 def check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
     """Refuse arguments that an estimator does not have, and say what does the same."""
     for name in settings:
@@ -96,18 +108,18 @@ def check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
 def chosen(
     model: FormulaTerms,
     design: Design,
-    estimator: Estimator | None,
+    estimator: Any,
     family: str | None,
     prior: Any,
     varying: list[list[str]] | None,
     **settings: Any,
-) -> Estimator:
+) -> Any:
     """Return the estimator of a formula, not fitted: a copy of one that was given, or by family."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
         estimator = choose(model, design, family, prior, varying)
-        if isinstance(estimator, LogisticEB | GeneralizedEB):
+        if is_a(estimator, "LogisticEB", "GeneralizedEB"):
             prior = None
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
@@ -123,7 +135,7 @@ def choose(
     family: str | None,
     prior: Any,
     varying: list[list[str]] | None = None,
-) -> Estimator:
+) -> Any:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -134,7 +146,7 @@ def choose(
                 f"crossed factors are of family={' or '.join(map(repr, CROSSED))}, without prior=; "
                 f"{model.text!r} is of family={kind!r}."
             )
-        return CrossedEB(family=kind)  # type: ignore[arg-type]
+        return regression.CrossedEB(family=kind)  # type: ignore[arg-type]
     of_prior = [each for each, name in ON_LINK.items() if isinstance(prior, str) and prior == name]
     if of_prior and kind not in of_prior:
         raise ValueError(
@@ -142,15 +154,18 @@ def choose(
         )
     if kind not in LOCATION and not (prior is None or of_prior):
         raise ValueError(f"family={kind!r} has prior={ON_LINK[kind]!r} alone; got {prior!r}.")
-    location = not design.names and design.constant
+    single = not design.names and design.constant
     if kind in ON_LINK and (prior is not None or model.offset):
-        location = not of_prior if prior is not None else kind != "binomial" and location
-    if kind not in REGRESSION or (location and kind in LOCATION):
-        return LOCATION[kind]()
+        single = not of_prior if prior is not None else kind != "binomial" and single
+    if kind not in REGRESSION or (single and kind in LOCATION):
+        from ebfed import location
+
+        return getattr(location, LOCATION[kind])()
     correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
     if kind == "binomial" and (model.offset or model.above or correlated):
-        return GeneralizedEB("binomial")
-    return REGRESSION[kind]()
+        return regression.GeneralizedEB("binomial")
+    make = getattr(regression, REGRESSION[kind])
+    return make(kind) if kind in GENERALIZED else make()
 
 
 def some_of(varying: list[list[str]], design: Design) -> bool:
@@ -166,9 +181,9 @@ def joint_in(model: FormulaTerms, varying: list[list[str]]) -> bool:
 
 def following(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
-) -> Estimator:
+) -> Any:
     """Set what a formula says of an estimator of regressions."""
-    if bool(model.factors) != isinstance(estimator, CrossedEB):
+    if bool(model.factors) != is_a(estimator, "CrossedEB"):
         raise ValueError(
             f"{type(estimator).__name__} does not fit {model.text!r}: CrossedEB() fits crossed "
             "factors, (1 | a) + (1 | b), and these alone."
@@ -184,7 +199,7 @@ def following(
         }
         terms = [[INTERCEPT if x == CONSTANT else x for x in each] for each in varying]
         return estimator.set_params(varying=dict(zip(names, terms, strict=True)), covariance=kinds)
-    if model.offset and not isinstance(estimator, GeneralizedEB):
+    if model.offset and not is_a(estimator, "GeneralizedEB"):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
     known = estimator.get_params()
@@ -211,7 +226,7 @@ def following(
                 f"all terms differ between groups in {type(estimator).__name__}; write "
                 f"'{model.response} ~ {model.fixed} | {model.group}'."
             )
-        if some and joint and isinstance(estimator, LogisticEB):
+        if some and joint and is_a(estimator, "LogisticEB"):
             raise ValueError(
                 f"in LogisticEB terms are not correlated where others do not differ; write "
                 f"({model.varying} || {model.group})."
@@ -272,3 +287,91 @@ def other_population(estimator: Any) -> str:
     if name is None:
         return ""
     return f" prior={name!r} takes covariates of rows, whose coefficients may differ."
+
+
+def model_of_columns(
+    formula: str, family: str = "gaussian"
+) -> tuple[Any, dict[str, str | list[str]]]:
+    """Translate a formula whose terms are columns, for nodes of a federation.
+
+    Nodes read columns of their tables, and compute nothing that another party has written. So a
+    formula for them names columns.
+
+    Parameters
+    ----------
+    formula : str
+        As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is `LinearEB`
+        or `LogisticEB`, ``y ~ 1 + (1 | g)`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`.
+    family : {"gaussian", "binomial", "poisson"}
+
+    Returns
+    -------
+    estimator : Estimator
+        Not fitted.
+    rows : dict
+        Column of each argument of `fit`.
+
+    Raises
+    ------
+    ValueError
+        If a term is not a column, such as ``log(x)``, ``a:b`` or ``C(kind)``, or the formula is
+        wrong.
+
+    Examples
+    --------
+    >>> estimator, rows = model_of_columns("score ~ age + (1 | ward)")
+    >>> estimator
+    LinearEB(varying=['intercept'])
+    >>> rows
+    {'groups': 'ward', 'X': ['age'], 'y': 'score'}
+    """
+    model = parse(formula)
+    if model.counts:
+        raise ValueError(f"{model.text!r}: each row has an outcome of its own, 0 or 1; not counts.")
+    if model.above:
+        raise ValueError(f"{model.text!r}: formulas of nodes have one level of groups.")
+    names, constant = _columns_of(model.fixed)
+    design = Design(model.fixed, names, constant)
+    response = _column_of(model.response)
+    estimator = choose(model, design, family, None)
+    rows: dict[str, str | list[str]] = {"groups": model.group}
+    varying = None if model.varying is None else [_varying(model, design)]
+    if not is_a(estimator, "LocationEstimator"):
+        if model.offset:
+            raise ValueError(f"offset({model.offset}): nodes take no offset beside columns.")
+        return following(estimator, model, design, varying), rows | {"X": names, "y": response}
+    check_location(estimator, model, design, varying)
+    if names:
+        raise ValueError(f"term {names[0]!r}: nodes take no covariates of groups.")
+    if model.offset:
+        logarithm = re.fullmatch(r"(?:np\.)?log\((.+)\)", model.offset)
+        rows["exposure"] = _column_of(logarithm[1] if logarithm else model.offset)
+    return estimator, rows | {"X": [response]}
+
+
+def _columns_of(text: str) -> tuple[list[str], bool]:
+    """Columns of terms, and whether the constant is among them."""
+    names, constant = [], False
+    for term, factors in Terms.of(text).each:
+        if factors == (("literal", "1"),):
+            constant = True
+        elif len(factors) == 1 and factors[0][0] == "lookup":
+            names.append(plain_name(factors[0][1]))
+        else:
+            raise ValueError(f"term {term!r} is no column: {ADVICE}.")
+    return names, constant
+
+
+def _column_of(text: str) -> str:
+    """Column of a response or an exposure."""
+    if not (text.isidentifier() or re.fullmatch(r"`[^`]+`", text)):
+        raise ValueError(f"{text!r} is no column: {ADVICE}.")
+    return column_name(text)
+
+
+def _varying(model: FormulaTerms, design: Design) -> list[str]:
+    names, constant = _columns_of(str(model.varying))
+    missing = [name for name in names if name not in design.names]
+    if missing or constant > design.constant:
+        raise design.lacking(missing[0] if missing else "1", f"({model.varying} | {model.group})")
+    return [CONSTANT] * constant + names

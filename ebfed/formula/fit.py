@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,26 +20,16 @@ from ebfed.formula.choice import (
     RATES,
     check_location,
     chosen,
+    family_of,
     following,
+    is_a,
     other_population,
     terms_of_factors,
 )
-from ebfed.formula.design import (
-    SHARED,
-    Context,
-    Design,
-)
-from ebfed.formula.diagnosis import (
-    diagnostics_of_formula,
-    influence_of_formula,
-    more_columns,
-    residuals_of_formula,
-)
+from ebfed.formula.design import SHARED, Context, Design, contrasts_of_terms
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.inferring import confint_of_formula, formula_tests, with_tests
-from ebfed.formula.margins import margins
 from ebfed.formula.names import column_name
-from ebfed.formula.response import Response, family_of
+from ebfed.formula.response import Response
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -52,11 +42,7 @@ from ebfed.formula.rows import (
     with_weights,
 )
 from ebfed.formula.subset import chosen_rows
-from ebfed.location import DurationEB, VarianceEB
-from ebfed.location.base import LocationEstimator
-from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
-from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns
@@ -66,6 +52,12 @@ from ebfed.tables.lazy import Summarised
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
+
+if TYPE_CHECKING:
+    from ebfed.formula.margins import Margins
+    from ebfed.priors import Posterior, Prior
+    from ebfed.regression.inferring import Tested
+    from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
 __all__ = ["FormulaFit", "surroundings"]
 
@@ -168,10 +160,10 @@ class FormulaFit:
         estimator = chosen(model, design, varying=varying, **given)
         if model.slopes:
             varying = terms_of_factors(model, design, rows.data)
-        of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
+        of_rows = is_a(estimator, "LinearEB", "LogisticEB", "GeneralizedEB")
         if of_rows and not design.names and design.constant:
             design, columns = design.of_constant(), np.ones((len(columns), 1))
-        if isinstance(estimator, LocationEstimator):
+        if is_a(estimator, "LocationEstimator"):
             check_location(estimator, model, design, varying)
         else:
             estimator = following(estimator, model, design, varying)
@@ -283,7 +275,7 @@ class FormulaFit:
 
     def _check_figures(self) -> None:
         """Refuse terms whose figures did not leave the clients."""
-        if self.design_.figures and not isinstance(self.estimator_, LocationEstimator):
+        if self.design_.figures and not is_a(self.estimator_, "LocationEstimator"):
             raise ValueError(
                 f"{self.design_.figures[0]!r} keeps figures of the rows, which did not leave the "
                 "clients: set keep_rows = True to pickle it with the rows, or pickle "
@@ -358,14 +350,14 @@ class FormulaFit:
 
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
-        if isinstance(self.estimator_, LocationEstimator):
+        if is_a(self.estimator_, "LocationEstimator"):
             return self._of_location(rows, columns)
         labels, style = rows.labels, style_of(rows.labels)
         if self._model.factors:
             labels = labels_of_factors(self._model, labels)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
-        binomial = isinstance(self.estimator_, GeneralizedEB | CrossedEB)
+        binomial = is_a(self.estimator_, "GeneralizedEB", "CrossedEB")
         counts = self.response.counts(rows.data, None if binomial else rows.weights)
         if binomial or counts is None:
             options = {"groups": labels, "sample_weight": rows.weights}
@@ -461,12 +453,297 @@ class FormulaFit:
 
         return summary_table(self.view())
 
-    diagnostics = diagnostics_of_formula
-    residuals = residuals_of_formula
-    influence = influence_of_formula
-    tests = formula_tests
-    confint = confint_of_formula
-    margins = margins
+    def _with_tests(self) -> Self:
+        """Return the fit; of means of groups the same model by `LinearEB`, which has tests.
+
+        The two have the same likelihood. Populations that are not normal, and an estimator that was
+        given, stay as they are.
+
+        Raises
+        ------
+        ValueError
+            If this is a copy of the fit without its rows.
+        """
+        own = self.estimator_
+        if self._given["estimator"] is not None or not is_a(own, "LocationEstimator"):
+            return self
+        if own.protocol().family.name != "gaussian":
+            return self
+        if own.method == "moments" or self.design_.names:
+            return self
+        from ebfed.location import GaussianEB
+        from ebfed.regression import LinearEB
+
+        if own.get_params() != GaussianEB(method=own.method).get_params():
+            return self
+        if np.size(own.prior_.mean_) > 1:
+            return self
+        self._frame(None)  # a copy without rows says so
+        settings = {"weights": self._rows.weighed, "context": self._given["context"]}
+        twin = type(self)(self.formula, LinearEB(method=own.method), **settings)
+        return twin.fit(self._rows.data)
+
+    def tests(self, *, ddf: Any = None, type: Tested | None = None) -> Any:
+        """Test the coefficients of the population's mean, or the terms of the formula.
+
+        Parameters
+        ----------
+        ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+            Degrees of freedom; see `LinearEB.tests`.
+        type : {"III", "wald"}, optional
+            None: each coefficient, by t. ``"III"``: each term by F, as `anova` of lmerTest does:
+            other factors are averaged over with equal weights, however they are coded. ``"wald"``:
+            the coefficients of each term's own columns are zero, which depends on the coding of
+            factors that are in several terms.
+
+        Returns
+        -------
+        DataFrame
+            ``term``, ``estimate``, ``std.error``, ``df``, ``statistic``, ``p.value``; of terms,
+            ``term``, ``num.df``, ``den.df``, ``statistic``, ``p.value``.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no tests.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> fit = eb.from_formula("invest ~ value + capital + (1 | firm)", grunfeld)
+        >>> fit.tests(ddf="kenward-roger")[["term", "df", "statistic"]].round(1)
+                term     df  statistic
+        0  intercept   11.7       -2.0
+        1      value  127.6       10.6
+        2    capital  213.1       18.8
+        """
+        estimator = self._with_tests().estimator_
+        if not hasattr(estimator, "inference"):
+            raise TypeError(f"{estimator.__class__.__name__} has no tests of coefficients.")
+        if type is None:
+            return estimator.tests(ddf=ddf)
+        from ebfed.inference.contrasts import term_tests
+        from ebfed.regression.inferring import check_type
+
+        check_type(type)
+        found = estimator.inference() if ddf is None else estimator.inference(ddf)
+        terms = contrasts_of_terms(self.design_, self._frame(None), type)
+        return frame(term_tests(found, terms), self.view().style)
+
+    def confint(self, *args: Any, **options: Any) -> Any:
+        """Return intervals for the parameters: see `confint` of the estimator.
+
+        Profiles of the likelihood, the bootstrap, and intervals by t of means of groups, ``y ~ 1 +
+        (1 | g)``, are those of the same model by `LinearEB`.
+
+        Parameters
+        ----------
+        *args, **options
+            As of the estimator.
+        """
+        wald = options.get("method", "wald") == "wald"
+        plain = wald and options.get("ddf") in (None, "asymptotic")
+        return (self if plain else self._with_tests()).estimator_.confint(*args, **options)
+
+    def margins(
+        self,
+        terms: str | Sequence[str] = (),
+        *,
+        at: Mapping[str, Any] | None = None,
+        slope: str | None = None,
+        weights: Literal["equal", "proportional"] = "equal",
+        group: Literal["typical", "new"] = "typical",
+        ddf: Any = None,
+        data: Any = None,
+    ) -> Margins:
+        """Estimate marginal means or slopes, as emmeans does.
+
+        Means are those of the linear predictor at each combination of the levels of `terms`; other
+        factors are averaged over, other numbers are at their means over rows, and an offset is
+        zero, so that counts are at an exposure of 1 (Searle, Speed, Milliken 1980).
+
+        Parameters
+        ----------
+        terms : str or sequence of str
+            Columns of which each combination of levels has a mean. Of a number it is the mean of
+            the rows, unless `at` has others. None of them: one mean of all.
+        at : mapping of str to value or sequence, optional
+            Values of columns.
+        slope : str, optional
+            Column: slopes of the linear predictor in it, as ``emtrends``, in place of means.
+        weights : {"equal", "proportional"}
+            Weights of levels that are averaged over: equal, or as often as rows have them.
+        group : {"typical", "new"}
+            Whether intervals are of a group whose coefficients are the mean of all, or of one new
+            group drawn from the population. The variance between groups is then added, which is
+            taken as known; degrees of freedom are those of the mean, as is exact for balanced
+            groups.
+        ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+            Degrees of freedom; see `tests`.
+        data : data frame, optional
+            Rows that have the levels, means and frequencies; those of the fit if None.
+
+        Returns
+        -------
+        Margins
+            With `frame`, `pairs` and `contrast`.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no tests.
+        ValueError
+            If a column is not one of the formula, or an argument has no such value.
+
+        References
+        ----------
+        Searle, Speed, Milliken (1980), Population marginal means in the linear model: an
+        alternative to least squares means, Am. Stat. 34.
+        Kramer (1956), Extension of multiple range tests to group means with unequal numbers of
+        replications, Biometrics 12.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> years = grunfeld["year"].between(1940, 1945)
+        >>> grunfeld["war"] = years.map({True: "war", False: "peace"})
+        >>> fit = eb.from_formula("invest ~ value + war + (1 | firm)", grunfeld)
+        >>> fit.margins("war").frame().round(0)
+             war  estimate  std.error    df  conf.low  conf.high
+        0  peace     140.0       25.0   8.0      82.0      197.0
+        1    war     118.0       26.0  10.0      60.0      177.0
+        """
+        self = self._with_tests()
+        if not hasattr(self.estimator_, "inference"):
+            raise TypeError(f"{self.estimator_.__class__.__name__} has no tests of coefficients.")
+        from ebfed.formula.margins import margins_of
+
+        named = [terms] if isinstance(terms, str) else list(terms)
+        style = Style(self.view().style.backend)
+        given = self.design_, self._frame(data), named, at or {}, slope, weights, group, ddf
+        return margins_of(self.estimator_, *given, style)
+
+    def diagnostics(self, data: Any = None) -> Diagnostics:
+        """Return rows with what the fit says of them: residuals, leverages and checks.
+
+        Parameters
+        ----------
+        data : data frame, optional
+            Rows with the response, and with weights where the fit had some: in the same column, or
+            in ``"(weights)"`` if those were numbers. Those of the fit if None.
+
+        Returns
+        -------
+        Diagnostics
+
+        Raises
+        ------
+        TypeError
+            If the estimator is no `LinearEB`, `LogisticEB`, `GeneralizedEB` or `CrossedEB`.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> fit = eb.from_formula("invest ~ value + capital + (1 | firm)", grunfeld)
+        >>> fit.diagnostics()
+        <Diagnostics of 220 rows>
+        """
+        self = self._with_tests()
+        if not hasattr(self.estimator_, "diagnostics"):
+            raise TypeError(
+                f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
+                "LogisticEB, GeneralizedEB and CrossedEB have."
+            )
+        rows = self._rows
+        if data is not None:
+            rows = rows.of_others(self._model, data)
+        self._frame(data)  # a copy without rows says so
+        arguments, options = self._arguments(rows, self.design_.of(rows.data))
+        found = self.estimator_.diagnostics(*arguments, **options)
+        if is_a(self.estimator_, "LogisticEB"):
+            counts = self.response.counts(rows.data, rows.weights)
+            if counts is not None:
+                times = rows.weights if self._model.counts else None
+                from ebfed.formula.diagnosis import of_trials
+
+                found = of_trials(found, *counts, times, self.predict(rows.data))
+        return found if data is None else replace(found, leverage=None)
+
+    def residuals(
+        self,
+        data: Any = None,
+        *,
+        kind: ResidualKind = "response",
+        conditional: bool = True,
+        random_state: Any = 0,
+    ) -> NDArray[np.float64]:
+        """Return a residual of each row: see `Diagnostics.residuals`.
+
+        Parameters
+        ----------
+        data : data frame, optional
+            Rows with the response; those of the fit if None.
+        kind : {"response", "pearson", "deviance", "standardized", "quantile"}
+        conditional : bool
+            Whether effects of groups are given; else those of new groups.
+        random_state : int, Generator or None
+            Seed of quantile residuals.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            NaN for rows that ``na_action="exclude"`` left out.
+        """
+        found = self.diagnostics(data)
+        values = found.residuals(kind, conditional=conditional, random_state=random_state)
+        return self._rows.padded(values, data)
+
+    def influence(self, level: str | None = None, **options: Any) -> Any:
+        """Return how much the coefficients depend on each group, by leaving it out.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of the level of groups, or of the factor; the lowest, or the first factor, if None.
+        **options
+            ``refit=True`` of linear models fits again without each group; see `LinearEB.influence`
+            and `CrossedEB.influence`.
+
+        Returns
+        -------
+        DataFrame
+
+        Raises
+        ------
+        TypeError
+            If the estimator has none.
+        """
+        self = self._with_tests()
+        if not hasattr(self.estimator_, "influence"):
+            raise TypeError(f"{type(self.estimator_).__name__} has no influence of groups.")
+        if not is_a(self.estimator_, "CrossedEB"):
+            return self.estimator_.influence(level, **options)
+        self._frame(None)  # a copy without rows says so
+        arguments, given = self._arguments(self._rows, self.design_.of(self._rows.data))
+        return self.estimator_.influence(*arguments, **(given | {"level": level} | options))
+
+    def _of_linear_rows(self) -> dict[str, NDArray]:
+        """Columns of `augment` of rows of the fit: of linear models ``.hat`` and ``.cooksd``."""
+        if not is_a(self.estimator_, "LinearEB", "CrossedEB"):
+            return {}
+        found = self.diagnostics()
+        if found.leverage is None or not np.all(found.law.spread(found.fitted) > 0):
+            return {}
+        hat = found.leverage()
+        pearson = found.residuals("pearson")
+        left = np.where(1 - hat > 1e-12, 1 - hat, np.nan)
+        return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / found.rank}
 
     # Other frames -----------------------------------------------------------------------------
 
@@ -509,7 +786,7 @@ class FormulaFit:
             Probabilities of all classes, if there are more than two without an order.
         """
         estimator = self.estimator_
-        if isinstance(estimator, LocationEstimator):
+        if is_a(estimator, "LocationEstimator"):
             family, frame_ = estimator.protocol().family, self._frame(data)
             rate = wants_rate(type, family.has_rates, family.name)
             mean, codes = self._locate(frame_)
@@ -521,7 +798,7 @@ class FormulaFit:
             wants_rate(type, False, "classes")
             found = self.predict_proba(data)
             return found[:, 1] if found.shape[1] == 2 else found
-        if not isinstance(estimator, GeneralizedEB | CrossedEB):
+        if not is_a(estimator, "GeneralizedEB", "CrossedEB"):
             wants_rate(type, False, "gaussian")
         table, labels = self._read(data)
         options = self._options(data, type)
@@ -536,7 +813,7 @@ class FormulaFit:
 
     def _exposure(self, data: Columns) -> NDArray:
         """Exposures of rows, or times in which events are counted."""
-        if isinstance(self.estimator_, DurationEB):
+        if is_a(self.estimator_, "DurationEB"):
             return self.response.of(data, self.estimator_)
         offset = self.response.offset(data)
         return np.ones(1) if offset is None else np.exp(offset)
@@ -566,7 +843,7 @@ class FormulaFit:
         if family == "binomial":
             found = self.predict(data)
             return np.column_stack([1 - found, found])
-        if family == "labels" and isinstance(estimator, LocationEstimator):
+        if family == "labels" and is_a(estimator, "LocationEstimator"):
             return self.predict(data)
         table, labels = self._read(data)
         options = {} if is_classifier(estimator) else self._options(data, "response")
@@ -587,7 +864,7 @@ class FormulaFit:
         1.
         """
         if not hasattr(self.estimator_, "predict_interval"):
-            twin = with_tests(self)
+            twin = self._with_tests()
             if not hasattr(twin.estimator_, "predict_interval"):
                 raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
             low, high = twin.predict_interval(self._frame(data), **options)
@@ -615,7 +892,7 @@ class FormulaFit:
             Arguments of the estimator's method, such as ``level="state"`` of `LinearEB`; of
             `CrossedEB` it has ``level=`` alone.
         """
-        if isinstance(self.estimator_, CrossedEB) and (data is not None or groups is not None):
+        if is_a(self.estimator_, "CrossedEB") and (data is not None or groups is not None):
             raise ValueError(
                 "a posterior of crossed factors is of all levels of one of them: give level= alone."
             )
@@ -642,7 +919,7 @@ class FormulaFit:
         """
         from sklearn.metrics import r2_score
 
-        if isinstance(self.estimator_, VarianceEB | DurationEB):
+        if is_a(self.estimator_, "VarianceEB", "DurationEB"):
             return self.log_density(data)
         rows = self._rows.of_others(self._model, data, scored=True)
         observed = self._observed(rows.data)
@@ -669,7 +946,7 @@ class FormulaFit:
         TypeError
             If the estimator has no such density.
         """
-        if not isinstance(self.estimator_, LocationEstimator):
+        if not is_a(self.estimator_, "LocationEstimator"):
             name = self.estimator_.__class__.__name__
             raise TypeError(f"{name} has no log predictive density; score is R squared.")
         rows = self._rows.of_others(self._model, data, scored=True)
@@ -697,7 +974,7 @@ class FormulaFit:
         elif (response := self._observed(data)) is not None:
             new[".resid"] = response - new[".fitted"]
         if given is None:
-            new |= more_columns(self)
+            new |= self._of_linear_rows()
         if given is None and self._rows.whole is not None:
             data, new = self._rows.whole[0], {k: self._rows.padded(x) for k, x in new.items()}
         return beside(data.native, new)
@@ -706,5 +983,5 @@ class FormulaFit:
         """Numbers that predictions are compared with, if the frame has them."""
         classes = getattr(self.estimator_, "classes_", None)
         found = self.response.observed(data, self._rows.data.names, classes)
-        events = found is not None and isinstance(self.estimator_, DurationEB)
+        events = found is not None and is_a(self.estimator_, "DurationEB")
         return np.ones_like(found) if events else found  # which end all durations

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import combinations, product
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.families.base import IDENTITY, Link
-from ebfed.formula.grid import ReferenceGrid
-from ebfed.formula.inferring import with_tests
+from ebfed.formula.design import Design
+from ebfed.formula.expressions import names_of
+from ebfed.formula.names import plain_name
+from ebfed.formula.terms import Terms, required
 from ebfed.inference.contrasts import contrast_tests
 from ebfed.inference.degrees_of_freedom import Inference
 from ebfed.inference.multiplicity import (
@@ -22,12 +24,13 @@ from ebfed.inference.multiplicity import (
     critical_values,
 )
 from ebfed.regression.inferring import link_of, spread_of
+from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.frames import Style, frame
 
-if TYPE_CHECKING:
-    from ebfed.formula.fit import FormulaFit
+__all__ = ["Margins", "margins_of"]
 
-__all__ = ["Margins", "margins"]
+# Of the range of a column: by how much it is moved for a slope.
+STEP = 1e-3
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,85 +170,24 @@ class Margins:
         return repr(self.frame())
 
 
-def margins(
-    self: FormulaFit,
-    terms: str | Sequence[str] = (),
-    *,
-    at: Mapping[str, Any] | None = None,
-    slope: str | None = None,
-    weights: Literal["equal", "proportional"] = "equal",
-    group: Literal["typical", "new"] = "typical",
-    ddf: Any = None,
-    data: Any = None,
+def margins_of(
+    estimator: Any,
+    design: Design,
+    data: Columns,
+    terms: Sequence[str],
+    at: Mapping[str, Any],
+    slope: str | None,
+    weights: str,
+    group: str,
+    ddf: Any,
+    style: Style,
 ) -> Margins:
-    """Estimate marginal means or slopes, as emmeans does.
-
-    Means are those of the linear predictor at each combination of the levels of `terms`; other
-    factors are averaged over, other numbers are at their means over rows, and an offset is zero, so
-    that counts are at an exposure of 1 (Searle, Speed, Milliken 1980).
-
-    Parameters
-    ----------
-    terms : str or sequence of str
-        Columns of which each combination of levels has a mean. Of a number it is the mean of the
-        rows, unless `at` has others. None of them: one mean of all.
-    at : mapping of str to value or sequence, optional
-        Values of columns.
-    slope : str, optional
-        Column: slopes of the linear predictor in it, as ``emtrends``, in place of means.
-    weights : {"equal", "proportional"}
-        Weights of levels that are averaged over: equal, or as often as rows have them.
-    group : {"typical", "new"}
-        Whether intervals are of a group whose coefficients are the mean of all, or of one new group
-        drawn from the population. The variance between groups is then added, which is taken as
-        known; degrees of freedom are those of the mean, as is exact for balanced groups.
-    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
-        Degrees of freedom; see `tests`.
-    data : data frame, optional
-        Rows that have the levels, means and frequencies; those of the fit if None.
-
-    Returns
-    -------
-    Margins
-        With `frame`, `pairs` and `contrast`.
-
-    Raises
-    ------
-    TypeError
-        If the estimator has no tests.
-    ValueError
-        If a column is not one of the formula, or an argument has no such value.
-
-    References
-    ----------
-    Searle, Speed, Milliken (1980), Population marginal means in the linear model: an alternative to
-    least squares means, Am. Stat. 34.
-    Kramer (1956), Extension of multiple range tests to group means with unequal numbers of
-    replications, Biometrics 12.
-
-    Examples
-    --------
-    >>> import ebfed as eb
-    >>> import statsmodels.api as sm
-    >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
-    >>> grunfeld["war"] = grunfeld["year"].between(1940, 1945).map({True: "war", False: "peace"})
-    >>> fit = eb.from_formula("invest ~ value + war + (1 | firm)", grunfeld)
-    >>> fit.margins("war").frame().round(0)
-         war  estimate  std.error    df  conf.low  conf.high
-    0  peace     140.0       25.0   8.0      82.0      197.0
-    1    war     118.0       26.0  10.0      60.0      177.0
-    """
-    self = with_tests(self)
-    estimator = self.estimator_
-    if not hasattr(estimator, "inference"):
-        raise TypeError(f"{estimator.__class__.__name__} has no tests of coefficients.")
+    """Return the means or slopes of an estimator at the levels of columns of a design."""
     if weights not in ("equal", "proportional"):
         raise ValueError(f"weights must be 'equal' or 'proportional'; got {weights!r}.")
     if group not in ("typical", "new"):
         raise ValueError(f"group must be 'typical' or 'new'; got {group!r}.")
-    grid = ReferenceGrid(self.design_, self._frame(data), at or {})
-    named = [terms] if isinstance(terms, str) else list(terms)
-    labels, contrasts = grid.contrasts(named, weights, slope)
+    labels, contrasts = ReferenceGrid(design, data, at).contrasts(terms, weights, slope)
     inference = estimator.inference() if ddf is None else estimator.inference(ddf)
     return Margins(
         labels or {"mean": np.array(["all"], object)},
@@ -253,5 +195,144 @@ def margins(
         inference,
         IDENTITY if slope is not None else link_of(estimator),
         spread_of(estimator) if group == "new" else None,
-        Style(self.view().style.backend),
+        style,
     )
+
+
+class ReferenceGrid:
+    """All combinations of the levels of a formula's factors, with its numbers at their means.
+
+    Parameters
+    ----------
+    design : Design
+    data : Columns
+        Rows whose levels, means and frequencies count.
+    at : mapping of str to value or sequence
+        Values of columns in place of these.
+
+    Raises
+    ------
+    ValueError
+        If `at` has a column that the formula does not use.
+    """
+
+    def __init__(self, design: Design, data: Columns, at: Mapping[str, Any]):
+        self._design, self._data = design, data
+        self.columns = required([design.text], data.names)
+        if unknown := [name for name in at if name not in self.columns]:
+            raise ValueError(self._unknown(unknown[0]))
+        self.factors = _levels_of_columns(design, self.columns)
+        self.values: dict[str, list[Any]] = {}
+        for name in self.columns:
+            if name in at:
+                self.values[name] = _as_list(at[name])
+            elif name in self.factors:
+                self.values[name] = self.factors[name]
+            else:
+                self.values[name] = [float(np.mean(self._numbers(name)))]
+
+    def _unknown(self, name: str) -> str:
+        shown = ", ".join(map(repr, self.columns)) or "none"
+        return f"{name!r} is not a column of the terms of all groups, which are of {shown}."
+
+    def _numbers(self, name: str) -> NDArray:
+        values = days_of(self._data.values(name))
+        if values.dtype.kind not in "iufb":
+            raise ValueError(f"column {name!r} has no mean; give its value in at.")
+        return values.astype(float)
+
+    def contrasts(
+        self, terms: Sequence[str], weights: str, slope: str | None
+    ) -> tuple[dict[str, NDArray], NDArray[np.float64]]:
+        """Return the combinations of coefficients that are the means, or the slopes, at `terms`.
+
+        Parameters
+        ----------
+        terms : sequence of str
+            Columns; the other factors are averaged over.
+        weights : {"equal", "proportional"}
+            Weights of the levels that are averaged over: equal, or as often as rows have them.
+        slope : str or None
+            Column, by which the predictor is differentiated.
+
+        Returns
+        -------
+        labels : dict of ndarray of shape (n,)
+            Values of each column of `terms`.
+        contrasts : ndarray of shape (n, p)
+        """
+        for name in [*terms, *([] if slope is None else [slope])]:
+            if name not in self.columns:
+                raise ValueError(self._unknown(name))
+        if slope in self.factors:
+            raise ValueError(f"{slope!r} is a factor and has no slope; compare its levels.")
+        others = [name for name in self.columns if name not in terms]
+        cells = list(product(*(self.values[name] for name in terms)))
+        within = list(product(*(self.values[name] for name in others)))
+        share = self._shares(others, within) if weights == "proportional" else None
+        rows = [cell + each for cell in cells for each in within]
+        names = [*terms, *others]
+        table = {name: [row[j] for row in rows] for j, name in enumerate(names)}
+        found = self._rows(table) if slope is None else self._slopes(table, slope)
+        apart = found.reshape(len(cells), len(within), -1)
+        averaged = np.average(apart, axis=1, weights=share)
+        labels = {
+            name: np.array([cell[j] for cell in cells], None if cells else object)
+            for j, name in enumerate(terms)
+        }
+        return labels, averaged
+
+    def _rows(self, table: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
+        """Columns of the mean at these values, that of the constant first."""
+        import pandas as pd
+
+        n = len(next(iter(table.values()))) if table else 1
+        if not table:
+            return np.ones((1, 1))
+        columns = self._design.of(pd.DataFrame(dict(table)))
+        return np.column_stack([np.ones(n), columns]) if self._design.constant else columns
+
+    def _slopes(self, table: dict[str, list[Any]], slope: str) -> NDArray[np.float64]:
+        """Central differences, exact for terms up to squares."""
+        values = self._numbers(slope)
+        step = STEP * (float(np.ptp(values)) or 1.0)
+        ahead, back = (
+            self._rows(table | {slope: [x + sign * step for x in table[slope]]})
+            for sign in (1.0, -1.0)
+        )
+        return (ahead - back) / (2 * step)
+
+    def _shares(self, others: Sequence[str], within: Sequence[tuple]) -> NDArray[np.float64]:
+        """Share of rows that have the levels of each combination."""
+        averaged = [j for j, name in enumerate(others) if len(self.values[name]) > 1]
+        if wrong := [others[j] for j in averaged if others[j] not in self.factors]:
+            raise ValueError(
+                f"weights='proportional' needs levels; {wrong[0]!r} has several values in at."
+            )
+        columns = [self._data.values(others[j]).tolist() for j in averaged]
+        observed = list(zip(*columns, strict=True))
+        counts = [observed.count(tuple(each[j] for j in averaged)) for each in within]
+        return np.array(counts, float) if averaged else np.ones(len(within))
+
+
+def _levels_of_columns(design: Design, columns: Sequence[str]) -> dict[str, list[Any]]:
+    """Levels of the columns that are factors as they are, or in ``C(…)``."""
+    found = {}
+    for _, factors in Terms.of(design.text).each:
+        for _, expression in factors:
+            if plain_name(expression) in columns:
+                names = {plain_name(expression)}
+            else:
+                names = (
+                    names_of(expression) & set(columns) if expression.startswith("C(") else set()
+                )
+            if len(names) == 1 and expression in design.factors:
+                found[names.pop()] = design.factors[expression]
+    return found
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Return values as a list; one value is a list of one."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return [values]
+    return list(values)

@@ -8,18 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
 
+from ebfed.formula.choice import family_of
 from ebfed.formula.design import Context, response_of
 from ebfed.formula.grammar import FormulaTerms
 from ebfed.formula.names import column_name
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.formula.terms import required
-from ebfed.location.base import LocationEstimator
 from ebfed.tables.columns import Columns
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
-__all__ = ["Response", "family_of"]
+__all__ = ["Response"]
 
 
 @dataclass
@@ -194,14 +193,6 @@ class Response:
             found_in = response[:, None] == np.asarray(classes)[None]
             return found_in[:, 1].astype(float) if len(classes) == 2 else found_in.astype(float)
         return response.astype(float) if response.dtype.kind in "iufb" else None
-
-
-def family_of(estimator: Any) -> str:
-    """Name of the family of an estimator; "labels" if it takes labels."""
-    if isinstance(estimator, LocationEstimator):
-        name = estimator.protocol().family.name
-        return "labels" if name == "categorical" else name
-    return "labels" if is_classifier(estimator) else str(getattr(estimator, "family", "gaussian"))
 
 
 def _labels(text: str, data: Columns, context: Context) -> tuple[list[Any] | None, list[Any]]:

@@ -54,7 +54,7 @@ def save(learner: Any, path: str | Path, *, groups: bool = True) -> None:
     >>> import ebfed as eb
     >>> path = tempfile.mkdtemp() + "/fit.json"
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
-    >>> fit = eb.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
+    >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
     >>> fit.save(path)
     >>> bool((eb.load_fit(path).predict_proba(X) == fit.predict_proba(X)).all())
     True

@@ -58,7 +58,7 @@ class NodeSums:
     Examples
     --------
     >>> import ebfed as eb
-    >>> learner = eb.FedAvg(privacy=eb.ClientPrivacy(noise_multiplier=0.01, clip=2.0))
+    >>> learner = eb.learning.FedAvg(privacy=eb.ClientPrivacy(noise_multiplier=0.01, clip=2.0))
     >>> sent = {"shared": {"w": np.zeros(2)}, "clip": 2.0}
     >>> sums = NodeSums(learner.exchange(n_clients=6), sent, nodes=2, rows=3)
     >>> rng = np.random.default_rng(0)

@@ -114,7 +114,7 @@ def export(learner: Learner, group: Any = None) -> dict[str, Any]:
     --------
     >>> import ebfed as eb
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
-    >>> fit = eb.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
+    >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
     >>> fit.export("a")["coefficients"].shape
     (1, 2)
     """

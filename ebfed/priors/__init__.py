@@ -9,20 +9,25 @@ returns a prior with the same arguments that is to be fitted; after `Prior.set_p
 arguments a prior is to be fitted, too.
 """
 
-from ebfed.priors.base import IdentificationWarning, Prior
-from ebfed.priors.beta import Beta
-from ebfed.priors.dirichlet import Dirichlet
-from ebfed.priors.discrete import Discrete
-from ebfed.priors.gamma import Gamma
-from ebfed.priors.gaussian_mixture import GaussianMixture
-from ebfed.priors.inverse_gamma import InverseGamma
-from ebfed.priors.laplace import Laplace
-from ebfed.priors.log_spline import LogSpline
-from ebfed.priors.normal import Normal
-from ebfed.priors.point_laplace import PointLaplace
-from ebfed.priors.point_normal import PointNormal
-from ebfed.priors.posterior import Posterior
-from ebfed.priors.scale_mixture import ScaleMixture
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.priors.base import IdentificationWarning, Prior
+    from ebfed.priors.beta import Beta
+    from ebfed.priors.dirichlet import Dirichlet
+    from ebfed.priors.discrete import Discrete
+    from ebfed.priors.gamma import Gamma
+    from ebfed.priors.gaussian_mixture import GaussianMixture
+    from ebfed.priors.inverse_gamma import InverseGamma
+    from ebfed.priors.laplace import Laplace
+    from ebfed.priors.log_spline import LogSpline
+    from ebfed.priors.normal import Normal
+    from ebfed.priors.point_laplace import PointLaplace
+    from ebfed.priors.point_normal import PointNormal
+    from ebfed.priors.posterior import Posterior
+    from ebfed.priors.scale_mixture import ScaleMixture
 
 __all__ = [
     "Beta",
@@ -41,3 +46,5 @@ __all__ = [
     "Prior",
     "ScaleMixture",
 ]
+
+__getattr__ = at_first_use(__name__)

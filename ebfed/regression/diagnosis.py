@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit, ndtr
 
 from ebfed.engines.supervised import paired_rows
-from ebfed.regression.crossed_reading import CrossedRows
 from ebfed.regression.dispersion import noise_of_rows
-from ebfed.regression.families import ResponseFamily
-from ebfed.regression.generalized_reading import RowOptions, read_rows
-from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import known_weight, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
@@ -22,6 +18,9 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import parents_of
 from ebfed.tables.of_rows import NEEDED, without_of_rows
+
+if TYPE_CHECKING:
+    from ebfed.regression.families import ResponseFamily
 
 __all__ = [
     "FamilyLaw",
@@ -273,6 +272,8 @@ def diagnostics_of_generalized(
     Diagnostics
         Binomial responses are shares of trials.
     """
+    from ebfed.regression.generalized_reading import RowOptions, read_rows
+
     options = RowOptions(sample_weight, offset, trials)
     clients, codes = read_rows(self, X, y, groups, False, options, keep=True)
     weighed = "sample_weight" in options.known(self, X, False)
@@ -380,6 +381,9 @@ def diagnostics_of_crossed(
     Diagnostics
         Binomial responses are shares of trials.
     """
+    from ebfed.regression.crossed_reading import CrossedRows
+    from ebfed.regression.numerics.crossed_sums import CrossedLevels
+
     design, moved, codes = self._placed(X, groups, offset)
     groups = self._named_in(X) if groups is None else groups
     options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}

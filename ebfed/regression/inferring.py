@@ -14,10 +14,7 @@ from ebfed.families.base import IDENTITY, LOG, LOGIT, Link
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
 from ebfed.inference.sums import LinearMixedFit
-from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_fitting import has_noise
-from ebfed.regression.generalized_inference import degrees_of_generalized
 from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
@@ -80,6 +77,8 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     covariances = [*above, result["covariance"]]
     owners = [np.zeros(len(clients), np.int64)]
     if fit._level_names:
+        from ebfed.priors.nested_normal import numbered
+
         below = numbered(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
         owners = [np.zeros(int(below[0].max()) + 1, np.int64), *below]
     places = fit._columns().places_of_levels()
@@ -157,6 +156,8 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
     known = has_rows_of_all(self) and "node_weights" in self._result
     if ddf == "asymptotic" or not known:
         return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
+    from ebfed.regression.generalized_inference import degrees_of_generalized
+
     return degrees_of_generalized(self).within(self._estimable)
 
 
@@ -190,6 +191,8 @@ def errors_and_degrees(
 
 def _has_degrees(fit: Any) -> bool:
     if not hasattr(fit, "clients_"):  # of crossed factors, whose fit has all
+        from ebfed.regression.crossed_fitting import has_noise
+
         return has_noise(fit)
     if not has_rows_of_all(fit):
         return False

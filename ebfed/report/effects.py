@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines import portable
-from ebfed.report.sql import Query
 from ebfed.report.summary import Text, summary_table
-from ebfed.report.tidy import glance, tidy
+from ebfed.report.tidying import glance, tidy
 from ebfed.report.view import GroupView, LocationView, RegressionView
 from ebfed.tables.frames import frame
 
@@ -138,6 +137,8 @@ class GroupEffects:
             CAST(...) + "s"."size_0"
           ) AS "estimate"
         """
+        from ebfed.report.sql import Query
+
         query = Query(dialect, table, group, columns, size, weight, known, each_row)
         return query.text(self.view(), getattr(self, "classes_", None))
 

@@ -24,18 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels import Channel, Guess
-from ebfed.families import Family, Link
 from ebfed.families.base import IDENTITY
-from ebfed.likelihoods import Likelihood
-from ebfed.priors import Posterior, Prior
-from ebfed.tables.clients import Summary
 from ebfed.tables.frames import Style
+
+if TYPE_CHECKING:
+    from ebfed.channels import Channel, Guess
+    from ebfed.families import Family, Link
+    from ebfed.likelihoods import Likelihood
+    from ebfed.priors import Posterior, Prior
+    from ebfed.tables.clients import Summary
 
 __all__ = [
     "ChannelView",

@@ -239,7 +239,7 @@ def judge(case, lies):
     if not all(np.isfinite(x).all() for x, _ in found.values()):
         return f"not finite: {found}"
     out = {row["exchange"] for row in cohort.records if row["status"] in ("failed", "left out")}
-    if out & {"roll call", "round 1"} and not isinstance(case.estimator, eb.Learner):
+    if out & {"roll call", "round 1"} and not isinstance(case.estimator, eb.learning.Learner):
         away = distance(found, case.without)
         return "" if away < 1e-6 else f"not the fit without the node: {away:.3g}"
     honest = min(distance(found, case.without), distance(found, case.whole))

@@ -40,7 +40,7 @@ def memory(dtype):
     """Peak of a fit of three rounds, in MB, beyond rows that were read."""
     X, y, groups = table(2, 1000, CLIENTS, dtype)
     some = {"n_rounds": 3, "sample_rate": COHORT / CLIENTS, "dtype": dtype, "random_state": 0}
-    est = eb.FedAvg(MLP(990), **some)
+    est = eb.learning.FedAvg(MLP(990), **some)
     clients, kept = est.protocol().prepare(X, y, groups=groups)
     tracemalloc.start()
     est._fit(clients, kept)
@@ -53,7 +53,7 @@ def ours(model, rows, features, dtype, steps=1, size=None):
     """Return a function that makes a round; `size` is the number of rows of a batch."""
     X, y, groups = table(rows, features, COHORT, dtype)
     some = {"dtype": dtype, "local_steps": steps, "batch_size": size, "random_state": 0}
-    est = eb.FedAvg(model, n_rounds=10**6, **some)
+    est = eb.learning.FedAvg(model, n_rounds=10**6, **some)
     clients, kept = est.protocol().prepare(X, y, groups=groups)
     now = {
         "state": est.protocol().start(

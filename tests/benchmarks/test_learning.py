@@ -31,7 +31,9 @@ def table():
 def prepared():
     """Return an estimator, its clients, and what a round begins with."""
     X, y, groups = table()
-    est = eb.FedAvg(Softmax(), n_rounds=10**6, sample_rate=COHORT / CLIENTS, random_state=0)
+    est = eb.learning.FedAvg(
+        Softmax(), n_rounds=10**6, sample_rate=COHORT / CLIENTS, random_state=0
+    )
     clients, memory = est.protocol().prepare(X, y, groups=groups)
     state = est.protocol().start(est.protocol().describe(clients, memory), np.zeros(2, np.uint64))
     return est, clients, memory, state

@@ -10,8 +10,8 @@ from ebfed import models
 
 CLASSES = [
     cls
-    for module in (eb, models)
-    for name in dir(module)
+    for module in (eb.location, eb.regression, eb.learning, models)
+    for name in module.__all__
     if inspect.isclass(cls := getattr(module, name))
     and not inspect.isabstract(cls)
     and hasattr(cls, "get_params")

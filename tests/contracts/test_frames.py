@@ -86,7 +86,7 @@ FITS = {
     "crossed": (eb.CrossedEB(), {"X": ["x"], "y": "y", "groups": ["g", "w"]}),
     "nested": (eb.LinearEB(), {"X": ["x"], "y": "y", "groups": ["w", "g"]}),
     "counts": (eb.GeneralizedEB("poisson"), {"X": ["x"], "y": "count", "groups": "g"}),
-    "learner": (eb.LocalOnly(n_rounds=2), {"X": ["x"], "y": "won", "groups": "g"}),
+    "learner": (eb.learning.LocalOnly(n_rounds=2), {"X": ["x"], "y": "won", "groups": "g"}),
     "encoder": (eb.GroupEncoder(), {"X": ["g"], "y": "y", "sample_weight": "w"}),
 }
 every = pytest.mark.parametrize("entry", FITS)

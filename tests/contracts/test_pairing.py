@@ -30,9 +30,9 @@ FITS = {
     "events": (eb.PoissonEB(), {"X": COUNTS, "groups": GROUPS, "exposure": EXPOSURE}),
     "linear": (eb.LinearEB(), {"X": X, "y": Y, "groups": GROUPS}),
     "logistic": (eb.LogisticEB(), {"X": X, "y": CLASS, "groups": GROUPS}),
-    "learner": (eb.LocalOnly(n_rounds=2), {"X": X, "y": CLASS, "groups": GROUPS}),
+    "learner": (eb.learning.LocalOnly(n_rounds=2), {"X": X, "y": CLASS, "groups": GROUPS}),
     "opted out": (
-        eb.FeO2(n_rounds=2, privacy=eb.ClientPrivacy(epsilon=8), random_state=0),
+        eb.learning.FeO2(n_rounds=2, privacy=eb.ClientPrivacy(epsilon=8), random_state=0),
         {"X": X, "y": CLASS, "groups": GROUPS, "consent": CHOICE},
     ),
 }
@@ -114,7 +114,7 @@ def test_a_response_of_times_is_refused():
 
 def test_weights_of_a_score_pair_by_label():
     weights = pd.Series(RNG.uniform(size=N), NAMES)
-    for estimator, y in ((eb.LinearEB(), Y), (eb.LocalOnly(n_rounds=2), CLASS)):
+    for estimator, y in ((eb.LinearEB(), Y), (eb.learning.LocalOnly(n_rounds=2), CLASS)):
         fitted = estimator.fit(X, y, groups=GROUPS)
         straight = fitted.score(X, y, weights, groups=GROUPS)
         assert fitted.score(X, y[::-1], weights[::-1], groups=GROUPS[::-1]) == straight

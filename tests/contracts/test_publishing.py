@@ -205,9 +205,9 @@ def test_a_simulated_warm_start_is_that_of_the_seed(copied):
 
 
 def test_without_privacy_a_generator_is_a_seed():
-    for est in (eb.FedAvg(n_rounds=2, batch_size=2), ROUNDED):
+    for est in (eb.learning.FedAvg(n_rounds=2, batch_size=2), ROUNDED):
         ests = [clone(est).set_params(random_state=np.random.default_rng(5)) for _ in range(2)]
-        y = Y > 0 if isinstance(est, eb.FedAvg) else Y
+        y = Y > 0 if isinstance(est, eb.learning.FedAvg) else Y
         first, second = (released(fit(each, y)) for each in ests)
         np.testing.assert_array_equal(first, second)
 
@@ -265,7 +265,7 @@ def test_names_of_columns_are_published():
 
 
 def test_pickles_without_privacy_have_rows():
-    for est in (eb.LinearEB(), eb.FedAvg(Linear(), n_rounds=2), eb.AdaMix(random_state=0)):
+    for est in (eb.LinearEB(), eb.learning.FedAvg(Linear(), n_rounds=2), eb.AdaMix(random_state=0)):
         est = fit(est)
         again = pickle.loads(pickle.dumps(est))
         np.testing.assert_array_equal(

@@ -13,7 +13,7 @@ GROUPS = np.repeat(np.arange(200), RNG.integers(1, 6, 200))
 X = RNG.normal(RNG.normal(0, 1, 200)[GROUPS], 1.0)
 CHOICE = np.where(GROUPS % 4 == 0, "open", "private")
 COVARIATE = RNG.normal(size=200)
-GUESS = eb.Guess(mean=(-1, 1), spread=1)
+GUESS = eb.channels.Guess(mean=(-1, 1), spread=1)
 
 FITS = {
     "gaussian": (eb.GaussianEB(), X, {}),

@@ -32,7 +32,9 @@ LOST = {
     "RandomizedSearchCV": lambda: RandomizedSearchCV(eb.LinearEB(), GRID, n_iter=1).fit(
         X, Y, groups=GROUPS
     ),
-    "cross_val_score": lambda: cross_val_score(eb.FedAvg(), X, WON[:, 0], groups=GROUPS, cv=FOLDS),
+    "cross_val_score": lambda: cross_val_score(
+        eb.learning.FedAvg(), X, WON[:, 0], groups=GROUPS, cv=FOLDS
+    ),
     "cross_val_predict": lambda: cross_val_predict(STEPS, X, Y, groups=GROUPS, cv=FOLDS),
     "learning_curve": lambda: learning_curve(eb.LinearEB(), X, Y, groups=GROUPS, cv=FOLDS),
 }

@@ -113,7 +113,7 @@ def test_blocks_of_one_worker_compute_at_a_time(here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD])
+@pytest.mark.parametrize("learner", [eb.learning.FedAvg, eb.learning.AdaPeD])
 def test_traffic(here, sent, learner):
     """Rows and memory pass once, and in each round the broadcast and a sum of each block."""
     rng = np.random.default_rng(0)

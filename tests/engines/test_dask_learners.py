@@ -26,13 +26,19 @@ BUDGET = eb.ClientPrivacy(epsilon=1.0)
 COMMON = {"n_rounds": 4, "random_state": 1}
 BATCHES = COMMON | {"batch_size": 2, "local_steps": 2, "sample_rate": 0.5}
 FITS = {
-    "FedAvg": eb.FedAvg(fine_tune=3, **BATCHES),
-    "AdaPeD": eb.AdaPeD(MLP(4), unsampled=True, **BATCHES),
-    "PPSGD": eb.PPSGD(Linear(), privacy=privacy(), sample_rate=0.5, batch_size=2, **COMMON),
-    "DPFedAvg": eb.DPFedAvg(privacy=eb.ClientPrivacy(epsilon=1.0, clip_quantile=0.5), **BATCHES),
-    "DPFedAvg, nobody trusted": eb.DPFedAvg(privacy=privacy(trust="none"), **BATCHES),
-    "FeO2": eb.FeO2(privacy=privacy(trust="none"), ratio=0.5, **BATCHES),
-    "JointDPSGD": eb.JointDPSGD(personal=["intercept"], privacy=BUDGET, sample_rate=0.3, **COMMON),
+    "FedAvg": eb.learning.FedAvg(fine_tune=3, **BATCHES),
+    "AdaPeD": eb.learning.AdaPeD(MLP(4), unsampled=True, **BATCHES),
+    "PPSGD": eb.learning.PPSGD(
+        Linear(), privacy=privacy(), sample_rate=0.5, batch_size=2, **COMMON
+    ),
+    "DPFedAvg": eb.learning.DPFedAvg(
+        privacy=eb.ClientPrivacy(epsilon=1.0, clip_quantile=0.5), **BATCHES
+    ),
+    "DPFedAvg, nobody trusted": eb.learning.DPFedAvg(privacy=privacy(trust="none"), **BATCHES),
+    "FeO2": eb.learning.FeO2(privacy=privacy(trust="none"), ratio=0.5, **BATCHES),
+    "JointDPSGD": eb.learning.JointDPSGD(
+        personal=["intercept"], privacy=BUDGET, sample_rate=0.3, **COMMON
+    ),
 }
 
 

@@ -31,7 +31,7 @@ X = np.repeat(rng.normal(3, 1, 40), 4) + rng.normal(size=160)
 Y = X + rng.normal(size=160)
 NAMES = ("a", "b", "c", "d")
 PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range="private")
-GUESS = eb.Guess(mean=(0, 6), spread=1)
+GUESS = eb.channels.Guess(mean=(0, 6), spread=1)
 IN_WAVES = eb.GaussianEB(channel=PRIVATE, guess=GUESS, variances=1.0, random_state=3)
 
 

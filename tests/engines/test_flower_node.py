@@ -273,7 +273,7 @@ def test_only_the_last_messages_are_kept(tmp_path):
     """The ledger lists all; a message that is asked for again is the one that was sent."""
     rng = np.random.default_rng(0)
     rows = {"X": rng.normal(size=(40, 2)), "y": np.tile([0, 1], 20), "groups": np.arange(40) // 10}
-    learner = eb.FedAvg(n_rounds=40, random_state=0)
+    learner = eb.learning.FedAvg(n_rounds=40, random_state=0)
     federate = node(tmp_path, learner, lambda: rows)
     clients, memory = learner.protocol().prepare(**rows)
     state = learner.protocol().start(
@@ -294,7 +294,7 @@ def test_only_the_last_messages_are_kept(tmp_path):
     assert sorted(file.name for file in files) == ["round-38.ebfed", "round-39.ebfed"]
     assert [row["round"] for row in ledger(tmp_path)] == list(range(40))
     assert largest < 10_000
-    here = eb.FedAvg(n_rounds=40, random_state=0).fit(**rows)
+    here = eb.learning.FedAvg(n_rounds=40, random_state=0).fit(**rows)
     assert federate.answer(
         7, {"exchange": "result", "sent": learner.protocol().broadcast(state), "used": True}
     )

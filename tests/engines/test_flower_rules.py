@@ -199,8 +199,8 @@ OF_MEANS = eb.GaussianEB(), eb.GaussianEB(share="sums")
         *OF_MEANS,
         eb.LinearEB(varying=["intercept"]),
         eb.LogisticEB(varying=["intercept"], share="sums"),
-        eb.FedAvg(n_rounds=3, random_state=0),
-        eb.Ditto(n_rounds=3, random_state=0),
+        eb.learning.FedAvg(n_rounds=3, random_state=0),
+        eb.learning.Ditto(n_rounds=3, random_state=0),
     ],
     ids=lambda each: f"{type(each).__name__} {each.get_params().get('share', '')}",
 )
@@ -280,12 +280,12 @@ def test_small_groups_may_send_what_is_protected(tmp_path):
 
 def test_small_groups_may_train_alone_or_with_noise(tmp_path):
     opened = UNEVEN["groups"] < "s03"
-    half = eb.FeO2(privacy=ClientPrivacy(epsilon=1.0), n_rounds=2)
+    half = eb.learning.FeO2(privacy=ClientPrivacy(epsilon=1.0), n_rounds=2)
     consent = {"consent": np.where(opened, "open", "private")}
     for learner, more, sizes in (
         (half, consent, range(3, 13)),
-        (eb.FeO2(privacy=ClientPrivacy(noise_multiplier=0.0)), consent, range(5, 13)),
-        (eb.LocalOnly(n_rounds=2), {}, range(1, 13)),
+        (eb.learning.FeO2(privacy=ClientPrivacy(noise_multiplier=0.0)), consent, range(5, 13)),
+        (eb.learning.LocalOnly(n_rounds=2), {}, range(1, 13)),
     ):
         rows = UNEVEN | more
         node = Node("north", learner, lambda rows=rows: rows, tmp_path, seed=1, budget=Rules())

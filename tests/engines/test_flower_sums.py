@@ -47,7 +47,7 @@ class RecordingGrid(Grid):
         return [(0, messages.make_reply(message, answer))]
 
 
-LEARNER = eb.FedAvg(
+LEARNER = eb.learning.FedAvg(
     n_rounds=12,
     local_steps=3,
     learning_rate=0.5,

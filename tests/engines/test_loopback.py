@@ -35,7 +35,7 @@ FITS = {
     "gaussian": "eb.GaussianEB()",
     "rates": "eb.BernoulliEB(channel=channels.TwoBit(epsilon=2.0), random_state=5)",
     "waves": "eb.GaussianEB(channel=channels.Gaussian(epsilon=2.0, delta=1e-5, range='private'),"
-    " guess=eb.Guess(mean=(0, 6), spread=1), variances=1.0, random_state=5)",
+    " guess=eb.channels.Guess(mean=(0, 6), spread=1), variances=1.0, random_state=5)",
     "consent": "eb.OptOutMean(epsilon=1.0, delta=1e-5, range=(0, 6), random_state=5)",
 }
 ROWS = {key: {"X": ["score"], "groups": "group"} for key in ["gaussian", "waves"]}

@@ -162,7 +162,7 @@ def test_covariates_of_groups_are_those_of_all_rows():
         eb.GaussianEB(channel={"a": eb.channels.Exact(), "b": eb.channels.Exact()}),
         eb.OptOutMean(1, 1, 0.1),
         eb.MixtureEB(2, solver="clustering"),
-        eb.FedAvg(),
+        eb.learning.FedAvg(),
         eb.LinearEB(share="sums"),
         eb.LogisticEB(),
         eb.AdaMix(2),

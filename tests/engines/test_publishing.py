@@ -28,13 +28,13 @@ def test_what_is_published_estimates_groups_from_their_rows():
 
 
 def test_only_a_fit_is_published():
-    for est in (eb.GaussianEB(), eb.FedAvg(), eb.LinearEB()):
+    for est in (eb.GaussianEB(), eb.learning.FedAvg(), eb.LinearEB()):
         with pytest.raises(ValueError, match="not fitted yet"):
             est.published()
 
 
 def test_a_node_has_nothing_to_publish():
-    whole = eb.FedAvg(eb.models.Linear(), n_rounds=1)
+    whole = eb.learning.FedAvg(eb.models.Linear(), n_rounds=1)
     clients, memory = whole.protocol().prepare(X[:, None], X, groups=GROUPS)
     state = whole.protocol().start(whole.protocol().describe(clients, memory), make_key(0))
     memory |= {"turn": state["turn"]}

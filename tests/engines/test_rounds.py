@@ -33,9 +33,9 @@ class Node(Cohort):
 
 
 SERVERS = {
-    "sums": (eb.DPFedAvg(Linear(), n_rounds=2, privacy=NOISE), 2 * 3, 0),
-    "classes": (eb.FeO2(Linear(), n_rounds=2, privacy=NOISE, ratio=0.5), 2 * 3, 0),
-    "users": (eb.JointDPSGD(Linear(), n_rounds=2, privacy=NOISE), 2 * 3, 0),
+    "sums": (eb.learning.DPFedAvg(Linear(), n_rounds=2, privacy=NOISE), 2 * 3, 0),
+    "classes": (eb.learning.FeO2(Linear(), n_rounds=2, privacy=NOISE, ratio=0.5), 2 * 3, 0),
+    "users": (eb.learning.JointDPSGD(Linear(), n_rounds=2, privacy=NOISE), 2 * 3, 0),
     "mixture": (
         eb.MixtureEB(
             2,
@@ -92,7 +92,7 @@ def test_where_privacy_is_real_a_server_draws_through_opendp(name, monkeypatch):
 def test_a_server_says_that_its_own_noise_is_simulated():
     pytest.importorskip("opendp")
     for trust in ("server", "none"):
-        est = eb.DPFedAvg(Linear(), n_rounds=2, random_state=0, privacy=clone(NOISE))
+        est = eb.learning.DPFedAvg(Linear(), n_rounds=2, random_state=0, privacy=clone(NOISE))
         est.set_params(privacy__trust=trust)
         state = converse(est.protocol(), Node(est, X=X, y=Y, groups=GROUPS))
         (row,) = est.protocol().conclude(est.protocol().keep(state)).privacy_.to_dict("records")
@@ -100,7 +100,7 @@ def test_a_server_says_that_its_own_noise_is_simulated():
 
 
 def test_a_generator_of_a_server_makes_a_new_key():
-    class Key(eb.DPFedAvg):
+    class Key(eb.learning.DPFedAvg):
         def start(self, facts, key):
             keys.append(tuple(key))
             return super().start(facts, key)
@@ -110,7 +110,8 @@ def test_a_generator_of_a_server_makes_a_new_key():
     for seed in (np.random.default_rng(0), np.random.default_rng(0), 5, 5, None, None):
         est = Key(Linear(), n_rounds=1, random_state=seed, privacy=NOISE)
         converse(
-            est.protocol(), Node(eb.DPFedAvg(Linear(), privacy=NOISE), X=X, y=Y, groups=GROUPS)
+            est.protocol(),
+            Node(eb.learning.DPFedAvg(Linear(), privacy=NOISE), X=X, y=Y, groups=GROUPS),
         )
     assert keys[2] == keys[3]
     assert len(set(keys)) == 5

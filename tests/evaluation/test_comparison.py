@@ -214,7 +214,7 @@ def test_score_of_classifiers_is_the_share_of_right_labels():
 
 
 def test_what_a_method_does_not_have_is_missing():
-    learner = eb.LocalOnly(n_rounds=1).fit(ROWS[["z"]], ROWS["x"] > 0, groups=ROWS["g"])
+    learner = eb.learning.LocalOnly(n_rounds=1).fit(ROWS[["z"]], ROWS["x"] > 0, groups=ROWS["g"])
     linear = eb.LinearEB().fit(ROWS[["z"]], ROWS["x"], groups=ROWS["g"])
     table = eb.compare(learner=learner, linear=linear).set_index("fit")
     assert table.loc["learner", ["logLik", "risk", "sure"]].isna().all()

@@ -141,7 +141,7 @@ def test_without_a_seed_draws_are_new():
 
 def test_bad_input():
     with pytest.raises(TypeError, match="GaussianEB or BernoulliEB; got LocalOnly"):
-        eb.price_of_privacy(eb.LocalOnly())
+        eb.price_of_privacy(eb.learning.LocalOnly())
     private = eb.BernoulliEB(channel=TwoBit(1.0), random_state=0).fit(Y, groups=GROUPS)
     with pytest.raises(ValueError, match="without privacy"):
         eb.price_of_privacy(private)

@@ -37,7 +37,7 @@ def test_clones_fit_again(name):
     for twin in (
         clone(fit),
         pickle.loads(pickle.dumps(clone(fit))),
-        eb.FormulaFit(formula, **options),
+        eb.formula.FormulaFit(formula, **options),
     ):
         assert not hasattr(twin, "estimator_")
         assert repr(twin) == f"<FormulaFit of {formula!r}, not fitted>"
@@ -59,7 +59,7 @@ def test_arguments_are_those_of_from_formula():
     assert params["method"] == "ml"
     assert params["weights"] == "w"
     assert params["family"] is None
-    assert eb.FormulaFit(**params).get_params() == params
+    assert eb.formula.FormulaFit(**params).get_params() == params
     changed = clone(fit).set_params(formula="y ~ x + kind + (1 | g)", method="reml", weights=None)
     expected = eb.from_formula("y ~ x + kind + (1 | g)", ROWS)
     np.testing.assert_array_equal(changed.fit(ROWS).predict(), expected.predict())
@@ -97,7 +97,9 @@ def test_clones_of_fits_from_files(tmp_path):
 def test_published_fits_keep_nothing_of_single_rows():
     channel = eb.channels.Gaussian(epsilon=1.0, delta=1e-5)
     given = {"subset": X > -9, "channel": channel, "variances": 1.0}
-    private = eb.from_formula("y | g", ROWS, guess=eb.Guess(mean=(-5, 5), spread=1.0), **given)
+    private = eb.from_formula(
+        "y | g", ROWS, guess=eb.channels.Guess(mean=(-5, 5), spread=1.0), **given
+    )
     assert private.get_params()["subset"] is given["subset"]
     assert private.published().get_params()["subset"] is None
     weighed = eb.from_formula("y | g", ROWS, weights=ROWS["w"])

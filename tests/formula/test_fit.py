@@ -200,8 +200,8 @@ def test_components(data):
 
 
 def test_learners(data):
-    given = eb.FedAvg(n_rounds=3, random_state=0)
-    expected = eb.FedAvg(n_rounds=3, random_state=0)
+    given = eb.learning.FedAvg(n_rounds=3, random_state=0)
+    expected = eb.learning.FedAvg(n_rounds=3, random_state=0)
     hit = np.array(COLUMNS["hit"])
     expected.fit(XZ, hit, groups=LABELS)
     fit = eb.from_formula("hit ~ x + z | county", data, given)

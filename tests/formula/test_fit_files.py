@@ -48,7 +48,7 @@ def test_files_give_the_fit_back(formula, groups, tmp_path):
     fit = eb.from_formula(formula, ROWS, **FORMULAS[formula])
     fit.save(tmp_path / "fit.json", groups=groups)
     again = eb.load_fit(tmp_path / "fit.json")
-    assert isinstance(again, eb.FormulaFit)
+    assert isinstance(again, eb.formula.FormulaFit)
     assert repr(again) == repr(fit)
     assert again.design_.names == fit.design_.names
     some = ROWS.iloc[[5, 100, 239]].drop(columns="county")  # few rows, without most categories

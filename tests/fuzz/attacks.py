@@ -92,10 +92,10 @@ LEARNERS = {
     )
     for name in eb.learning.__all__
     if inspect.isclass(cls := getattr(eb.learning, name))
-    and issubclass(cls, eb.Learner)
+    and issubclass(cls, eb.learning.Learner)
     and not inspect.isabstract(cls)
 }
-LEARNERS |= {"FedAvg, linear": eb.FedAvg(models.Linear(), **FEW)}
+LEARNERS |= {"FedAvg, linear": eb.learning.FedAvg(models.Linear(), **FEW)}
 ESTIMATORS = LOCATION | REGRESSIONS | LEARNERS
 
 
@@ -342,7 +342,7 @@ def pick(rng: np.random.Generator, options: Any) -> Any:
 
 def answers(estimator: Any) -> Any:
     """Return numbers that a fit gives."""
-    if isinstance(estimator, eb.Learner):
+    if isinstance(estimator, eb.learning.Learner):
         return [estimator.parameters_]
     posterior = estimator.posterior()
     return [posterior.mean, *posterior.interval(0.9), np.asarray(estimator.tidy()["estimate"])[:1]]
@@ -404,7 +404,7 @@ def of_reading(rng: np.random.Generator) -> Attack:
 
     def ask(given: dict[str, Any]) -> Any:
         if way == "groups":
-            if isinstance(estimator, eb.Learner):
+            if isinstance(estimator, eb.learning.Learner):
                 return [estimator.predict(FEATURES, groups=given["groups"])]
             posterior = estimator.posterior(groups=given["groups"])
             return [posterior.mean, *posterior.interval(0.9)]
@@ -418,7 +418,7 @@ def of_reading(rng: np.random.Generator) -> Attack:
         return [found]
 
     asked = given
-    if way == "groups" and isinstance(estimator, eb.Learner):
+    if way == "groups" and isinstance(estimator, eb.learning.Learner):
         names = {"groups", "X"}
     return Attack(
         f"{name}.{way}, {done}", names, lambda: ask(asked), (lambda: ask(good)) if same else None

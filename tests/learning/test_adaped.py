@@ -17,7 +17,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-12}  # sums in another order
 
 
 def fit(**more):
-    return eb.AdaPeD(Linear(), **SOME | more).fit(X, Y, groups=GROUPS)
+    return eb.learning.AdaPeD(Linear(), **SOME | more).fit(X, Y, groups=GROUPS)
 
 
 def slope(theta, i):

@@ -92,7 +92,12 @@ def make(learner, *models, **settings):
 
 
 def fit(learner, loss, **more):
-    private = learner in (eb.DPFedAvg, eb.DPAdaPeD, eb.FeO2, eb.PPSGD)
+    private = learner in (
+        eb.learning.DPFedAvg,
+        eb.learning.DPAdaPeD,
+        eb.learning.FeO2,
+        eb.learning.PPSGD,
+    )
     settings = SOME | more
     est = make(learner, loss.model, **settings) if private else learner(loss.model, **settings)
     return est.fit(FEATURES, loss.response, groups=GROUPS)
@@ -128,9 +133,9 @@ def test_federated_averaging(loss, more):
     w, decay, weight = loss.start, more.get("decay", 1.0), more.get("weight_decay", 0.0)
     for t in range(ROUNDS):
         w = np.mean([descend(loss, w, i, TAU, RATE * decay**t, weight) for i in range(4)], axis=0)
-    compare(fit(eb.FedAvg, loss, **more), [w] * 4, w=w)
+    compare(fit(eb.learning.FedAvg, loss, **more), [w] * 4, w=w)
     tuned = [descend(loss, w, i, 5, RATE * decay**ROUNDS, weight) for i in range(4)]
-    compare(fit(eb.FedAvg, loss, fine_tune=5, **more), tuned, w=w)
+    compare(fit(eb.learning.FedAvg, loss, fine_tune=5, **more), tuned, w=w)
 
 
 @both
@@ -145,7 +150,7 @@ def test_fedprox(loss):
                 theta = theta - RATE * (loss.gradient(theta, i) + lam * (theta - w))
             after.append(theta)
         w = np.mean(after, axis=0)
-    compare(fit(eb.FedProx, loss, regularization=lam), [w] * 4, w=w)
+    compare(fit(eb.learning.FedProx, loss, regularization=lam), [w] * 4, w=w)
 
 
 @both
@@ -154,7 +159,7 @@ def test_scaffold(loss, share):
     """Karimireddy et al. (2020), Algorithm 1, option II."""
     rate, decay = 0.8, 0.9
     options = {"decay": decay, "sample_rate": share, "warm_start": True}  # which keeps the key
-    est = fit(eb.Scaffold, loss, server_learning_rate=rate, **options)
+    est = fit(eb.learning.Scaffold, loss, server_learning_rate=rate, **options)
     w, c, own = loss.start, np.zeros_like(loss.start), [np.zeros_like(loss.start)] * 4
     for t, invited in enumerate(invitations(est)):
         moves, renewals, eta = [], [], RATE * decay**t
@@ -181,7 +186,7 @@ def invitations(est):
 
 def test_fedrep():
     """Collins et al. (2021), Algorithm 1, of a network with one hidden layer, by its own slopes."""
-    est = eb.FedRep(MLP(4), **SOME, head_steps=3, sample_rate=0.25)
+    est = eb.learning.FedRep(MLP(4), **SOME, head_steps=3, sample_rate=0.25)
     clients, memory = est.protocol().prepare(FEATURES, CLASSES, groups=GROUPS)
     key = np.array([3, 4], np.uint64)
     state = est.protocol().start(est.protocol().describe(clients, memory), key)
@@ -233,7 +238,7 @@ def test_on_its_own(loss):
     for i in range(4):
         for _ in range(ROUNDS * TAU):
             own[i] = own[i] - RATE * loss.gradient(own[i], i)
-    compare(fit(eb.LocalOnly, loss), own, w=loss.start)
+    compare(fit(eb.learning.LocalOnly, loss), own, w=loss.start)
 
 
 @both
@@ -246,7 +251,7 @@ def test_ditto(loss):
             for _ in range(TAU):
                 own[i] = own[i] - eta * (loss.gradient(own[i], i) + lam * (own[i] - w))
         w = np.mean(after, axis=0)
-    compare(fit(eb.Ditto, loss, regularization=lam, own_learning_rate=eta), own, w=w)
+    compare(fit(eb.learning.Ditto, loss, regularization=lam, own_learning_rate=eta), own, w=w)
 
 
 @both
@@ -271,7 +276,7 @@ def test_pfedme(loss):
         w = (1 - beta) * w + beta * np.mean(copies, axis=0)
     own = [nearby(w, i) for i in range(4)]
     more = {"regularization": lam, "own_learning_rate": eta, "own_steps": K, "mixing": beta}
-    compare(fit(eb.PFedMe, loss, **more), own, w=w)
+    compare(fit(eb.learning.PFedMe, loss, **more), own, w=w)
 
 
 @pytest.mark.parametrize("hessian", [True, False])
@@ -292,7 +297,7 @@ def test_per_fed_avg(hessian):
             copies.append(copy)
         w = np.mean(copies, axis=0)
     own = [w - alpha * Squares.gradient(w, i) for i in range(4)]
-    est = fit(eb.PerFedAvg, Squares, own_learning_rate=alpha, hessian=hessian)
+    est = fit(eb.learning.PerFedAvg, Squares, own_learning_rate=alpha, hessian=hessian)
     np.testing.assert_allclose(est.parameters_, own, rtol=0, atol=1e-10)
     np.testing.assert_allclose(est.shared_["w"], w, rtol=0, atol=1e-10)
 
@@ -308,7 +313,7 @@ def test_per_fed_avg_of_classes_has_the_hessian():
             product = (Logits.gradient(w + h, i) - Logits.gradient(w - h, i)) / 2e-6
             copies.append(w - RATE * (slope - alpha * product))
         w = np.mean(copies, axis=0)
-    est = fit(eb.PerFedAvg, Logits, own_learning_rate=alpha, local_steps=1)
+    est = fit(eb.learning.PerFedAvg, Logits, own_learning_rate=alpha, local_steps=1)
     np.testing.assert_allclose(est.shared_["w"], w, rtol=0, atol=1e-7)
 
 
@@ -326,7 +331,7 @@ def test_quped(loss):
                 copy = copy - eta * lam * loss.kd(own[i], copy, i)[2]
             copies.append(copy)
         w = np.mean(copies, axis=0)
-    compare(fit(eb.QuPeD, loss, distillation=lam, shared_learning_rate=eta), own, w=w)
+    compare(fit(eb.learning.QuPeD, loss, distillation=lam, shared_learning_rate=eta), own, w=w)
 
 
 @both
@@ -343,7 +348,7 @@ def test_federated_mutual_learning(loss):
                 own[i], copy = own[i] - RATE * g, copy - RATE * h
             copies.append(copy)
         w = np.mean(copies, axis=0)
-    compare(fit(eb.FedMutual, loss, own_weight=a, shared_weight=b), own, w=w)
+    compare(fit(eb.learning.FedMutual, loss, own_weight=a, shared_weight=b), own, w=w)
 
 
 def adaped(loss, turns, *, eta2, eta3, psi, floor, tau, unsampled):
@@ -381,7 +386,7 @@ def test_adaped(loss, floor):
     mu, psi, own = adaped(
         loss, [range(4)] * 3, eta2=0.5, eta3=0.2, psi=1.0, floor=floor, tau=3, unsampled=False
     )
-    est = fit(eb.AdaPeD, loss, **more, shared_learning_rate=0.5, psi_learning_rate=0.2)
+    est = fit(eb.learning.AdaPeD, loss, **more, shared_learning_rate=0.5, psi_learning_rate=0.2)
     compare(est, own, mu=mu, psi=psi)
     assert psi != 1.0
 
@@ -393,7 +398,7 @@ def test_adaped_of_samples(loss, unsampled):
     more = {"psi": 1.0, "psi_floor": 0.4, "local_steps": 3, "n_rounds": 6, "sample_rate": 0.5}
     more |= {"shared_learning_rate": 0.5, "psi_learning_rate": 0.2, "unsampled": unsampled}
     more |= {"variant": "paper"}
-    est = eb.AdaPeD(loss.model, **(SOME | more))
+    est = eb.learning.AdaPeD(loss.model, **(SOME | more))
     clients, memory = est.protocol().prepare(FEATURES, loss.response, groups=GROUPS)
     key, turns = np.array([3, 4], np.uint64), []
     state = est.protocol().start(est.protocol().describe(clients, memory), key)
@@ -415,7 +420,7 @@ def test_adaped_of_samples(loss, unsampled):
 def test_adaped_may_share_another_model():
     """Personal predictors are linear in the logits; strangers meet the shared network."""
     net = MLP(5)
-    est = eb.AdaPeD(Softmax(), shared_model=net, **SOME)
+    est = eb.learning.AdaPeD(Softmax(), shared_model=net, **SOME)
     est.fit(FEATURES, CLASSES, groups=GROUPS)
     assert est.parameters_.shape == (4, 9)
     assert est.shared_["mu"].shape == (3 * 5 + 6 * 3,)
@@ -459,7 +464,7 @@ def test_ppsgd(loss, objective, clip):
     total = objective == "rows"
     Q = len(GROUPS) if total else 4
     w, own = ppsgd(loss, 0.6, 8, Q, clip, total)
-    est = fit(eb.PPSGD, loss, alpha=0.6, clip=clip, objective=objective, **STEPS)
+    est = fit(eb.learning.PPSGD, loss, alpha=0.6, clip=clip, objective=objective, **STEPS)
     compare(est, own, w=w)
 
 
@@ -468,7 +473,7 @@ def test_ppsgd_of_equal_clients_minimises_the_same_by_clients_and_by_rows():
     X, y = FEATURES[:24], NUMBERS[:24]
     groups = np.repeat(np.arange(4), 6)
     fits = [
-        make(eb.PPSGD, Linear(), objective=objective, clip=1e9, **(SOME | STEPS)).fit(
+        make(eb.learning.PPSGD, Linear(), objective=objective, clip=1e9, **(SOME | STEPS)).fit(
             X, y, groups=groups
         )
         for objective in ("clients", "rows")
@@ -481,12 +486,14 @@ def test_ppsgd_of_equal_clients_minimises_the_same_by_clients_and_by_rows():
 def test_ppsgd_between_local_and_global(loss, batch_size):
     """alpha = 0 is every client alone, alpha = infinity one step of federated averaging."""
     more = STEPS | {"batch_size": batch_size}
-    alone = fit(eb.PPSGD, loss, **(more | {"learning_rate": 4 * RATE}), alpha=0.0, clip=0.1)
+    alone = fit(
+        eb.learning.PPSGD, loss, **(more | {"learning_rate": 4 * RATE}), alpha=0.0, clip=0.1
+    )
     del more["noise_multiplier"]
-    local = fit(eb.LocalOnly, loss, **more)
+    local = fit(eb.learning.LocalOnly, loss, **more)
     compare(alone, local.parameters_, w=loss.start)
-    shared = fit(eb.PPSGD, loss, **more, noise_multiplier=0.0, alpha=np.inf, clip=1e9)
-    average = fit(eb.FedAvg, loss, **more)
+    shared = fit(eb.learning.PPSGD, loss, **more, noise_multiplier=0.0, alpha=np.inf, clip=1e9)
+    average = fit(eb.learning.FedAvg, loss, **more)
     compare(shared, average.parameters_, w=average.shared_["w"])
 
 
@@ -496,14 +503,16 @@ def test_ppsgd_between_local_and_global(loss, batch_size):
 @both
 def test_private_averaging_without_noise(loss):
     """Where nothing is clipped and everybody comes, it is federated averaging."""
-    private = fit(eb.DPFedAvg, loss, noise_multiplier=0.0, clip=1e9, fine_tune=2)
-    plain = fit(eb.FedAvg, loss, fine_tune=2)
+    private = fit(eb.learning.DPFedAvg, loss, noise_multiplier=0.0, clip=1e9, fine_tune=2)
+    plain = fit(eb.learning.FedAvg, loss, fine_tune=2)
     compare(private, plain.parameters_, w=plain.shared_["w"])
 
 
 def test_private_averages_are_divided_by_expected_numbers():
     """Poisson samples of 4 at rate 1/2: a sum over however many are sampled, divided by 2."""
-    est = make(eb.DPFedAvg, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
+    est = make(
+        eb.learning.DPFedAvg, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9
+    )
     est.set_params(sample_rate=0.5)
     clients, memory = est.protocol().prepare(FEATURES, NUMBERS, groups=GROUPS)
     counts = set()
@@ -541,7 +550,7 @@ def test_feo2(ratio):
                 for _ in range(TAU):
                     own[i] = own[i] - RATE * (Squares.gradient(own[i], i) + lam * (own[i] - w))
         w = w + weight @ np.array(changes) / weight.sum()
-    est = make(eb.FeO2, Linear(), **SOME, noise_multiplier=0.0, ratio=ratio, clip=clip)
+    est = make(eb.learning.FeO2, Linear(), **SOME, noise_multiplier=0.0, ratio=ratio, clip=clip)
     est.set_params(regularization=lam)
     consent = dict(enumerate(["open", "private", "private", "open"]))
     est.fit(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
@@ -553,7 +562,12 @@ def test_feo2(ratio):
 def test_feo2_divides_by_expected_numbers_of_both_classes():
     """q (N_np + r N_p), whoever is sampled."""
     est = make(
-        eb.FeO2, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9, ratio=0.2
+        eb.learning.FeO2,
+        Linear(),
+        **(SOME | {"n_rounds": 1}),
+        noise_multiplier=0.0,
+        clip=1e9,
+        ratio=0.2,
     )
     est.set_params(sample_rate=0.5)
     consent = dict(enumerate(["open", "private", "private", "private"]))
@@ -578,9 +592,9 @@ def test_adaped_with_clipped_gradients():
     """Every step is clipped, by itself: 2 tau steps of which none is longer than its bound."""
     more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
     more |= {"variant": "paper"}
-    plain = fit(eb.AdaPeD, Logits, **more)
+    plain = fit(eb.learning.AdaPeD, Logits, **more)
     paper = more | {"noise_multiplier": 0.0}
-    loose = fit(eb.DPAdaPeD, Logits, **paper, clip=1e9, psi_clip=1e9)
+    loose = fit(eb.learning.DPAdaPeD, Logits, **paper, clip=1e9, psi_clip=1e9)
     compare(loose, plain.parameters_, **plain.shared_)
     mu, psi, own = Logits.start, 1.0, [Logits.start] * 4
     c1, c2 = 0.02, 0.3
@@ -597,7 +611,7 @@ def test_adaped_with_clipped_gradients():
                 s = max(s - 0.2 * k * min(1, c2 / abs(k)), 0.1)
             told.append((m, s))
         mu, psi = np.mean([m for m, _ in told], axis=0), np.mean([s for _, s in told])
-    tight = fit(eb.DPAdaPeD, Logits, **paper, clip=c1, psi_clip=c2)
+    tight = fit(eb.learning.DPAdaPeD, Logits, **paper, clip=c1, psi_clip=c2)
     compare(tight, own, mu=mu, psi=psi)
     assert np.abs(plain.shared_["mu"] - mu).max() > 1e-3
     assert abs(plain.shared_["psi"][0] - psi) > 1e-3
@@ -620,7 +634,7 @@ def test_adaped_with_clipped_changes():
         mu = mu + np.mean([m for m, _ in changes], axis=0)
         psi = psi + np.mean([s for _, s in changes])
         clip *= np.exp(-0.2 * (np.mean(below) - 0.5))
-    est = fit(eb.DPAdaPeD, Logits, **more, clip_quantile=0.5)
+    est = fit(eb.learning.DPAdaPeD, Logits, **more, clip_quantile=0.5)
     compare(est, own, mu=mu, psi=psi)
     assert est.history_["clip"].iloc[-1] == pytest.approx(clip, rel=1e-12)
     assert clip > 0.02
@@ -657,7 +671,7 @@ def test_batches_of_rows_in_order(batch_size):
                 theta = theta - RATE * a.T @ (a @ theta - b) / len(b)
             copies.append(theta)
         w = np.mean(copies, axis=0)
-    est = fit(eb.FedAvg, Squares, batch_size=batch_size, shuffle=False)
+    est = fit(eb.learning.FedAvg, Squares, batch_size=batch_size, shuffle=False)
     np.testing.assert_allclose(est.shared_["w"], w, **CLOSE)
 
 
@@ -669,8 +683,8 @@ def test_an_epoch_of_shuffled_batches_sees_every_row_once():
     tiny = {"learning_rate": 1e-9, "n_rounds": 1, "random_state": 3}
     for i, n in enumerate(sizes):
         mine = groups == i
-        epoch = eb.LocalOnly(Linear(), **tiny, batch_size=4, local_steps=n // 4)
-        whole = eb.LocalOnly(Linear(), **tiny, local_steps=n // 4)
+        epoch = eb.learning.LocalOnly(Linear(), **tiny, batch_size=4, local_steps=n // 4)
+        whole = eb.learning.LocalOnly(Linear(), **tiny, local_steps=n // 4)
         a, b = (e.fit(X[mine], y[mine], groups=groups[mine]).parameters_ for e in (epoch, whole))
         # steps of 1e-9 move the gradient by as much
         np.testing.assert_allclose(a, b, rtol=1e-7)
@@ -678,9 +692,9 @@ def test_an_epoch_of_shuffled_batches_sees_every_row_once():
 
 def test_rounds_are_recorded_before_they_train():
     """Means over clients, of the first batch."""
-    est = fit(eb.FedAvg, Logits, local_steps=1)
+    est = fit(eb.learning.FedAvg, Logits, local_steps=1)
     assert est.history_["loss"].iloc[0] == pytest.approx(np.log(3), rel=1e-6)  # noted as float32
-    one = fit(eb.FedAvg, Logits, local_steps=1, n_rounds=1).shared_["w"].reshape(3, 3)
+    one = fit(eb.learning.FedAvg, Logits, local_steps=1, n_rounds=1).shared_["w"].reshape(3, 3)
     losses, hits = [], []
     for i in range(4):
         A, _, y = rows_of(i)
@@ -692,17 +706,19 @@ def test_rounds_are_recorded_before_they_train():
 
 
 def test_the_ledger_of_what_is_not_protected():
-    est = fit(eb.FedAvg, Logits)
+    est = fit(eb.learning.FedAvg, Logits)
     assert est.privacy_["epsilon"].tolist() == [np.inf]
     assert est.privacy_["times"].tolist() == [ROUNDS]
     assert est.privacy_["bits"].tolist() == [64.0 * (9 + 3) * 4 * ROUNDS]
-    by_rows = fit(eb.FedAvg, Logits, weights="rows")  # a client's weight is a number more
+    by_rows = fit(eb.learning.FedAvg, Logits, weights="rows")  # a client's weight is a number more
     assert by_rows.privacy_["bits"].tolist() == [64.0 * (9 + 3 + 1) * 4 * ROUNDS]
-    assert fit(eb.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]
+    assert fit(eb.learning.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("rate", [1e200, 1e308])
-@pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD, eb.FedRep, eb.PerFedAvg])
+@pytest.mark.parametrize(
+    "learner", [eb.learning.FedAvg, eb.learning.AdaPeD, eb.learning.FedRep, eb.learning.PerFedAvg]
+)
 def test_steps_that_are_far_too_long_are_named(learner, rate):
     """Changes overflow, with either sign: their mean is refused, without a warning from NumPy."""
     est = learner(Linear(), n_rounds=2, learning_rate=rate, random_state=0)
@@ -713,12 +729,12 @@ def test_steps_that_are_far_too_long_are_named(learner, rate):
 @pytest.mark.parametrize("rate", [1e-320, 1e-10, 0.0, 1.5, np.nan])
 def test_a_rate_at_which_nobody_takes_part_is_refused(rate):
     with pytest.raises(ValueError, match="sample_rate must be"):
-        eb.FedAvg(sample_rate=rate).fit(FEATURES, CLASSES, groups=GROUPS)
+        eb.learning.FedAvg(sample_rate=rate).fit(FEATURES, CLASSES, groups=GROUPS)
 
 
 def test_rounds_may_be_any_integer():
     few, plain = (
-        eb.FedAvg(n_rounds=n, random_state=0).fit(FEATURES, CLASSES, groups=GROUPS)
+        eb.learning.FedAvg(n_rounds=n, random_state=0).fit(FEATURES, CLASSES, groups=GROUPS)
         for n in (np.int8(3), 3)
     )
     np.testing.assert_array_equal(few.shared_["w"], plain.shared_["w"])
@@ -818,16 +834,16 @@ def test_averages_may_count_rows(loss):
     n, w = np.array(SIZES), loss.start
     for _ in range(ROUNDS):
         w = n @ np.array([descend(loss, w, i) for i in range(4)]) / n.sum()
-    compare(fit(eb.FedAvg, loss, weights="rows"), [w] * 4, w=w)
+    compare(fit(eb.learning.FedAvg, loss, weights="rows"), [w] * 4, w=w)
 
 
 def test_an_average_by_rows_is_over_the_clients_of_the_round():
     """One client in each round, with all rows in a step: its change moves w as a whole."""
     options = {"sample_rate": 0.25, "n_rounds": 1, "learning_rate": 0.3, "random_state": 5}
-    for cls in (eb.FedAvg, learning.PerFedAvg):
-        assert ("weights" in cls().get_params()) == (cls is eb.FedAvg)
-    by_rows = eb.FedAvg(weights="rows", **options).fit(FEATURES, CLASSES, groups=GROUPS)
-    alike = eb.FedAvg(**options).fit(FEATURES, CLASSES, groups=GROUPS)
+    for cls in (eb.learning.FedAvg, learning.PerFedAvg):
+        assert ("weights" in cls().get_params()) == (cls is eb.learning.FedAvg)
+    by_rows = eb.learning.FedAvg(weights="rows", **options).fit(FEATURES, CLASSES, groups=GROUPS)
+    alike = eb.learning.FedAvg(**options).fit(FEATURES, CLASSES, groups=GROUPS)
     np.testing.assert_allclose(by_rows.shared_["w"], alike.shared_["w"], **CLOSE)
 
 
@@ -846,7 +862,7 @@ def test_private_averages_by_rows_are_over_the_expected_weights():
     with pytest.raises(ValueError, match="weights='rows' needs a fixed clip"):
         est.set_params(privacy__clip_quantile=0.5).fit(FEATURES, CLASSES, groups=GROUPS)
     with pytest.raises(ValueError, match="weights must be 'clients' or 'rows'"):
-        eb.FedAvg(weights="size").fit(FEATURES, CLASSES, groups=GROUPS)
+        eb.learning.FedAvg(weights="size").fit(FEATURES, CLASSES, groups=GROUPS)
 
 
 @pytest.mark.parametrize("cls", [learning.AdaPeD, learning.JointDPSGD])
@@ -871,7 +887,7 @@ def test_federated_averaging_holds_one_model_and_those_of_a_round():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(600, 50)), np.repeat(np.arange(300), 2)
     y = rng.integers(0, 4, 600)
-    est = eb.FedAvg(MLP(1820), n_rounds=2, sample_rate=0.01, random_state=0)
+    est = eb.learning.FedAvg(MLP(1820), n_rounds=2, sample_rate=0.01, random_state=0)
     tracemalloc.start()
     try:
         est.fit(X, y, groups=groups)
@@ -886,11 +902,11 @@ def test_federated_averaging_holds_one_model_and_those_of_a_round():
 @pytest.mark.parametrize(
     ("learner", "options"),
     [
-        (eb.Ditto, {"own_learning_rate": 0.1}),
-        (eb.Ditto, {"own_learning_rate": 0.19, "optimizer": "momentum"}),
-        (eb.FedProx, {"learning_rate": 0.1, "local_steps": 5}),
-        (eb.PFedMe, {"learning_rate": 0.01, "own_learning_rate": 0.1}),
-        (eb.PFedMe, {"learning_rate": 0.1, "own_learning_rate": 0.01}),
+        (eb.learning.Ditto, {"own_learning_rate": 0.1}),
+        (eb.learning.Ditto, {"own_learning_rate": 0.19, "optimizer": "momentum"}),
+        (eb.learning.FedProx, {"learning_rate": 0.1, "local_steps": 5}),
+        (eb.learning.PFedMe, {"learning_rate": 0.01, "own_learning_rate": 0.1}),
+        (eb.learning.PFedMe, {"learning_rate": 0.1, "own_learning_rate": 0.01}),
     ],
 )
 def test_steps_do_not_overshoot_what_they_are_pulled_to(learner, options):
@@ -904,7 +920,9 @@ def test_steps_do_not_overshoot_what_they_are_pulled_to(learner, options):
 
 @pytest.mark.parametrize("options", [{}, {"optimizer": "momentum", "learning_rate": 0.19}], ids=str)
 def test_weight_decay_does_not_overshoot(options):
-    est = eb.LocalOnly(**({"n_rounds": 3, "learning_rate": 0.1} | options), weight_decay=20.0)
+    est = eb.learning.LocalOnly(
+        **({"n_rounds": 3, "learning_rate": 0.1} | options), weight_decay=20.0
+    )
     with pytest.raises(ValueError, match="weight_decay must be below 20"):
         est.fit(FEATURES, CLASSES, groups=GROUPS)
     small = est.set_params(weight_decay=18.0).fit(FEATURES, CLASSES, groups=GROUPS)
@@ -912,6 +930,6 @@ def test_weight_decay_does_not_overshoot(options):
 
 
 def test_steps_of_adam_do_not_grow_with_what_pulls():
-    est = eb.Ditto(optimizer="adam", regularization=1e6, n_rounds=3, random_state=0)
+    est = eb.learning.Ditto(optimizer="adam", regularization=1e6, n_rounds=3, random_state=0)
     theta = est.fit(FEATURES, CLASSES, groups=GROUPS).parameters_
     assert np.abs(theta - est.shared_["w"]).max() < 1.0

@@ -30,7 +30,9 @@ CONSENT = {g: "open" if g % 4 == 0 else "private" for g in range(40)}
 def learner(**others):
     settings = {"n_rounds": 60, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3}
     privacy = eb.ClientPrivacy(noise_multiplier=1.0, clip_quantile=0.5)
-    return eb.FeO2(MLP(8), privacy=privacy, ratio=0.3, **settings, random_state=3, **others)
+    return eb.learning.FeO2(
+        MLP(8), privacy=privacy, ratio=0.3, **settings, random_state=3, **others
+    )
 
 
 def assert_same(one, other):
@@ -110,7 +112,7 @@ def test_a_checkpoint_of_a_private_fit_is_of_one_version(tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "version", lambda name: "0.0.1")
     with pytest.raises(ValueError, match="by another version"):
         fit_without_a_seed(tmp_path)
-    eb.FedAvg(n_rounds=2, checkpoint=tmp_path / "other").fit(X, Y, groups=GROUPS)
+    eb.learning.FedAvg(n_rounds=2, checkpoint=tmp_path / "other").fit(X, Y, groups=GROUPS)
 
 
 def test_a_finished_fit_is_not_made_again(tmp_path, monkeypatch):
@@ -158,10 +160,10 @@ def test_functions_need_not_lie_where_they_did(tmp_path):
     settings |= {"n_rounds": 2, "random_state": 0}
     one, other = define(), define()
     assert repr(one) != repr(other)
-    whole = eb.FedAvg(metric=one, **settings).fit(X, Y, groups=GROUPS)
-    assert_same(eb.FedAvg(metric=other, **settings).fit(X, Y, groups=GROUPS), whole)
+    whole = eb.learning.FedAvg(metric=one, **settings).fit(X, Y, groups=GROUPS)
+    assert_same(eb.learning.FedAvg(metric=other, **settings).fit(X, Y, groups=GROUPS), whole)
     with pytest.raises(ValueError, match="other arguments"):
-        eb.FedAvg(metric=max, **settings).fit(X, Y, groups=GROUPS)
+        eb.learning.FedAvg(metric=max, **settings).fit(X, Y, groups=GROUPS)
 
 
 @pytest.mark.parametrize("changed", ["loss", "frozen weights"])
@@ -179,7 +181,7 @@ def test_another_loss_of_the_same_name_is_refused(tmp_path, monkeypatch, changed
         privacy = eb.ClientPrivacy(noise_multiplier=1.0, clip=1.0)
         settings = {"n_rounds": 4, "random_state": 0, "checkpoint": tmp_path}
         model = Torch(module, loss=loss)
-        return eb.DPFedAvg(model, privacy=privacy, **settings).fit(X, Y, groups=GROUPS)
+        return eb.learning.DPFedAvg(model, privacy=privacy, **settings).fit(X, Y, groups=GROUPS)
 
     with monkeypatch.context() as context:
         interrupt(context, 2, PrivateExchange)
@@ -209,7 +211,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 def test_labels_of_any_kind_can_be_kept(tmp_path):
     names = np.array([f"client {g}" for g in GROUPS], object)
     for _ in range(2):
-        est = eb.FedAvg(n_rounds=3, checkpoint=tmp_path, random_state=0)
+        est = eb.learning.FedAvg(n_rounds=3, checkpoint=tmp_path, random_state=0)
         est.fit(X, np.where(Y, "yes", "no"), groups=names)
     assert set(est.predict(X, groups=names)) <= {"yes", "no"}
 
@@ -319,36 +321,38 @@ def killed_in_round(est, number):
 
 
 LEARNERS = [
-    eb.FedAvg(**SOME, **HELD, early_stopping=2),
-    eb.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
-    eb.AdaPeD(**SOME, **HELD),
-    eb.AdaPeD(**SOME, unsampled=True, shared_model=MLP(3)),
-    eb.FedRep(MLP(3), **SOME),
-    eb.FedRep(MLP(3), **SOME, **NOISY),
-    eb.Scaffold(**SOME, server_optimizer="momentum"),
-    eb.Scaffold(**SOME, **NOISY),
-    eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
-    eb.FedProx(**SOME, **NOISY),
-    eb.HierarchicalEB(**SOME, strength_rounds=5, fine_tune=3),
-    eb.HierarchicalEB(**SOME, **NOISY, strength_rounds=5, fine_tune=3),
-    eb.Ditto(**SOME, **NOISY, fine_tune=3),
-    eb.DPAdaPeD(**SOME, **NOISY),
-    eb.PPSGD(**SOME | {"local_steps": 1}, **NOISY),
-    eb.Ditto(**SOME),
-    eb.FedMutual(**SOME),
-    eb.FedMutual(**SOME, **NOISY),
-    eb.LocalOnly(**SOME),
-    eb.PerFedAvg(**SOME),
-    eb.PerFedAvg(**SOME, **NOISY),
-    eb.PFedMe(**SOME),
-    eb.PFedMe(**SOME, **NOISY),
-    eb.QuPeD(**SOME),
-    eb.QuPeD(**SOME, **NOISY),
-    eb.DPFedAvg(**SOME, **NOISY),
-    eb.FeO2(**SOME, **NOISY, ratio=0.3),
-    eb.FedBN(personal=["intercept"], **SOME),
-    eb.FedBN(personal=["intercept"], **SOME, **NOISY),
-    eb.JointDPSGD(**OWNERS, **NOISY, personal=["intercept"], average=True),
+    eb.learning.FedAvg(**SOME, **HELD, early_stopping=2),
+    eb.learning.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
+    eb.learning.AdaPeD(**SOME, **HELD),
+    eb.learning.AdaPeD(**SOME, unsampled=True, shared_model=MLP(3)),
+    eb.learning.FedRep(MLP(3), **SOME),
+    eb.learning.FedRep(MLP(3), **SOME, **NOISY),
+    eb.learning.Scaffold(**SOME, server_optimizer="momentum"),
+    eb.learning.Scaffold(**SOME, **NOISY),
+    eb.learning.FedProx(
+        **SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1
+    ),
+    eb.learning.FedProx(**SOME, **NOISY),
+    eb.learning.HierarchicalEB(**SOME, strength_rounds=5, fine_tune=3),
+    eb.learning.HierarchicalEB(**SOME, **NOISY, strength_rounds=5, fine_tune=3),
+    eb.learning.Ditto(**SOME, **NOISY, fine_tune=3),
+    eb.learning.DPAdaPeD(**SOME, **NOISY),
+    eb.learning.PPSGD(**SOME | {"local_steps": 1}, **NOISY),
+    eb.learning.Ditto(**SOME),
+    eb.learning.FedMutual(**SOME),
+    eb.learning.FedMutual(**SOME, **NOISY),
+    eb.learning.LocalOnly(**SOME),
+    eb.learning.PerFedAvg(**SOME),
+    eb.learning.PerFedAvg(**SOME, **NOISY),
+    eb.learning.PFedMe(**SOME),
+    eb.learning.PFedMe(**SOME, **NOISY),
+    eb.learning.QuPeD(**SOME),
+    eb.learning.QuPeD(**SOME, **NOISY),
+    eb.learning.DPFedAvg(**SOME, **NOISY),
+    eb.learning.FeO2(**SOME, **NOISY, ratio=0.3),
+    eb.learning.FedBN(personal=["intercept"], **SOME),
+    eb.learning.FedBN(personal=["intercept"], **SOME, **NOISY),
+    eb.learning.JointDPSGD(**OWNERS, **NOISY, personal=["intercept"], average=True),
 ]
 
 
@@ -383,7 +387,7 @@ def test_every_learner_goes_on_when_it_was_killed(est, tmp_path, monkeypatch):
     assert again.privacy_.equals(whole.privacy_)
 
 
-@pytest.mark.parametrize("cls", [eb.FedAvg, eb.Ditto, eb.AdaPeD])
+@pytest.mark.parametrize("cls", [eb.learning.FedAvg, eb.learning.Ditto, eb.learning.AdaPeD])
 def test_warm_start_goes_on(cls):
     whole = cls(n_rounds=9, batch_size=3, random_state=1, sample_rate=0.5)
     whole.fit(X, Y, groups=GROUPS)
@@ -402,7 +406,7 @@ def test_a_clone_knows_nothing_of_the_fit(est):
 
 
 def test_a_clone_with_a_warm_start_begins_anew():
-    est = eb.FedAvg(n_rounds=2, warm_start=True, random_state=0).fit(X, Y, groups=GROUPS)
+    est = eb.learning.FedAvg(n_rounds=2, warm_start=True, random_state=0).fit(X, Y, groups=GROUPS)
     again = clone(est).fit(X, Y, groups=GROUPS)
     np.testing.assert_array_equal(again.shared_["w"], est.shared_["w"])
     assert len(again.history_) == 2
@@ -410,7 +414,9 @@ def test_a_clone_with_a_warm_start_begins_anew():
 
 def test_warm_start_keeps_its_promise():
     privacy = eb.ClientPrivacy(noise_multiplier=1.0)
-    est = eb.DPFedAvg(Softmax(), n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
+    est = eb.learning.DPFedAvg(
+        Softmax(), n_rounds=3, privacy=privacy, warm_start=True, random_state=0
+    )
     est.fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="must not change"):
         est.set_params(n_rounds=5, privacy__noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
@@ -426,7 +432,7 @@ def test_warm_start_keeps_its_promise():
     with pytest.raises(ValueError, match="must not change"):
         opened.set_params(n_rounds=3, ratio=0.0).fit(X, Y, groups=GROUPS, consent=CONSENT)
     privacy = eb.ClientPrivacy(epsilon=1.0)
-    budget = eb.DPFedAvg(n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
+    budget = eb.learning.DPFedAvg(n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
     budget.fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="chosen for fewer rounds"):
         budget.set_params(n_rounds=5).fit(X, Y, groups=GROUPS)

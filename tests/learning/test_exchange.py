@@ -20,32 +20,32 @@ NODES = (range(3), range(3, 4), range(4, 20))
 NOISE = {"noise_multiplier": 0.5, "clip": 0.3}
 COMMON = {"n_rounds": 4, "learning_rate": 0.5, "random_state": 0}
 LEARNERS = {
-    "FedAvg": eb.FedAvg(MLP(5), local_steps=2, sample_rate=0.5, **COMMON),
-    "Ditto": eb.Ditto(Softmax(), **COMMON),
-    "PFedMe": eb.PFedMe(Linear(), **COMMON),
-    "PerFedAvg": eb.PerFedAvg(Softmax(), **COMMON),
-    "FedProx": eb.FedProx(Softmax(), **COMMON),
-    "Scaffold": eb.Scaffold(Softmax(), local_steps=2, sample_rate=0.5, **COMMON),
-    "HierarchicalEB": eb.HierarchicalEB(MLP(5), fine_tune=4, sample_rate=0.5, **COMMON),
-    "HierarchicalEB, private": eb.HierarchicalEB(
+    "FedAvg": eb.learning.FedAvg(MLP(5), local_steps=2, sample_rate=0.5, **COMMON),
+    "Ditto": eb.learning.Ditto(Softmax(), **COMMON),
+    "PFedMe": eb.learning.PFedMe(Linear(), **COMMON),
+    "PerFedAvg": eb.learning.PerFedAvg(Softmax(), **COMMON),
+    "FedProx": eb.learning.FedProx(Softmax(), **COMMON),
+    "Scaffold": eb.learning.Scaffold(Softmax(), local_steps=2, sample_rate=0.5, **COMMON),
+    "HierarchicalEB": eb.learning.HierarchicalEB(MLP(5), fine_tune=4, sample_rate=0.5, **COMMON),
+    "HierarchicalEB, private": eb.learning.HierarchicalEB(
         Softmax(),
         fine_tune=4,
         privacy=eb.ClientPrivacy(**NOISE, clip_quantile=0.5),
         sample_rate=0.5,
         **COMMON,
     ),
-    "FedMutual": eb.FedMutual(Softmax(), **COMMON),
-    "QuPeD": eb.QuPeD(Softmax(), **COMMON),
-    "AdaPeD": eb.AdaPeD(Softmax(), **COMMON),
-    "DPFedAvg": eb.DPFedAvg(
+    "FedMutual": eb.learning.FedMutual(Softmax(), **COMMON),
+    "QuPeD": eb.learning.QuPeD(Softmax(), **COMMON),
+    "AdaPeD": eb.learning.AdaPeD(Softmax(), **COMMON),
+    "DPFedAvg": eb.learning.DPFedAvg(
         Softmax(), privacy=eb.ClientPrivacy(**NOISE, clip_quantile=0.5), sample_rate=0.5, **COMMON
     ),
-    "DPFedAvg, noise of clients": eb.DPFedAvg(
+    "DPFedAvg, noise of clients": eb.learning.DPFedAvg(
         Softmax(), privacy=eb.ClientPrivacy(**NOISE, trust="none"), **COMMON
     ),
-    "FeO2": eb.FeO2(Softmax(), privacy=eb.ClientPrivacy(**NOISE), ratio=0.3, **COMMON),
-    "PPSGD": eb.PPSGD(Softmax(), privacy=eb.ClientPrivacy(**NOISE), **COMMON),
-    "JointDPSGD": eb.JointDPSGD(
+    "FeO2": eb.learning.FeO2(Softmax(), privacy=eb.ClientPrivacy(**NOISE), ratio=0.3, **COMMON),
+    "PPSGD": eb.learning.PPSGD(Softmax(), privacy=eb.ClientPrivacy(**NOISE), **COMMON),
+    "JointDPSGD": eb.learning.JointDPSGD(
         Softmax(),
         personal=["intercept"],
         privacy=eb.ClientPrivacy(**NOISE),
@@ -176,7 +176,7 @@ class Median(Exchange):
         return {name: np.median(x, axis=0) for name, x in message["changes"].items()}, state
 
 
-class MedianFedAvg(eb.FedAvg):
+class MedianFedAvg(eb.learning.FedAvg):
     def exchange(self, n_clients):
         return Median(self.schedule, n_clients)
 
@@ -192,14 +192,14 @@ def test_a_method_that_needs_rows_has_them():
 
 
 def test_a_method_that_sends_nothing_adds_up_nothing():
-    est = eb.LocalOnly(Softmax(), **COMMON)
+    est = eb.learning.LocalOnly(Softmax(), **COMMON)
     state, sent, facts, message = begin(est)
     assert est.protocol().add_up(message) == {"changes": {}}
     est.protocol().check_message(est.protocol().add_up(message), facts, sent, state["turn"])
 
 
 def test_a_node_without_invited_clients_adds_nothing():
-    est = eb.FedAvg(Softmax(), **COMMON)
+    est = eb.learning.FedAvg(Softmax(), **COMMON)
     clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
     facts = est.protocol().describe(clients, memory)
     state = est.protocol().start(facts, np.array([0, 1], np.uint64))

@@ -27,7 +27,7 @@ def module():
 def test_rounds_are_those_of_pytorch():
     """Li et al. (2021), Algorithm 1, as a loop over clients with `torch.optim.SGD`."""
     start = module()
-    est = eb.FedBN(Torch(start, pretrained=True), **SOME).fit(X, Y, groups=GROUPS)
+    est = eb.learning.FedBN(Torch(start, pretrained=True), **SOME).fit(X, Y, groups=GROUPS)
     copies = [copy.deepcopy(start) for _ in range(4)]
     shared = [name for name, _ in start.named_parameters() if not name.startswith("1.")]
     rows = torch.from_numpy(X), torch.from_numpy(Y)
@@ -68,7 +68,7 @@ def test_layers_that_normalise(layer, names):
 
 
 def test_clients_without_a_round_have_the_layers_that_all_begin_with():
-    est = eb.FedBN(Torch(module(), pretrained=True), **SOME, sample_rate=0.25)
+    est = eb.learning.FedBN(Torch(module(), pretrained=True), **SOME, sample_rate=0.25)
     est.set_params(n_rounds=1).fit(X, Y, groups=GROUPS)
     assert est._without_own.sum() == 3
     begun = np.r_[np.ones(4), np.zeros(4)]
@@ -78,4 +78,4 @@ def test_clients_without_a_round_have_the_layers_that_all_begin_with():
 @pytest.mark.parametrize("model", [None, Softmax(), MLP(3), Torch(nn.Linear(3, 2))])
 def test_models_without_such_layers(model):
     with pytest.raises(ValueError, match=r"must have layers that normalise.*personal"):
-        eb.FedBN(model, **SOME).fit(X, Y, groups=GROUPS)
+        eb.learning.FedBN(model, **SOME).fit(X, Y, groups=GROUPS)

@@ -40,7 +40,7 @@ def learner(name, **more):
     given = SOME | LEARNERS[name] | more
     if name == "JointDPSGD":
         del given["local_steps"]
-    return getattr(eb, name)(Linear(), **given)
+    return getattr(eb.learning, name)(Linear(), **given)
 
 
 def descended(theta, rows, steps, rate, y=Y):
@@ -114,8 +114,8 @@ def test_a_choice_by_rows_that_are_held_back(name, rate):
 
 def test_choices_are_the_same_in_any_block():
     more = {"validation_fraction": 0.3, "fine_tune": "auto", "batch_size": 4}
-    together = eb.FedAvg(MLP(4), **SOME, **more).fit(X, Y > 0, groups=GROUPS)
-    apart = eb.FedAvg(MLP(4), **SOME, **more, engine=eb.engines.Local(n_blocks=3))
+    together = eb.learning.FedAvg(MLP(4), **SOME, **more).fit(X, Y > 0, groups=GROUPS)
+    apart = eb.learning.FedAvg(MLP(4), **SOME, **more, engine=eb.engines.Local(n_blocks=3))
     np.testing.assert_array_equal(
         together.parameters_, apart.fit(X, Y > 0, groups=GROUPS).parameters_
     )
@@ -132,7 +132,7 @@ def test_clients_choose_none_where_all_are_alike_and_many_where_they_differ():
         y = (Z * theta[groups, 1:]).sum(axis=1) + theta[groups, 0]
         noisy = y + 3.0 * rng.normal(size=4000)
         for steps in (0, 100, "auto"):
-            est = eb.FedAvg(Linear(), **SOME | more, fine_tune=steps)
+            est = eb.learning.FedAvg(Linear(), **SOME | more, fine_tune=steps)
             guess = est.fit(Z, noisy, groups=groups).predict(Z, groups=groups)
             risks[spread, steps] = np.mean((guess - y) ** 2)
     # a choice by 8 rows is noisy; over seeds the ratios are 0.26 to 0.36, and 1.13 to 1.37
@@ -165,7 +165,7 @@ def test_clients_that_were_never_invited_make_steps_too(name):
 
 def test_a_predictor_that_never_trained_is_not_tuned():
     """With a shared model of its own, AdaPeD has no predictor to begin with."""
-    est = eb.AdaPeD(
+    est = eb.learning.AdaPeD(
         Linear(), shared_model=Linear(), **SOME | {"n_rounds": 1}, sample_rate=0.2, fine_tune=9
     )
     est.fit(X, Y, groups=GROUPS)
@@ -188,14 +188,23 @@ def test_clients_without_rows_do_not_move():
 @pytest.mark.parametrize(
     ("est", "words"),
     [
-        (eb.FedAvg(fine_tune="auto"), "fine_tune='auto' needs rows that are held back"),
-        (eb.FedAvg(fine_tune="best"), "fine_tune must be a number of steps, or 'auto'"),
-        (eb.Ditto(fine_tune=-1), "fine_tune must be a number of steps"),
-        (eb.Ditto(fine_tune=True), "fine_tune must be a number of steps"),
-        (eb.Ditto(fine_tune=1, fine_tune_rate=0.0), "fine_tune_rate must be"),
-        (eb.LocalOnly(fine_tune=1), "fine_tune must be 0: LocalOnly has no shared predictor"),
-        (eb.HierarchicalEB(fine_tune="auto", validation_fraction=0.2), "fine_tune must be"),
-        (eb.JointDPSGD(**QUIET, fine_tune=1, protect="all"), "fine_tune must be 0 with protect"),
+        (eb.learning.FedAvg(fine_tune="auto"), "fine_tune='auto' needs rows that are held back"),
+        (eb.learning.FedAvg(fine_tune="best"), "fine_tune must be a number of steps, or 'auto'"),
+        (eb.learning.Ditto(fine_tune=-1), "fine_tune must be a number of steps"),
+        (eb.learning.Ditto(fine_tune=True), "fine_tune must be a number of steps"),
+        (eb.learning.Ditto(fine_tune=1, fine_tune_rate=0.0), "fine_tune_rate must be"),
+        (
+            eb.learning.LocalOnly(fine_tune=1),
+            "fine_tune must be 0: LocalOnly has no shared predictor",
+        ),
+        (
+            eb.learning.HierarchicalEB(fine_tune="auto", validation_fraction=0.2),
+            "fine_tune must be",
+        ),
+        (
+            eb.learning.JointDPSGD(**QUIET, fine_tune=1, protect="all"),
+            "fine_tune must be 0 with protect",
+        ),
     ],
 )
 def test_wrong_arguments(est, words):

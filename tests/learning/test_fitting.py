@@ -19,21 +19,21 @@ TIMES = np.repeat(np.arange(len(GROUPS)), WEIGHTS)
 SOME = {"n_rounds": 4, "learning_rate": 0.3, "local_steps": 2, "random_state": 0}
 PRIVACY = eb.ClientPrivacy(noise_multiplier=1.0, clip=0.1)
 LEARNERS = [
-    eb.FedAvg(**SOME, fine_tune=3),
-    eb.FedAvg(**SOME, weights="rows", optimizer="adam"),
+    eb.learning.FedAvg(**SOME, fine_tune=3),
+    eb.learning.FedAvg(**SOME, weights="rows", optimizer="adam"),
     FedProx(**SOME, weights="rows"),
     Scaffold(**SOME),
     FedRep(MLP(3), **SOME),
-    eb.Ditto(**SOME),
-    eb.PFedMe(**SOME),
-    eb.PerFedAvg(**SOME),
-    eb.AdaPeD(**SOME),
-    eb.QuPeD(**SOME),
+    eb.learning.Ditto(**SOME),
+    eb.learning.PFedMe(**SOME),
+    eb.learning.PerFedAvg(**SOME),
+    eb.learning.AdaPeD(**SOME),
+    eb.learning.QuPeD(**SOME),
     FedMutual(**SOME),
-    eb.LocalOnly(**SOME),
-    eb.FedAvg(**SOME, privacy=PRIVACY),
-    eb.DPFedAvg(**SOME, privacy=PRIVACY),
-    eb.FeO2(**SOME, privacy=PRIVACY),
+    eb.learning.LocalOnly(**SOME),
+    eb.learning.FedAvg(**SOME, privacy=PRIVACY),
+    eb.learning.DPFedAvg(**SOME, privacy=PRIVACY),
+    eb.learning.FeO2(**SOME, privacy=PRIVACY),
     DPAdaPeD(**SOME, privacy=PRIVACY),
 ]
 
@@ -50,7 +50,7 @@ def test_a_weight_is_a_number_of_rows(learner):
 
 
 def test_a_weight_is_a_number_of_rows_of_a_regression_of_frames():
-    learner = eb.FedAvg(Linear(), **SOME)
+    learner = eb.learning.FedAvg(Linear(), **SOME)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "g": GROUPS, "y": Y, "w": WEIGHTS})
     named = learner.fit(frame, "y", groups="g", sample_weight="w").parameters_
     assert learner.predict(frame).shape == Y.shape, "w is no feature"
@@ -64,14 +64,14 @@ def test_a_weight_is_a_number_of_rows_of_a_regression_of_frames():
 
 def test_weights_of_unsorted_rows_go_with_them():
     order = RNG.permutation(len(GROUPS))
-    learner = eb.Ditto(**SOME)
+    learner = eb.learning.Ditto(**SOME)
     first = learner.fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS).parameters_
     rows = {"groups": GROUPS[order], "sample_weight": WEIGHTS[order]}
     np.testing.assert_allclose(first, learner.fit(X[order], Y[order], **rows).parameters_)
 
 
 def test_rows_that_are_held_back_have_weights():
-    learner = eb.LocalOnly(**SOME, validation_fraction=0.4, evaluate_every=1)
+    learner = eb.learning.LocalOnly(**SOME, validation_fraction=0.4, evaluate_every=1)
     fit = learner.fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS + 0.5)
     assert np.isfinite(fit.history_["validation"]).all()
     from sklearn.metrics import accuracy_score
@@ -86,13 +86,13 @@ def test_rows_that_are_held_back_have_weights():
 
 def test_a_class_of_rows_that_do_not_count_is_none():
     y = np.where(WEIGHTS == 0, 2, Y)
-    fit = eb.FedAvg(**SOME).fit(X, y, groups=GROUPS, sample_weight=WEIGHTS)
+    fit = eb.learning.FedAvg(**SOME).fit(X, y, groups=GROUPS, sample_weight=WEIGHTS)
     assert fit.classes_.tolist() == [0, 1]
 
 
 def test_a_group_whose_rows_do_not_count_has_none():
     weights = np.where(GROUPS == 2, 0, WEIGHTS)
-    fit = eb.FedAvg(**SOME, fine_tune=2).fit(X, Y, groups=GROUPS, sample_weight=weights)
+    fit = eb.learning.FedAvg(**SOME, fine_tune=2).fit(X, Y, groups=GROUPS, sample_weight=weights)
     assert fit.clients_.n[2] == 0
     assert np.isfinite(fit.parameters_).all()
     np.testing.assert_allclose(fit.parameters_[2], fit.shared_["w"])
@@ -103,21 +103,23 @@ def test_blocks_of_clients_keep_weights():
     assert np.array_equal(clients.totals(), np.bincount(GROUPS, WEIGHTS).astype(int))
     for other in (Clients.join(clients.split(3)), clients.take(np.arange(6))):
         np.testing.assert_array_equal(other.weight, clients.weight)
-    plain = eb.Ditto(**SOME).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
-    np.testing.assert_array_equal(plain.parameters_, eb.Ditto(**SOME).fit(clients).parameters_)
+    plain = eb.learning.Ditto(**SOME).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    np.testing.assert_array_equal(
+        plain.parameters_, eb.learning.Ditto(**SOME).fit(clients).parameters_
+    )
 
 
 @pytest.mark.parametrize(
     ("learner", "weights", "message"),
     [
-        (eb.FedAvg(), WEIGHTS[:-1], "entries|length|rows"),
-        (eb.FedAvg(), -WEIGHTS, "finite, and 0 or more"),
-        (eb.FedAvg(), WEIGHTS * np.nan, "sample_weight"),
-        (eb.FedAvg(), np.full(len(Y), 1e308), "between 1e-60 and 1e"),
-        (eb.FedAvg(), 0 * WEIGHTS, "zero in every row"),
-        (eb.FedAvg(), "w", "not a column of X"),
-        (eb.FedAvg(weights="rows"), WEIGHTS + 0.5, "whole numbers"),
-        (eb.FedAvg(weights="rows", privacy=PRIVACY), WEIGHTS, "sums of weights are not"),
+        (eb.learning.FedAvg(), WEIGHTS[:-1], "entries|length|rows"),
+        (eb.learning.FedAvg(), -WEIGHTS, "finite, and 0 or more"),
+        (eb.learning.FedAvg(), WEIGHTS * np.nan, "sample_weight"),
+        (eb.learning.FedAvg(), np.full(len(Y), 1e308), "between 1e-60 and 1e"),
+        (eb.learning.FedAvg(), 0 * WEIGHTS, "zero in every row"),
+        (eb.learning.FedAvg(), "w", "not a column of X"),
+        (eb.learning.FedAvg(weights="rows"), WEIGHTS + 0.5, "whole numbers"),
+        (eb.learning.FedAvg(weights="rows", privacy=PRIVACY), WEIGHTS, "sums of weights are not"),
         (JointDPSGD(privacy=PRIVACY), -WEIGHTS, "finite, and 0 or more"),
         (PPSGD(privacy=PRIVACY, objective="rows"), WEIGHTS, "objective='rows'"),
     ],
@@ -130,9 +132,13 @@ def test_weights_that_cannot_be(learner, weights, message):
 @pytest.mark.parametrize(
     ("learner", "changed", "named"),
     [
-        (eb.HierarchicalEB(fine_tune=2), {"strengths": (0.0, 1.0)}, "shared .* of strengths"),
-        (eb.AdaPeD(), {"unsampled": True}, "own .* of mu, psi"),
-        (eb.AdaPeD(), {"shared_model": MLP(2)}, "shared .* of mu"),
+        (
+            eb.learning.HierarchicalEB(fine_tune=2),
+            {"strengths": (0.0, 1.0)},
+            "shared .* of strengths",
+        ),
+        (eb.learning.AdaPeD(), {"unsampled": True}, "own .* of mu, psi"),
+        (eb.learning.AdaPeD(), {"shared_model": MLP(2)}, "shared .* of mu"),
         (JointDPSGD(privacy=PRIVACY), {"average": True}, "own .* of x_average"),
     ],
     ids=repr,

@@ -19,7 +19,7 @@ FAST = {"learning_rate": 1.0, "n_rounds": 30, "random_state": 0}
 
 
 def fit(y, **others):
-    return eb.HierarchicalEB(**(FAST | others)).fit(X, y, groups=GROUPS)
+    return eb.learning.HierarchicalEB(**(FAST | others)).fit(X, y, groups=GROUPS)
 
 
 def test_clients_that_are_alike_share_their_predictor():
@@ -51,7 +51,9 @@ def test_each_client_has_its_own_strength():
 def test_one_strength_is_a_method_that_exists(strengths):
     """Federated averaging, without and with fine-tuning."""
     est = fit(ALIKE, strengths=strengths, averaged=0, fine_tune=7, strength_rounds=1)
-    tuned = eb.FedAvg(**(FAST | {"n_rounds": 29}), fine_tune=0 if strengths == [0.0] else 7)
+    tuned = eb.learning.FedAvg(
+        **(FAST | {"n_rounds": 29}), fine_tune=0 if strengths == [0.0] else 7
+    )
     tuned.fit(X, ALIKE, groups=GROUPS)
     np.testing.assert_allclose(est.parameters_, tuned.parameters_, rtol=1e-12, atol=1e-12)
 
@@ -59,7 +61,7 @@ def test_one_strength_is_a_method_that_exists(strengths):
 def test_w_is_the_average_of_the_last_rounds():
     short = {"strength_rounds": 2, "strengths": [0.0]}
     last = [
-        eb.FedAvg(**(FAST | {"n_rounds": n})).fit(X, ALIKE, groups=GROUPS).shared_["w"]
+        eb.learning.FedAvg(**(FAST | {"n_rounds": n})).fit(X, ALIKE, groups=GROUPS).shared_["w"]
         for n in (6, 7, 8)
     ]
     est = fit(ALIKE, n_rounds=10, averaged=0.375, **short)
@@ -79,7 +81,7 @@ def test_groups_that_no_round_invited_have_predictors_of_their_own():
 
 def test_a_warm_start_weighs_strengths_anew():
     """Clients that were scored for an earlier w are scored again."""
-    est = eb.HierarchicalEB(**FAST, warm_start=True).fit(X, APART, groups=GROUPS)
+    est = eb.learning.HierarchicalEB(**FAST, warm_start=True).fit(X, APART, groups=GROUPS)
     before = est._memory["own"]["scores"].copy()
     est.set_params(n_rounds=60).fit(X, APART, groups=GROUPS)
     own = est._memory["own"]
@@ -99,7 +101,7 @@ def test_the_ledger_has_all_rounds():
     row = est.privacy_.iloc[0]
     assert (row["times"], row["epsilon"]) == (30, pytest.approx(4.0, rel=1e-3))
     assert row["bits"] == 64 * (len(est.shared_["w"]) + 6) * M * 30
-    plain = eb.FedAvg(**FAST, privacy=privacy).fit(X, ALIKE, groups=GROUPS)
+    plain = eb.learning.FedAvg(**FAST, privacy=privacy).fit(X, ALIKE, groups=GROUPS)
     assert plain.privacy_["epsilon"].iloc[0] == row["epsilon"]
 
 
@@ -199,7 +201,7 @@ def test_what_is_evaluated_is_what_would_be_learned(strengths):
     settings = {"validation_fraction": 0.2, "evaluate_every": 2, "n_rounds": 11}
     est = fit(APART, **settings, strengths=strengths, averaged=0, fine_tune=7, strength_rounds=4)
     steps = 0 if strengths == [0.0] else 7
-    plain = eb.FedAvg(**FAST | settings, fine_tune=steps).fit(X, APART, groups=GROUPS)
+    plain = eb.learning.FedAvg(**FAST | settings, fine_tune=steps).fit(X, APART, groups=GROUPS)
     found, expected = (each.history_["validation"][::2].to_numpy() for each in (est, plain))
     np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-6)
     held = np.full(2, found[4])  # of w after seven rounds

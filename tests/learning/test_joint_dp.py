@@ -374,7 +374,9 @@ def test_owners_may_have_one_user_or_none(mean):
     clients, _ = (
         learner().protocol().prepare(X[:20], Y[:20], groups=np.repeat([0, 1, 3], [1, 9, 10]))
     )
-    plain = eb.Clients(np.arange(4), np.array([0, 1, 10, 10, 20]), clients.X[:, :-1], clients.y)
+    plain = eb.tables.Clients(
+        np.arange(4), np.array([0, 1, 10, 10, 20]), clients.X[:, :-1], clients.y
+    )
     est = mean(noise_multiplier=1.0).fit(plain)
     assert np.isfinite(est.parameters_).all()
     start = [0.0, 0.0]

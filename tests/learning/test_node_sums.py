@@ -64,7 +64,7 @@ class Hospitals:
 
 
 def learner(**privacy):
-    return eb.FedAvg(
+    return eb.learning.FedAvg(
         n_rounds=20,
         local_steps=3,
         learning_rate=0.5,
@@ -140,7 +140,7 @@ def test_it_learns_as_with_a_trusted_server_and_when_nodes_are_lost():
 
 
 def test_noise_that_is_not_of_one_sum_is_refused():
-    est = eb.FeO2(privacy=eb.ClientPrivacy(epsilon=4.0), n_rounds=2)
+    est = eb.learning.FeO2(privacy=eb.ClientPrivacy(epsilon=4.0), n_rounds=2)
     with pytest.raises(ValueError, match="got OptOutExchange"):
         NodeSums(est.exchange(10), {}, nodes=2, rows=5)
 

@@ -60,13 +60,13 @@ def test_federated_averaging_with_optimizers(client, server, rate):
             first = (0.9 if server == "momentum" else 0.0) * first + change
             w = w + rate * first
     settings = {"optimizer": client, "server_optimizer": server, "server_learning_rate": rate}
-    est = eb.FedAvg(Linear(), **SOME, **settings).fit(X, Y, groups=GROUPS)
+    est = eb.learning.FedAvg(Linear(), **SOME, **settings).fit(X, Y, groups=GROUPS)
     np.testing.assert_allclose(est.shared_["w"], w, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam"])
 def test_a_server_writes_into_nothing_that_it_was_given(server):
-    est = eb.FedAvg(Linear(), **SOME, server_optimizer=server)
+    est = eb.learning.FedAvg(Linear(), **SOME, server_optimizer=server)
     clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
     state = est.protocol().start(est.protocol().describe(clients, memory), np.zeros(2, np.uint64))
     for _ in range(2):
@@ -80,9 +80,13 @@ def test_a_server_writes_into_nothing_that_it_was_given(server):
         state = after
 
 
-@pytest.mark.parametrize("cls", [eb.LocalOnly, eb.Ditto, eb.FedProx, eb.DPFedAvg])
+@pytest.mark.parametrize(
+    "cls", [eb.learning.LocalOnly, eb.learning.Ditto, eb.learning.FedProx, eb.learning.DPFedAvg]
+)
 def test_other_learners_take_optimizers(cls):
-    more = {"privacy": eb.ClientPrivacy(noise_multiplier=0.0)} if cls is eb.DPFedAvg else {}
+    more = (
+        {"privacy": eb.ClientPrivacy(noise_multiplier=0.0)} if cls is eb.learning.DPFedAvg else {}
+    )
     plain, adam = (
         cls(Linear(), **SOME, **more, optimizer=optimizer).fit(X, Y, groups=GROUPS).parameters_
         for optimizer in ("sgd", "adam")
@@ -94,11 +98,11 @@ def test_other_learners_take_optimizers(cls):
 @pytest.mark.parametrize(
     ("learner", "words"),
     [
-        (eb.FedAvg(optimizer="newton"), "optimizer must be one of"),
-        (eb.FedAvg(server_optimizer="yogi"), "server_optimizer must be one of"),
-        (eb.FedAvg(server_learning_rate=0.0), "server_learning_rate must be"),
-        (eb.Scaffold(optimizer="adam"), "optimizer must be 'sgd' in Scaffold"),
-        (eb.PFedMe(optimizer="momentum"), "optimizer must be 'sgd' in PFedMe"),
+        (eb.learning.FedAvg(optimizer="newton"), "optimizer must be one of"),
+        (eb.learning.FedAvg(server_optimizer="yogi"), "server_optimizer must be one of"),
+        (eb.learning.FedAvg(server_learning_rate=0.0), "server_learning_rate must be"),
+        (eb.learning.Scaffold(optimizer="adam"), "optimizer must be 'sgd' in Scaffold"),
+        (eb.learning.PFedMe(optimizer="momentum"), "optimizer must be 'sgd' in PFedMe"),
     ],
 )
 def test_wrong_optimizers(learner, words):

@@ -13,7 +13,7 @@ CONSENT = {i: "open" if i < OPEN else "private" for i in range(M)}
 def learner(ratio="optimal", trust="server", **more):
     privacy = eb.ClientPrivacy(noise_multiplier=more.pop("noise", 6.0), clip=0.1, trust=trust)
     settings = {"n_rounds": 5, "regularization": 0.0} | more
-    return eb.FeO2(Linear(fit_intercept=False), ratio=ratio, privacy=privacy, **settings)
+    return eb.learning.FeO2(Linear(fit_intercept=False), ratio=ratio, privacy=privacy, **settings)
 
 
 def rows(seed):

@@ -71,7 +71,7 @@ def test_fits_are_those_in_all_parameters(name, more, model, used, monkeypatch):
     if name == "HierarchicalEB":
         more = more | {"strengths": (0.0, 0.1, 1.0)}
     y = CLASSES if model.classifies else NUMBERS
-    est = getattr(eb, name)(model, **STEPS | more)
+    est = getattr(eb.learning, name)(model, **STEPS | more)
     along, plain = both(est, y, used, monkeypatch)
     # rounding of 1e-16 in each of up to 2,000 steps
     np.testing.assert_allclose(along.parameters_, plain.parameters_, rtol=1e-9, atol=1e-11)
@@ -80,14 +80,14 @@ def test_fits_are_those_in_all_parameters(name, more, model, used, monkeypatch):
 
 
 def test_so_are_those_of_32_bits(used, monkeypatch):
-    est = eb.FedAvg(MLP(6), **STEPS, dtype="float32", fine_tune=5)
+    est = eb.learning.FedAvg(MLP(6), **STEPS, dtype="float32", fine_tune=5)
     along, plain = both(est, CLASSES, used, monkeypatch)
     assert along.parameters_.dtype == np.float32
     np.testing.assert_allclose(along.parameters_, plain.parameters_, rtol=1e-4, atol=1e-5)
 
 
 def test_steps_of_adam_are_in_all_parameters(used):
-    eb.FedAvg(MLP(6), **STEPS, optimizer="adam").fit(X, CLASSES, groups=GROUPS)
+    eb.learning.FedAvg(MLP(6), **STEPS, optimizer="adam").fit(X, CLASSES, groups=GROUPS)
     assert not used
 
 
@@ -155,7 +155,7 @@ def test_columns_are_added_up_as_the_array_would_be(dtype, scale, monkeypatch):
 
 @pytest.mark.parametrize("more", [{}, {"weights": "rows"}, {"dtype": "float32"}])
 def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
-    est = eb.FedAvg(MLP(900), **STEPS | {"local_steps": 2}, **more)
+    est = eb.learning.FedAvg(MLP(900), **STEPS | {"local_steps": 2}, **more)
     together = est.fit(X, CLASSES, groups=GROUPS)
     assert used
     blocks = clone(est).set_params(engine=Local(4)).fit(X, CLASSES, groups=GROUPS)
@@ -168,7 +168,7 @@ def test_large_fits_are_the_same_wherever_clients_are(more, used, monkeypatch):
 @pytest.mark.parametrize("local_steps", [1, 2], ids=["one step", "two steps"])
 def test_fits_are_the_same_with_any_number_of_threads(local_steps, used):
     X = np.tile(RNG.normal(size=(len(GROUPS), 40)), 25)  # enough work for three threads
-    est = eb.FedAvg(MLP(400), **STEPS | {"n_rounds": 1, "local_steps": local_steps})
+    est = eb.learning.FedAvg(MLP(400), **STEPS | {"n_rounds": 1, "local_steps": local_steps})
     fits = []
     for number in (1, 2, 3):
         with threadpool_limits(number, user_api="blas"):

@@ -30,14 +30,23 @@ FEATURES = RNG.normal(size=(len(GROUPS), 2))
 NUMBERS = FEATURES @ [1.0, -0.5] + RNG.normal(size=8)[GROUPS]
 CLASSES = np.where(NUMBERS > 0, "yes", "no")
 FEW = {"n_rounds": 2, "random_state": 0, "noise_multiplier": 1.0}
-PRIVATE = [eb.DPFedAvg, eb.DPAdaPeD, eb.FeO2, eb.PPSGD]
+PRIVATE = [eb.learning.DPFedAvg, eb.learning.DPAdaPeD, eb.learning.FeO2, eb.learning.PPSGD]
 EVERY = pytest.mark.parametrize("learner", PRIVATE)
 
 
 # of own parameters by name, or of owners
-OWN = [eb.FedRep, eb.FedBN, eb.JointDPSGD]
-ALL = [*PRIVATE, *OWN, eb.AdaPeD, eb.Ditto, eb.FedAvg, eb.FedMutual, eb.FedProx, eb.HierarchicalEB]
-ALL += [eb.PFedMe, eb.PerFedAvg, eb.QuPeD, eb.Scaffold]
+OWN = [eb.learning.FedRep, eb.learning.FedBN, eb.learning.JointDPSGD]
+ALL = [
+    *PRIVATE,
+    *OWN,
+    eb.learning.AdaPeD,
+    eb.learning.Ditto,
+    eb.learning.FedAvg,
+    eb.learning.FedMutual,
+    eb.learning.FedProx,
+    eb.learning.HierarchicalEB,
+]
+ALL += [eb.learning.PFedMe, eb.learning.PerFedAvg, eb.learning.QuPeD, eb.learning.Scaffold]
 NAMES = eb.ClientPrivacy().get_params().keys()
 
 
@@ -112,7 +121,7 @@ def test_one_client_cannot_spoil_the_rest(learner, trust):
     """Its steps overflow; what it sends has a norm of at most C all the same."""
     X = FEATURES.copy()
     X[GROUPS == 1] = 1e59
-    steps = 1 if learner is eb.PPSGD else 9
+    steps = 1 if learner is eb.learning.PPSGD else 9
     est = make(learner, Linear(), **(FEW | {"n_rounds": 4}), local_steps=steps, trust=trust)
     state, clients, memory = begin(est.set_params(privacy__noise_multiplier=0.0), X)
     for _ in range(4):
@@ -134,7 +143,7 @@ def test_changes_are_clipped_as_a_whole(learner):
     est = make(learner, Linear(), **(FEW | {"noise_multiplier": 0.0}), clip=clip)
     if learner in OWN:
         est.set_params(personal=["intercept"])
-    if learner not in (eb.JointDPSGD, eb.PPSGD):
+    if learner not in (eb.learning.JointDPSGD, eb.learning.PPSGD):
         est.set_params(local_steps=4)
     state, clients, memory = begin(est)
     turn = {"turn": np.zeros(8, np.int8)}
@@ -145,13 +154,15 @@ def test_changes_are_clipped_as_a_whole(learner):
     assert exchange.clipped(sent)[0][1] == clip
     share = np.linalg.norm(whole, axis=1) / longest
     assert np.all(share <= 1 + 1e-12)
-    assert np.median(share) > 0.999 if learner is not eb.JointDPSGD else share.max() > 0.5
+    assert np.median(share) > 0.999 if learner is not eb.learning.JointDPSGD else share.max() > 0.5
 
 
 @pytest.mark.parametrize("variant", ["refined", "paper"])
 def test_limits_of_clipped_steps(variant):
     """A change has one limit; or tau steps of eta C, all in one direction, reach theirs exactly."""
-    est = make(eb.DPAdaPeD, Linear(), **FEW, local_steps=7, clip=0.1, psi_clip=0.2, decay=0.9)
+    est = make(
+        eb.learning.DPAdaPeD, Linear(), **FEW, local_steps=7, clip=0.1, psi_clip=0.2, decay=0.9
+    )
     est.set_params(shared_learning_rate=0.3, psi_learning_rate=0.05, variant=variant)
     state, _, _ = begin(est)
     for round_ in range(3):
@@ -168,7 +179,11 @@ def test_the_limit_follows_the_quantile(quantile):
     m = 40
     y = np.exp(RNG.normal(size=m))
     est = make(
-        eb.DPFedAvg, Linear(fit_intercept=False), n_rounds=200, noise_multiplier=0.0, clip=1e-6
+        eb.learning.DPFedAvg,
+        Linear(fit_intercept=False),
+        n_rounds=200,
+        noise_multiplier=0.0,
+        clip=1e-6,
     )
     est.set_params(privacy__clip_quantile=quantile, learning_rate=1e-8, random_state=0)
     est.fit(np.ones((m, 1)), y, groups=np.arange(m))
@@ -186,7 +201,9 @@ SILENT = {"X": np.zeros((3000, 2)), "y": np.zeros(3000), "groups": np.arange(300
 
 def test_noise_of_each_client():
     """Rows of zeros have no gradient: what is sent is noise."""
-    est = make(eb.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none")
+    est = make(
+        eb.learning.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none"
+    )
     state, clients, memory = begin(est, **SILENT)
     w = answer(est, state, clients, memory)[0]["changes"]["w"]
     assert w.shape == (3000, 3)
@@ -195,7 +212,9 @@ def test_noise_of_each_client():
 
 
 def test_noise_of_each_client_and_its_bit():
-    est = make(eb.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none")
+    est = make(
+        eb.learning.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none"
+    )
     est.set_params(privacy__clip_quantile=0.5, privacy__bit_noise=2.0)
     state, clients, memory = begin(est, **SILENT)
     message = answer(est, state, clients, memory)[0]
@@ -206,7 +225,9 @@ def test_noise_of_each_client_and_its_bit():
 def test_noise_of_the_operating_system():
     """What a node adds in earnest: from no seed, so this figure alarms once in 400,000 runs."""
     pytest.importorskip("opendp")
-    est = make(eb.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none")
+    est = make(
+        eb.learning.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, trust="none"
+    )
     few = {name: values[:150] for name, values in SILENT.items()}
     state, clients, memory = begin(est, **few)
     one, two = (answer(est, state, clients, memory, "secure")[0]["changes"]["w"] for _ in range(2))
@@ -218,7 +239,7 @@ def test_noise_of_the_operating_system():
 def test_noise_of_the_server(sample_rate):
     """One draw for each parameter, over the expected number of clients, also if none take part."""
     wide = np.zeros((8, 3000))
-    est = make(eb.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4)
+    est = make(eb.learning.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4)
     est.set_params(sample_rate=sample_rate)
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     nobody = state | {"turn": np.full(8, -1, np.int8)}
@@ -233,7 +254,9 @@ def test_noise_of_the_server(sample_rate):
 def test_noise_of_a_server_in_two_parts():
     """mu and psi are one release of multiplier z: that of psi costs a share of it."""
     wide = np.zeros((8, 3000))
-    est = make(eb.DPAdaPeD, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, local_steps=5)
+    est = make(
+        eb.learning.DPAdaPeD, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, local_steps=5
+    )
     est.set_params(learning_rate=0.2, variant="paper")
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     message = {"changes": {"mu": np.zeros((8, 3001)), "psi": np.zeros((8, 1))}}
@@ -290,7 +313,9 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
 
 def test_noise_of_bits():
     """C moves by it, in logarithms."""
-    est = make(eb.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip_quantile=0.3)
+    est = make(
+        eb.learning.DPFedAvg, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip_quantile=0.3
+    )
     est.set_params(privacy__bit_noise=2.0, privacy__clip_step=0.1)
     state, _, _ = begin(est)
     message, moves = {"changes": {"w": np.zeros((8, 3))}, "bit": np.full((8, 1), 0.5)}, []
@@ -302,7 +327,12 @@ def test_noise_of_bits():
 @pytest.mark.parametrize("trust", ["server", "none"])
 def test_noise_beside_those_who_opted_out(trust):
     est = make(
-        eb.FeO2, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, ratio=0.3, trust=trust
+        eb.learning.FeO2,
+        Linear(),
+        **(FEW | {"noise_multiplier": 1.5}),
+        clip=0.4,
+        ratio=0.3,
+        trust=trust,
     )
     if trust == "none":
         consent = np.where(np.arange(3000) < 1000, "open", "private")
@@ -321,7 +351,11 @@ def test_noise_beside_those_who_opted_out(trust):
 @pytest.mark.parametrize("bit_noise", [None, 3.0])
 def test_changes_and_bits_are_one_release(trust, bit_noise):
     est = make(
-        eb.DPFedAvg, noise_multiplier=1.5, clip_quantile=0.5, trust=trust, bit_noise=bit_noise
+        eb.learning.DPFedAvg,
+        noise_multiplier=1.5,
+        clip_quantile=0.5,
+        trust=trust,
+        bit_noise=bit_noise,
     )
     for m in (1, 10, 25, 1000):
         z, noise = est.exchange(m).split()
@@ -332,7 +366,9 @@ def test_changes_and_bits_are_one_release(trust, bit_noise):
 
 def test_bits_never_cost_much_by_default():
     for m in range(1, 1000, 7):
-        z, _ = make(eb.DPFedAvg, noise_multiplier=9.99, clip_quantile=0.5).exchange(m).split()
+        z, _ = (
+            make(eb.learning.DPFedAvg, noise_multiplier=9.99, clip_quantile=0.5).exchange(m).split()
+        )
         assert z < 1.2 * 9.99
 
 
@@ -343,12 +379,12 @@ def test_bits_never_cost_much_by_default():
 def test_noise_that_would_underflow_is_refused(name, value):
     given = FEW | {"noise_multiplier": 1e-9, name: value}
     with pytest.raises(ValueError, match=f"{name} must"):
-        make(eb.DPFedAvg, **given).fit(FEATURES, CLASSES, groups=GROUPS)
+        make(eb.learning.DPFedAvg, **given).fit(FEATURES, CLASSES, groups=GROUPS)
 
 
 @pytest.mark.filterwarnings("ignore:the predictors")
 def test_limits_that_would_underflow_are_refused():
-    est = make(eb.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300, variant="paper")
+    est = make(eb.learning.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300, variant="paper")
     with pytest.raises(ValueError, match="clip and learning_rate must limit"):
         est.fit(FEATURES, NUMBERS, groups=GROUPS)
 
@@ -356,7 +392,9 @@ def test_limits_that_would_underflow_are_refused():
 @pytest.mark.filterwarnings("ignore:the predictors")
 @pytest.mark.parametrize("step", [1e3, 1e308])
 def test_an_adaptive_clip_stays_in_range(step):
-    est = make(eb.DPFedAvg, **(FEW | {"noise_multiplier": 0.0}), clip_quantile=0.5, clip_step=step)
+    est = make(
+        eb.learning.DPFedAvg, **(FEW | {"noise_multiplier": 0.0}), clip_quantile=0.5, clip_step=step
+    )
     clips = est.fit(FEATURES, CLASSES, groups=GROUPS).history_["clip"]
     assert clips.between(1e-60, 1e60).all()
 
@@ -367,12 +405,12 @@ def test_an_adaptive_clip_stays_in_range(step):
 @pytest.mark.parametrize(
     ("learner", "more"),
     [
-        (eb.DPFedAvg, {"sample_rate": 0.2}),
-        (eb.DPFedAvg, {"clip_quantile": 0.5}),
-        (eb.DPFedAvg, {"trust": "none"}),
-        (eb.DPAdaPeD, {"sample_rate": 0.2}),
-        (eb.PPSGD, {"sample_rate": 0.2}),
-        (eb.FeO2, {"sample_rate": 0.2}),
+        (eb.learning.DPFedAvg, {"sample_rate": 0.2}),
+        (eb.learning.DPFedAvg, {"clip_quantile": 0.5}),
+        (eb.learning.DPFedAvg, {"trust": "none"}),
+        (eb.learning.DPAdaPeD, {"sample_rate": 0.2}),
+        (eb.learning.PPSGD, {"sample_rate": 0.2}),
+        (eb.learning.FeO2, {"sample_rate": 0.2}),
     ],
 )
 def test_a_budget_is_kept_and_spent(learner, more):
@@ -383,7 +421,7 @@ def test_a_budget_is_kept_and_spent(learner, more):
 
 def test_a_known_figure():
     """Poisson samples of 5 %, noise of 1, 500 rounds: 6.4775 at 1e-4."""
-    est = fit(eb.DPFedAvg, n_rounds=500, sample_rate=0.05, delta=1e-4)
+    est = fit(eb.learning.DPFedAvg, n_rounds=500, sample_rate=0.05, delta=1e-4)
     (row,) = est.privacy_.to_dict("records")
     assert row["epsilon"] == pytest.approx(6.4775, abs=2e-3)
     assert row["delta"] == 1e-4
@@ -392,18 +430,20 @@ def test_a_known_figure():
 
 
 def test_samples_of_a_fixed_size_are_accounted_as_such():
-    est = fit(eb.DPFedAvg, n_rounds=5, sample_rate=0.25, sampling="fixed", noise_multiplier=2.0)
+    est = fit(
+        eb.learning.DPFedAvg, n_rounds=5, sample_rate=0.25, sampling="fixed", noise_multiplier=2.0
+    )
     event = events.repeated(events.fixed_size(8, 2, events.gaussian(2.0)), 5)
     exact = accountant.epsilon(event, 1e-5, relation="replace_one", method="rdp")
     (row,) = est.privacy_.to_dict("records")
     assert row["epsilon"] == pytest.approx(exact, rel=1e-9)
     assert row["relation"] == "one client exchanged for another"
-    poisson = fit(eb.DPFedAvg, n_rounds=5, sample_rate=0.25, noise_multiplier=2.0)
+    poisson = fit(eb.learning.DPFedAvg, n_rounds=5, sample_rate=0.25, noise_multiplier=2.0)
     assert row["epsilon"] > 1.3 * poisson.privacy_["epsilon"][0]
 
 
 def test_a_fixed_sample_of_all_is_no_sample():
-    est = fit(eb.DPFedAvg, n_rounds=5, sampling="fixed", noise_multiplier=2.0)
+    est = fit(eb.learning.DPFedAvg, n_rounds=5, sampling="fixed", noise_multiplier=2.0)
     event = events.repeated(events.gaussian(2.0), 5)
     exact = accountant.epsilon(event, 1e-5, relation="add_or_remove", interval=1e-3)
     assert est.privacy_["epsilon"].tolist() == [pytest.approx(exact, rel=1e-6)]  # discretised
@@ -412,7 +452,12 @@ def test_a_fixed_sample_of_all_is_no_sample():
 def test_without_trust_each_answer_has_its_price():
     """Samples amplify nothing: whoever sees messages sees whose they are."""
     est = make(
-        eb.DPFedAvg, Linear(), n_rounds=6, sample_rate=0.5, trust="none", noise_multiplier=3.0
+        eb.learning.DPFedAvg,
+        Linear(),
+        n_rounds=6,
+        sample_rate=0.5,
+        trust="none",
+        noise_multiplier=3.0,
     )
     state, clients, memory = begin(est)
     sampled = np.zeros(8, int)
@@ -432,7 +477,7 @@ def test_without_trust_each_answer_has_its_price():
 
 def test_no_round_is_entered_for_free():
     """What a node writes in its ledger before it answers: every round costs the same."""
-    est = make(eb.DPFedAvg, Linear(), n_rounds=4, trust="none", noise_multiplier=3.0)
+    est = make(eb.learning.DPFedAvg, Linear(), n_rounds=4, trust="none", noise_multiplier=3.0)
     state, clients, memory = begin(est)
     costs = []
     while not state["done"]:
@@ -447,7 +492,7 @@ def test_no_round_is_entered_for_free():
 
 
 def test_no_round_is_entered_twice():
-    est = make(eb.DPFedAvg, Linear(), n_rounds=4, trust="none", noise_multiplier=3.0)
+    est = make(eb.learning.DPFedAvg, Linear(), n_rounds=4, trust="none", noise_multiplier=3.0)
     state, clients, memory = begin(est)
     message, memory = answer(est, state, clients, memory)
     state = est.protocol().update(state, message)
@@ -466,7 +511,7 @@ def test_without_noise_nothing_is_promised():
 
 @pytest.mark.parametrize("ratio", [0.5, 0.0])
 def test_those_who_opted_out_are_promised_nothing(ratio):
-    est = make(eb.FeO2, n_rounds=10, random_state=0, ratio=ratio, epsilon=1.0)
+    est = make(eb.learning.FeO2, n_rounds=10, random_state=0, ratio=ratio, epsilon=1.0)
     consent = dict.fromkeys(range(8), "private") | {2: "open", 5: "open"}
     est.fit(FEATURES, CLASSES, groups=GROUPS, consent=consent)
     private, opened = est.privacy_.to_dict("records")
@@ -490,7 +535,7 @@ def test_those_who_opted_out_are_promised_nothing(ratio):
     ids=["poisson", "none", "fixed", "all"],
 )
 def test_the_history_of_spending(more):
-    est = fit(eb.DPFedAvg, n_rounds=12, noise_multiplier=3.0, **more)
+    est = fit(eb.learning.DPFedAvg, n_rounds=12, noise_multiplier=3.0, **more)
     spent, total = est.history_["epsilon"].to_numpy(), est.privacy_["epsilon"][0]
     assert np.all(np.diff(spent) >= 0)
     assert spent[0] > 0
@@ -530,7 +575,7 @@ def test_nothing_says_who_came(learner):
 
 
 def test_own_parameters_and_losses_stay_with_clients():
-    est = make(eb.DPAdaPeD, **FEW)
+    est = make(eb.learning.DPAdaPeD, **FEW)
     state, clients, memory = begin(est, y=CLASSES)
     message, memory = answer(est, state, clients, memory)
     assert message["changes"].keys() == {"mu", "psi"}
@@ -538,7 +583,7 @@ def test_own_parameters_and_losses_stay_with_clients():
         est.protocol().broadcast(est.protocol().update(state, message))["own"]["theta"], 0.0
     )
     server = (
-        make(eb.DPAdaPeD, **FEW)
+        make(eb.learning.DPAdaPeD, **FEW)
         .protocol()
         .conclude(est.protocol().update(est.protocol().update(state, message), message))
     )
@@ -552,39 +597,39 @@ def test_own_parameters_and_losses_stay_with_clients():
 @pytest.mark.parametrize(
     ("learner", "name", "value"),
     [
-        *((eb.DPFedAvg, "n_rounds", x) for x in (0, 1.5, None, True)),
-        *((eb.DPFedAvg, "learning_rate", x) for x in (0, np.nan, np.inf, "fast")),
-        *((eb.DPFedAvg, "local_steps", x) for x in (0, 2.5)),
-        *((eb.DPFedAvg, "batch_size", x) for x in (0, 1.5, "all")),
-        *((eb.DPFedAvg, "decay", x) for x in (0, np.nan)),
-        *((eb.DPFedAvg, "weight_decay", x) for x in (-1, np.nan)),
-        *((eb.DPFedAvg, "sample_rate", x) for x in (0, 1.1, np.nan, None)),
-        *((eb.DPFedAvg, "sampling", x) for x in ("all", 1)),
-        *((eb.DPFedAvg, "delta", x) for x in (0, 1, np.nan, "small")),
-        *((eb.DPFedAvg, "noise_multiplier", x) for x in (-1, np.nan, np.inf, "much")),
-        *((eb.DPFedAvg, "clip", x) for x in (0, -1, np.nan, np.inf)),
-        *((eb.DPFedAvg, "clip_quantile", x) for x in (0, 1, np.nan)),
-        *((eb.DPFedAvg, "clip_step", x) for x in (0, np.nan)),
-        *((eb.DPFedAvg, "bit_noise", x) for x in (0, -1)),
-        *((eb.DPFedAvg, "trust", x) for x in ("anyone", None)),
-        *((eb.DPFedAvg, "fine_tune", x) for x in (-1, 1.5, None)),
-        *((eb.FeO2, "ratio", x) for x in (-0.1, 1.1, np.nan)),
-        *((eb.FeO2, "regularization", x) for x in (-1, np.nan, np.inf)),
-        *((eb.FeO2, "own_learning_rate", x) for x in (0, np.nan)),
-        *((eb.DPAdaPeD, "psi_clip", x) for x in (0, np.nan)),
-        *((eb.DPAdaPeD, "psi", x) for x in (0, np.nan)),
-        *((eb.DPAdaPeD, "psi_floor", x) for x in (0, np.inf)),
-        *((eb.DPAdaPeD, "psi_learning_rate", x) for x in (0, None)),
-        *((eb.DPAdaPeD, "psi_weight", x) for x in (0, np.nan)),
-        *((eb.DPAdaPeD, "shared_learning_rate", x) for x in (0, np.nan)),
-        (eb.DPAdaPeD, "variant", "other"),
-        *((eb.PPSGD, "alpha", x) for x in (-1, np.nan)),
-        (eb.PPSGD, "local_steps", 2),
-        (eb.PPSGD, "objective", "everyone"),
-        *((eb.DPFedAvg, name, "a") for name in ("weight_decay", "clip_quantile")),
-        (eb.DPFedAvg, "weight_decay", None),
-        *((eb.FeO2, name, "a") for name in ("ratio", "regularization")),
-        (eb.PPSGD, "alpha", "a"),
+        *((eb.learning.DPFedAvg, "n_rounds", x) for x in (0, 1.5, None, True)),
+        *((eb.learning.DPFedAvg, "learning_rate", x) for x in (0, np.nan, np.inf, "fast")),
+        *((eb.learning.DPFedAvg, "local_steps", x) for x in (0, 2.5)),
+        *((eb.learning.DPFedAvg, "batch_size", x) for x in (0, 1.5, "all")),
+        *((eb.learning.DPFedAvg, "decay", x) for x in (0, np.nan)),
+        *((eb.learning.DPFedAvg, "weight_decay", x) for x in (-1, np.nan)),
+        *((eb.learning.DPFedAvg, "sample_rate", x) for x in (0, 1.1, np.nan, None)),
+        *((eb.learning.DPFedAvg, "sampling", x) for x in ("all", 1)),
+        *((eb.learning.DPFedAvg, "delta", x) for x in (0, 1, np.nan, "small")),
+        *((eb.learning.DPFedAvg, "noise_multiplier", x) for x in (-1, np.nan, np.inf, "much")),
+        *((eb.learning.DPFedAvg, "clip", x) for x in (0, -1, np.nan, np.inf)),
+        *((eb.learning.DPFedAvg, "clip_quantile", x) for x in (0, 1, np.nan)),
+        *((eb.learning.DPFedAvg, "clip_step", x) for x in (0, np.nan)),
+        *((eb.learning.DPFedAvg, "bit_noise", x) for x in (0, -1)),
+        *((eb.learning.DPFedAvg, "trust", x) for x in ("anyone", None)),
+        *((eb.learning.DPFedAvg, "fine_tune", x) for x in (-1, 1.5, None)),
+        *((eb.learning.FeO2, "ratio", x) for x in (-0.1, 1.1, np.nan)),
+        *((eb.learning.FeO2, "regularization", x) for x in (-1, np.nan, np.inf)),
+        *((eb.learning.FeO2, "own_learning_rate", x) for x in (0, np.nan)),
+        *((eb.learning.DPAdaPeD, "psi_clip", x) for x in (0, np.nan)),
+        *((eb.learning.DPAdaPeD, "psi", x) for x in (0, np.nan)),
+        *((eb.learning.DPAdaPeD, "psi_floor", x) for x in (0, np.inf)),
+        *((eb.learning.DPAdaPeD, "psi_learning_rate", x) for x in (0, None)),
+        *((eb.learning.DPAdaPeD, "psi_weight", x) for x in (0, np.nan)),
+        *((eb.learning.DPAdaPeD, "shared_learning_rate", x) for x in (0, np.nan)),
+        (eb.learning.DPAdaPeD, "variant", "other"),
+        *((eb.learning.PPSGD, "alpha", x) for x in (-1, np.nan)),
+        (eb.learning.PPSGD, "local_steps", 2),
+        (eb.learning.PPSGD, "objective", "everyone"),
+        *((eb.learning.DPFedAvg, name, "a") for name in ("weight_decay", "clip_quantile")),
+        (eb.learning.DPFedAvg, "weight_decay", None),
+        *((eb.learning.FeO2, name, "a") for name in ("ratio", "regularization")),
+        (eb.learning.PPSGD, "alpha", "a"),
     ],
 )
 def test_wrong_arguments_are_named(learner, name, value):
@@ -595,11 +640,13 @@ def test_wrong_arguments_are_named(learner, name, value):
 @pytest.mark.parametrize("epsilon", [0, -1, np.nan, np.inf, "one"])
 def test_wrong_budgets_are_named(epsilon):
     with pytest.raises(ValueError, match=r"^epsilon must be a finite number above 0"):
-        fit(eb.DPFedAvg, epsilon=epsilon, noise_multiplier=None)
+        fit(eb.learning.DPFedAvg, epsilon=epsilon, noise_multiplier=None)
 
 
 @pytest.mark.parametrize(
-    ("name", "plain"), [(eb.DPFedAvg, eb.FedAvg), (eb.DPAdaPeD, eb.AdaPeD)], ids=["avg", "adaped"]
+    ("name", "plain"),
+    [(eb.learning.DPFedAvg, eb.learning.FedAvg), (eb.learning.DPAdaPeD, eb.learning.AdaPeD)],
+    ids=["avg", "adaped"],
 )
 def test_names_of_papers_are_learners_with_privacy(name, plain):
     one, other = fit(name), fit(plain)
@@ -611,34 +658,36 @@ def test_names_of_papers_are_learners_with_privacy(name, plain):
 
 def test_privacy_is_a_client_privacy_and_may_be_searched_over():
     with pytest.raises(TypeError, match=r"privacy must be a ClientPrivacy; got 8\."):
-        eb.FedAvg(privacy=8).fit(FEATURES, CLASSES, groups=GROUPS)
+        eb.learning.FedAvg(privacy=8).fit(FEATURES, CLASSES, groups=GROUPS)
     with pytest.raises(ValueError, match="privacy must be None: LocalOnly sends nothing"):
-        fit(eb.LocalOnly)
-    est = clone(eb.Ditto(privacy=eb.ClientPrivacy(epsilon=8))).set_params(privacy__epsilon=2.0)
+        fit(eb.learning.LocalOnly)
+    est = clone(eb.learning.Ditto(privacy=eb.ClientPrivacy(epsilon=8))).set_params(
+        privacy__epsilon=2.0
+    )
     assert est.get_params()["privacy__epsilon"] == est.privacy.epsilon == 2.0
 
 
 def test_either_a_budget_or_noise():
     for both in ({"epsilon": 1.0}, {"noise_multiplier": None}):
         with pytest.raises(ValueError, match="either epsilon or noise_multiplier must be given"):
-            fit(eb.DPFedAvg, **both)
+            fit(eb.learning.DPFedAvg, **both)
 
 
 def test_bits_need_noise_enough():
     with pytest.raises(
         ValueError, match=r"^bit_noise must be above half the noise multiplier, 0\.75; got 0\.7"
     ):
-        fit(eb.DPFedAvg, noise_multiplier=1.5, clip_quantile=0.5, bit_noise=0.7)
+        fit(eb.learning.DPFedAvg, noise_multiplier=1.5, clip_quantile=0.5, bit_noise=0.7)
 
 
 def test_models_are_models():
     with pytest.raises(TypeError, match="model must be an"):
-        fit(eb.DPFedAvg, model="softmax")
+        fit(eb.learning.DPFedAvg, model="softmax")
     with pytest.raises(ValueError, match="must both predict classes"):
-        fit(eb.DPAdaPeD, shared_model=Linear())
+        fit(eb.learning.DPAdaPeD, shared_model=Linear())
 
 
-@pytest.mark.parametrize("learner", [eb.DPAdaPeD, eb.PPSGD])
+@pytest.mark.parametrize("learner", [eb.learning.DPAdaPeD, eb.learning.PPSGD])
 def test_nobody_is_asked_for_consent_to_nothing(learner):
     with pytest.raises(ValueError, match="has no classes of consent"):
         make(learner, **FEW).protocol().prepare(FEATURES, CLASSES, groups=GROUPS, consent="private")
@@ -646,7 +695,7 @@ def test_nobody_is_asked_for_consent_to_nothing(learner):
 
 def test_somebody_must_be_invited():
     with pytest.raises(ValueError, match="none would be invited"):
-        fit(eb.FeO2, ratio=0.0)
+        fit(eb.learning.FeO2, ratio=0.0)
 
 
 @pytest.mark.parametrize(
@@ -654,7 +703,7 @@ def test_somebody_must_be_invited():
 )
 def test_wrong_consent(consent):
     with pytest.raises(ValueError, match="consent"):
-        make(eb.FeO2, **FEW).fit(FEATURES, CLASSES, groups=GROUPS, consent=consent)
+        make(eb.learning.FeO2, **FEW).fit(FEATURES, CLASSES, groups=GROUPS, consent=consent)
 
 
 # Rows --------------------------------------------------------------------------------------------
@@ -690,7 +739,7 @@ def test_wrong_rows_are_refused(learner, given, match):
 
 def test_numbers_must_be_numbers():
     with pytest.raises(ValueError, match="y must be numbers"):
-        fit(eb.DPFedAvg, model=Linear())
+        fit(eb.learning.DPFedAvg, model=Linear())
 
 
 @EVERY
@@ -728,13 +777,13 @@ def test_clients_without_rows(learner):
 def test_clients_without_rows_have_no_loss():
     silent = Clients(np.array([100]), np.zeros(2, np.int64), np.zeros((0, 2)), CLASSES[:0])
     clients = Clients.from_rows(FEATURES, GROUPS, CLASSES).merge(silent)
-    est = eb.FedAvg(n_rounds=1, random_state=0).fit(clients)
+    est = eb.learning.FedAvg(n_rounds=1, random_state=0).fit(clients)
     assert est.history_["loss"][0] == pytest.approx(math.log(2), rel=1e-6)
 
 
 def test_no_client_need_have_rows():
     """In one place of a federation."""
-    est = make(eb.DPFedAvg, Softmax(), **FEW, batch_size=2)
+    est = make(eb.learning.DPFedAvg, Softmax(), **FEW, batch_size=2)
     state, _, memory = begin(est, y=CLASSES)
     nobody = Clients(np.arange(8), np.zeros(9, np.int64), np.zeros((0, 2)), CLASSES[:0])
     message, _ = answer(est, state, nobody, memory)
@@ -747,7 +796,7 @@ def test_no_client_need_have_rows():
 @EVERY
 def test_poisoned_messages_are_refused(learner):
     est = make(learner, **FEW, sample_rate=0.5)
-    if learner is not eb.DPAdaPeD:
+    if learner is not eb.learning.DPAdaPeD:
         est.set_params(privacy__clip_quantile=0.5)
     state, clients, memory = begin(est, y=CLASSES)
     facts, sent, turn = (
@@ -782,7 +831,7 @@ def parts(message):
 
 
 def test_messages_longer_than_they_may_be_are_refused():
-    est = make(eb.DPFedAvg, **FEW)
+    est = make(eb.learning.DPFedAvg, **FEW)
     state, clients, memory = begin(est, y=CLASSES)
     facts, sent, turn = (
         est.protocol().describe(clients, memory),
@@ -794,7 +843,7 @@ def test_messages_longer_than_they_may_be_are_refused():
 
 
 def test_wrong_facts_are_refused():
-    est = make(eb.FeO2, **FEW)
+    est = make(eb.learning.FeO2, **FEW)
     clients, memory = est.protocol().prepare(FEATURES, CLASSES, groups=GROUPS)
     facts = est.protocol().describe(clients, memory)
     est.protocol().check_facts(facts)
@@ -822,7 +871,9 @@ def test_next_to_no_noise_has_an_account(sampling, multiplier):
     assert 0 < found <= most * (1 + 1e-9)
     assert round_.spent(multiplier, 6, 1e-5)[-1] <= found
     privacy = eb.ClientPrivacy(noise_multiplier=multiplier)
-    est = eb.FedAvg(privacy=privacy, sample_rate=0.5, sampling=sampling, n_rounds=2, random_state=0)
+    est = eb.learning.FedAvg(
+        privacy=privacy, sample_rate=0.5, sampling=sampling, n_rounds=2, random_state=0
+    )
     est.fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0], groups=list("aabb"))
     assert est.privacy_["epsilon"][0] > 1e4
 

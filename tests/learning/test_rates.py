@@ -48,7 +48,9 @@ def test_rates_are_those_of_pytorch():
         np.testing.assert_allclose(rates(ours, 10), theirs, rtol=1e-10)
 
 
-@pytest.mark.parametrize("learner", [eb.FedAvg, eb.Ditto, eb.AdaPeD, eb.PFedMe])
+@pytest.mark.parametrize(
+    "learner", [eb.learning.FedAvg, eb.learning.Ditto, eb.learning.AdaPeD, eb.learning.PFedMe]
+)
 def test_stairs_of_each_round_are_a_decay(learner):
     some = {"n_rounds": 5, "random_state": 0}
     stairs = RateSchedule(0.3, "step", every=1, factor=0.7)
@@ -61,15 +63,17 @@ def test_the_server_follows_its_own_schedule():
     """Half of every step of clients by the server is half the rate of clients, for one step."""
     some = {"n_rounds": 4, "random_state": 0}
     rate = RateSchedule(1.0, "step", every=1, factor=0.5)
-    server = eb.FedAvg(learning_rate=0.3, server_learning_rate=rate, **some)
-    client = eb.FedAvg(learning_rate=0.3, decay=0.5, **some)
+    server = eb.learning.FedAvg(learning_rate=0.3, server_learning_rate=rate, **some)
+    client = eb.learning.FedAvg(learning_rate=0.3, decay=0.5, **some)
     one, other = (est.fit(X, Y, groups=GROUPS).shared_["w"] for est in (server, client))
     np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
 def test_a_fit_is_written_with_its_schedule(tmp_path):
     rate = RateSchedule(0.3, "cosine", warm_up=2)
-    fit = eb.FedAvg(learning_rate=rate, n_rounds=5, random_state=0).fit(X, Y, groups=GROUPS)
+    fit = eb.learning.FedAvg(learning_rate=rate, n_rounds=5, random_state=0).fit(
+        X, Y, groups=GROUPS
+    )
     fit.save(tmp_path / "fit.json")
     again = eb.load_fit(tmp_path / "fit.json")
     assert again.learning_rate == rate
@@ -80,7 +84,9 @@ def test_an_interrupted_fit_goes_on_at_the_rate_of_its_round(tmp_path, monkeypat
     def learner(**others):
         rate = RateSchedule(0.3, "cosine", warm_up=3)
         privacy = eb.ClientPrivacy(noise_multiplier=1.0)
-        return eb.FeO2(learning_rate=rate, privacy=privacy, n_rounds=12, random_state=0, **others)
+        return eb.learning.FeO2(
+            learning_rate=rate, privacy=privacy, n_rounds=12, random_state=0, **others
+        )
 
     inner, seen = OptOutExchange.average, []
 
@@ -118,4 +124,4 @@ def test_schedules_that_cannot_be(arguments, message):
 
 def test_a_schedule_has_no_decay():
     with pytest.raises(ValueError, match="decay must be 1"):
-        eb.FedAvg(learning_rate=RateSchedule(0.1), decay=0.9).fit(X, Y, groups=GROUPS)
+        eb.learning.FedAvg(learning_rate=RateSchedule(0.1), decay=0.9).fit(X, Y, groups=GROUPS)

@@ -109,7 +109,7 @@ def test_rounds_of_strengths(loss, last):
             A, y = DESIGN[i == GROUPS], loss.response[i == GROUPS]
             steps.append(RATE * loss.gradient(w, A, y))
         w = w - np.mean(steps, axis=0)
-    est = eb.HierarchicalEB(
+    est = eb.learning.HierarchicalEB(
         loss.model,
         n_rounds=3 + last,
         strength_rounds=last,

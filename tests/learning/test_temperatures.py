@@ -16,7 +16,7 @@ FAST = {"learning_rate": 1.0, "n_rounds": 20, "fine_tune": 10, "random_state": 0
 
 
 def fit(y=Y, **others):
-    return eb.HierarchicalEB(**(FAST | {"validation_fraction": 0.25} | others)).fit(
+    return eb.learning.HierarchicalEB(**(FAST | {"validation_fraction": 0.25} | others)).fit(
         X, y, groups=GROUPS
     )
 
@@ -81,7 +81,9 @@ def test_without_rows_that_are_held_back_there_are_none():
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
 def test_the_mean_counts_for_as_many_clients_as_are_invited(sampling):
     """In rounds of a tenth of the clients; the mean over 2,000 fits has an error below 1 %."""
-    est = eb.HierarchicalEB(sample_rate=0.1, sampling=sampling, strength_rounds=4, n_rounds=20)
+    est = eb.learning.HierarchicalEB(
+        sample_rate=0.1, sampling=sampling, strength_rounds=4, n_rounds=20
+    )
     rng = np.random.default_rng(0)
     seen = [
         np.any([est.schedule.invite(30, rng) == 0 for _ in range(4)], axis=0).sum()
@@ -98,7 +100,9 @@ def test_evidence_of_few_clients_is_not_that_of_all():
     settings = FAST | {"strengths": [0.0], "strength_rounds": 1, "validation_fraction": 0.25}
     logs = [
         np.log(
-            eb.HierarchicalEB(sample_rate=q, **settings).fit(X, y, groups=groups).temperatures_[0]
+            eb.learning.HierarchicalEB(sample_rate=q, **settings)
+            .fit(X, y, groups=groups)
+            .temperatures_[0]
         )
         for q in (1.0, 0.01)
     ]

@@ -34,7 +34,7 @@ class Strict(MLP):
 
 
 def learner(name, model, **more):
-    cls = getattr(eb, name)
+    cls = getattr(eb.learning, name)
     if cls.requires_privacy:
         more["privacy"] = eb.ClientPrivacy(noise_multiplier=0.5)
     if name == "FedBN":
@@ -101,7 +101,7 @@ def test_32_bits_need_half_the_memory():
     wide, most = RNG.normal(size=(2000, 200)), {}
     groups, y = np.repeat(np.arange(200), 10), RNG.integers(0, 10, 2000)
     for dtype in ("float32", "float64"):
-        est = eb.Ditto(MLP(50), **SOME | {"n_rounds": 2}, dtype=dtype, sample_rate=0.05)
+        est = eb.learning.Ditto(MLP(50), **SOME | {"n_rounds": 2}, dtype=dtype, sample_rate=0.05)
         clients, memory = est.protocol().prepare(wide, y, groups=groups)
         tracemalloc.start()
         est._fit(clients, memory)
@@ -121,4 +121,4 @@ def test_files_keep_it(tmp_path):
 @pytest.mark.parametrize("dtype", ["half", "float16", None])
 def test_other_precisions_are_refused(dtype):
     with pytest.raises(ValueError, match="dtype must be 'float64' or 'float32'; got"):
-        eb.FedAvg(dtype=dtype).fit(X, Y, groups=GROUPS)
+        eb.learning.FedAvg(dtype=dtype).fit(X, Y, groups=GROUPS)

@@ -37,7 +37,9 @@ def test_rows_held_back_change_nothing_else(batch_size):
     for i in range(6):
         rows = ordered.X[held.indptr[i] : held.indptr[i] + held.n[i], 0].astype(int)
         changed[rows] = np.where(Y[rows] == "yes", "no", "yes")
-    learner = eb.Ditto(**SOME, evaluate_every=3, batch_size=batch_size, classes=["no", "yes"])
+    learner = eb.learning.Ditto(
+        **SOME, evaluate_every=3, batch_size=batch_size, classes=["no", "yes"]
+    )
     first, second = (learner.fit(X, y, groups=GROUPS).history_ for y in (Y, changed))
     np.testing.assert_array_equal(first["loss"], second["loss"])
     right, wrong = first["validation"], second["validation"]
@@ -48,12 +50,12 @@ def test_rows_held_back_change_nothing_else(batch_size):
 @pytest.mark.parametrize("sample_rate", [1.0, 0.5])
 def test_what_is_evaluated_is_the_fit_of_the_rounds_before(sample_rate):
     """With one invitation for all, the mean over clients of the shares of right predictions."""
-    learner = eb.FedAvg(**SOME, evaluate_every=3, sample_rate=sample_rate)
+    learner = eb.learning.FedAvg(**SOME, evaluate_every=3, sample_rate=sample_rate)
     history = learner.fit(X, Y, groups=GROUPS).history_
     if sample_rate < 1:
         assert history["validation"].between(0, 1).sum() == 3
         return
-    before = eb.FedAvg(**(SOME | {"n_rounds": 6})).fit(X, Y, groups=GROUPS)
+    before = eb.learning.FedAvg(**(SOME | {"n_rounds": 6})).fit(X, Y, groups=GROUPS)
     held = Portion.held_back(before.clients_, 0.2)
     shares = []
     for i in range(1, 6):
@@ -70,17 +72,17 @@ def test_a_metric_of_the_user():
         seen.append((y.shape, predicted.shape))
         return -np.abs(y - predicted).max()
 
-    est = eb.Ditto(Linear(), **SOME, evaluate_every=1, metric=metric)
+    est = eb.learning.Ditto(Linear(), **SOME, evaluate_every=1, metric=metric)
     history = est.fit(X, X[:, 0], groups=GROUPS).history_["validation"]
     assert (history < 0).all()
     assert all(first == second for first, second in seen)
-    plain = eb.Ditto(Linear(), **SOME, evaluate_every=1).fit(X, X[:, 0], groups=GROUPS)
+    plain = eb.learning.Ditto(Linear(), **SOME, evaluate_every=1).fit(X, X[:, 0], groups=GROUPS)
     assert (plain.history_["validation"] > history).all()
 
 
 def test_a_fit_ends_early():
     y = RNG.permutation(Y)  # nothing to learn
-    est = eb.FedAvg(**(SOME | {"n_rounds": 500}), evaluate_every=2, early_stopping=3)
+    est = eb.learning.FedAvg(**(SOME | {"n_rounds": 500}), evaluate_every=2, early_stopping=3)
     est.fit(X, y, groups=GROUPS)
     assert est.n_iter_ < 500
     values = est.history_["validation"].dropna()
@@ -90,7 +92,7 @@ def test_a_fit_ends_early():
 
 def test_private_fits_keep_it_with_clients():
     privacy = eb.ClientPrivacy(noise_multiplier=1.0)
-    est = eb.FedAvg(**SOME, evaluate_every=2, privacy=privacy)
+    est = eb.learning.FedAvg(**SOME, evaluate_every=2, privacy=privacy)
     clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)
     state = est.protocol().start(
         est.protocol().describe(clients, memory), np.array([1, 2], np.uint64)
@@ -102,13 +104,13 @@ def test_private_fits_keep_it_with_clients():
     assert message.keys() == {"changes"}
     fit = est.fit(X, Y, groups=GROUPS)
     assert np.isfinite(fit.history_["validation"]).tolist() == [True, False] * 3 + [True]
-    alone = eb.LocalOnly(**SOME, evaluate_every=2).fit(X, Y, groups=GROUPS)
+    alone = eb.learning.LocalOnly(**SOME, evaluate_every=2).fit(X, Y, groups=GROUPS)
     assert np.isfinite(alone.history_["validation"]).sum() == 4
 
 
 def test_it_is_in_the_ledger():
-    plain = eb.FedAvg(**SOME).fit(X, Y, groups=GROUPS).privacy_.iloc[0]
-    told = eb.FedAvg(**SOME, evaluate_every=2).fit(X, Y, groups=GROUPS).privacy_.iloc[0]
+    plain = eb.learning.FedAvg(**SOME).fit(X, Y, groups=GROUPS).privacy_.iloc[0]
+    told = eb.learning.FedAvg(**SOME, evaluate_every=2).fit(X, Y, groups=GROUPS).privacy_.iloc[0]
     assert "rows held back" in told["what"]
     assert "rows held back" not in plain["what"]
     assert told["bits"] == plain["bits"] + 64 * 6 * 7
@@ -126,25 +128,25 @@ def test_it_is_in_the_ledger():
 )
 def test_wrong_arguments(more, words):
     with pytest.raises(ValueError, match=words):
-        eb.FedAvg(**(SOME | more)).fit(X, Y, groups=GROUPS)
+        eb.learning.FedAvg(**(SOME | more)).fit(X, Y, groups=GROUPS)
 
 
 def test_who_cannot_stop_early():
     stop = {"evaluate_every": 1, "early_stopping": 2}
     with pytest.raises(ValueError, match="early_stopping is not for private fits"):
-        eb.FedAvg(**SOME, **stop, privacy=eb.ClientPrivacy(1.0)).fit(X, Y, groups=GROUPS)
+        eb.learning.FedAvg(**SOME, **stop, privacy=eb.ClientPrivacy(1.0)).fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="it sends nothing"):
-        eb.LocalOnly(**SOME, **stop).fit(X, Y, groups=GROUPS)
+        eb.learning.LocalOnly(**SOME, **stop).fit(X, Y, groups=GROUPS)
     with pytest.raises(TypeError, match="metric must be a function"):
-        eb.FedAvg(**SOME, metric="accuracy").fit(X, Y, groups=GROUPS)
-    joint = eb.JointDPSGD(privacy=eb.ClientPrivacy(1.0), validation_fraction=0.1)
+        eb.learning.FedAvg(**SOME, metric="accuracy").fit(X, Y, groups=GROUPS)
+    joint = eb.learning.JointDPSGD(privacy=eb.ClientPrivacy(1.0), validation_fraction=0.1)
     with pytest.raises(ValueError, match="validation_fraction must be 0"):
         joint.fit(X, Y, groups=GROUPS)
 
 
 def test_a_fit_that_goes_on_holds_the_same_rows_back():
     """Others were trained on."""
-    est = eb.FedAvg(**SOME, warm_start=True).fit(X, Y, groups=GROUPS)
+    est = eb.learning.FedAvg(**SOME, warm_start=True).fit(X, Y, groups=GROUPS)
     est.set_params(n_rounds=9, validation_fraction=0.4)
     with pytest.raises(ValueError, match="validation_fraction must be that of the last fit"):
         est.fit(X, Y, groups=GROUPS)
@@ -154,7 +156,7 @@ def test_a_fit_that_goes_on_holds_the_same_rows_back():
 @pytest.mark.parametrize("private", [True, False])
 def test_evaluations_stay_with_their_rounds_in_a_fit_that_goes_on(private):
     privacy = eb.ClientPrivacy(noise_multiplier=1.0) if private else None
-    est = eb.FedAvg(**SOME, warm_start=True, privacy=privacy, evaluate_every=3)
+    est = eb.learning.FedAvg(**SOME, warm_start=True, privacy=privacy, evaluate_every=3)
     before = est.fit(X, Y, groups=GROUPS).history_["validation"]
     est.set_params(n_rounds=12, evaluate_every=2)
     if private:  # clients keep the third of those of rounds 0, 3, 6, ..., not that of round 6
@@ -169,6 +171,6 @@ def test_evaluations_stay_with_their_rounds_in_a_fit_that_goes_on(private):
 
 def test_a_fit_that_stopped_early_has_its_patience_again():
     settings = SOME | {"n_rounds": 100, "learning_rate": 1e-9}
-    est = eb.FedAvg(**settings, evaluate_every=1, early_stopping=3, warm_start=True)
+    est = eb.learning.FedAvg(**settings, evaluate_every=1, early_stopping=3, warm_start=True)
     assert est.fit(X, Y, groups=GROUPS).n_iter_ == 4
     assert est.fit(X, Y, groups=GROUPS).n_iter_ == 8

@@ -13,7 +13,7 @@ from ebfed.priors import Beta, Discrete, Normal
 from ebfed.priors.base import OwnReports
 from ebfed.privacy import PrivacyWarning, accountant, events, gaussian_sigma
 
-GUESS = eb.Guess(mean=(-0.5, 0.5), spread=0.1)
+GUESS = eb.channels.Guess(mean=(-0.5, 0.5), spread=0.1)
 KNOWN = {"variances": 0.25, "prior": Normal(variance=0.01), "guess": GUESS}
 
 
@@ -154,7 +154,7 @@ def test_spread_and_mean_are_fitted_through_noise():
     rng = np.random.default_rng(1)
     x = rng.normal(0.4, np.sqrt(0.3**2 + 0.05), 20_000)
     data = eb.Summary(np.arange(len(x)), np.full(len(x), 5), x[:, None], np.zeros((len(x), 1)))
-    guess = eb.Guess((0, 1), 0.3)
+    guess = eb.channels.Guess((0, 1), 0.3)
     for channel in (ch.Piecewise(4, (-1, 2)), ch.TwoBit(4, range=(-1, 2)), ch.Clip((0, 1))):
         fit = eb.GaussianEB(0.25, channel=channel, guess=guess, random_state=0).fit(data)
         errors = [fit.prior_.mean_[0] - 0.4, fit.prior_.variance_[0] - 0.09]
@@ -251,7 +251,7 @@ def test_several_columns():
         ch.Piecewise(6, (centre - 2, centre + 2)),
         ch.TwoBit(4, range="private"),
     ):
-        guess = eb.Guess((centre - 1, centre + 1), 0.4)
+        guess = eb.channels.Guess((centre - 1, centre + 1), 0.4)
         fit = eb.GaussianEB([0.25] * 3, channel=channel, guess=guess, random_state=1).fit(data)
         errors = np.sqrt(fit.prior_.mean_variance_)
         assert np.all(np.abs(fit.prior_.mean_ - centre) < 5 * errors)
@@ -281,7 +281,13 @@ def test_a_guess_is_a_guess(guess):
 
 
 @pytest.mark.parametrize(
-    "guess", [eb.Guess((1, 0), 1), eb.Guess((0, np.nan), 1), eb.Guess((0, 1), 0), eb.Guess(0, 1)]
+    "guess",
+    [
+        eb.channels.Guess((1, 0), 1),
+        eb.channels.Guess((0, np.nan), 1),
+        eb.channels.Guess((0, 1), 0),
+        eb.channels.Guess(0, 1),
+    ],
 )
 def test_a_guess_makes_sense(guess):
     data, _ = summary(50)

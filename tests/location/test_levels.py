@@ -386,7 +386,7 @@ ONE_NAME = {
     "location": eb.GaussianEB(),
     "linear": eb.LinearEB(),
     "logistic": eb.LogisticEB(),
-    "learner": eb.FedAvg(n_rounds=1, random_state=0),
+    "learner": eb.learning.FedAvg(n_rounds=1, random_state=0),
 }
 
 

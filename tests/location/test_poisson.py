@@ -108,7 +108,7 @@ def test_estimates_are_near_the_oracle():
 )
 def test_populations_through_channels(channel):
     """Mean and spread within 5 standard errors of the truth, of which reports tell enough."""
-    guess = eb.Guess(mean=(0.1, 1.0), spread=0.3)
+    guess = eb.channels.Guess(mean=(0.1, 1.0), spread=0.3)
     est = eb.PoissonEB(channel=channel, guess=guess, random_state=0)
     est.fit(EVENTS, groups=np.arange(M), exposure=YEARS)
     prior = est.prior_
@@ -157,7 +157,7 @@ def test_reports_of_a_fit():
 
 
 def test_the_price_of_privacy():
-    est = eb.PoissonEB(guess=eb.Guess(mean=(0.1, 1.0), spread=0.3))
+    est = eb.PoissonEB(guess=eb.channels.Guess(mean=(0.1, 1.0), spread=0.3))
     est.fit(EVENTS[:500], groups=np.arange(500), exposure=YEARS[:500])
     price = eb.price_of_privacy(est, [4.0], channels={"two bits": ch.TwoBit}, n_runs=2)
     assert price["error"].item() < price["local_error"].item()

@@ -50,7 +50,7 @@ def test_intervals_cover():
 )
 def test_reports_show_the_population(channel):
     """Mean of the log variances within five standard errors; estimates beat the own ones."""
-    guess = eb.Guess(mean=(-0.5, 0.5), spread=0.6)
+    guess = eb.channels.Guess(mean=(-0.5, 0.5), spread=0.6)
     fit = eb.VarianceEB(channel=channel, guess=guess, random_state=0).fit(ROWS, groups=GROUPS)
     true = float(np.mean(2 * np.log(SD)))
     assert abs(fit.prior_.mean_[0] - true) < 5 * fit.prior_.mean_error()[0]

@@ -99,7 +99,10 @@ def test_moments_are_of_sample_variances_as_they_are():
     rng = np.random.default_rng(0)
     rows, groups = rng.normal(size=200), np.repeat(np.arange(40), 5)
     prior = InverseGamma(method="moments")
-    private = {"channel": eb.channels.TwoBit(4.0), "guess": eb.Guess(mean=(-1, 1), spread=1)}
+    private = {
+        "channel": eb.channels.TwoBit(4.0),
+        "guess": eb.channels.Guess(mean=(-1, 1), spread=1),
+    }
     estimator = eb.VarianceEB(prior=prior, random_state=0, **private)
     with pytest.raises(TypeError, match=r"method='moments'. is for sample variances as they are"):
         estimator.fit(rows, groups=groups)

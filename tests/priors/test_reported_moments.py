@@ -6,7 +6,7 @@ import pytest
 import ebfed as eb
 from ebfed.channels import Hybrid, Piecewise, Quantizer, TwoBit
 
-GUESS = eb.Guess(mean=(-0.5, 0.5), spread=0.1)
+GUESS = eb.channels.Guess(mean=(-0.5, 0.5), spread=0.1)
 CHANNELS = {
     "hybrid, 2": Hybrid(2.0),
     "hybrid, 4": Hybrid(4.0),

@@ -137,7 +137,7 @@ def test_evidence_of_three_classes_is_that_of_quadrature(n, error):
     rng = np.random.default_rng(0)
     mean, root = np.array([0.5, -0.3]), np.array([0.8, 0.5])
     x, y = rng.normal(size=n), rng.integers(3, size=n)
-    clients = eb.Clients(np.zeros(1, int), np.array([0, n]), x[:, None], y)
+    clients = eb.tables.Clients(np.zeros(1, int), np.array([0, n]), x[:, None], y)
     population = MixturePopulation(np.ones(1), mean[None], root[None] ** 2, 1.0)
     found = weigh_classes(clients, population, np.ones(2), np.arange(3))
     line = np.linspace(-6, 6, 121)
@@ -155,7 +155,7 @@ def test_evidence_of_three_classes_is_that_of_quadrature(n, error):
 @pytest.mark.parametrize("variances", [[0.3], [0.3, 0.8, 0.1, 1.2]])
 def test_slopes_are_those_of_the_approximate_evidence(variances):
     X, y, groups, *_ = three_classes(20, 5)
-    clients = eb.Clients.from_rows(X, groups, y)
+    clients = eb.tables.Clients.from_rows(X, groups, y)
     means, variances = np.array([[0.5, -0.2, 0.1, 0.4]]), np.array([variances])
 
     def weigh(means, variances):

@@ -382,7 +382,9 @@ def test_tiny_and_huge_units_are_fine():
 
 
 def test_groups_of_a_block_of_factors():
-    factors = Factors.of(eb.Clients.from_rows(np.column_stack([np.ones(60), X60]), GROUPS, Y60))
+    factors = Factors.of(
+        eb.tables.Clients.from_rows(np.column_stack([np.ones(60), X60]), GROUPS, Y60)
+    )
     estimator = eb.LinearEB().fit(X60, Y60, groups=GROUPS)
     np.testing.assert_array_equal(estimator.clients_.rows, factors.rows)
     assert estimator.groups_.tolist() == list(range(12))
@@ -530,9 +532,9 @@ def test_server_predicts_new_groups():
 
 def test_clients_without_rows_are_clients():
     X, y, groups, _ = simulate(16, m=10)
-    clients = eb.Clients.from_rows(X, groups, y)
+    clients = eb.tables.Clients.from_rows(X, groups, y)
     indptr = np.append(clients.indptr, clients.indptr[-1])
-    more = eb.Clients(np.arange(11), indptr, clients.X, clients.y)
+    more = eb.tables.Clients(np.arange(11), indptr, clients.X, clients.y)
     estimator = eb.LinearEB().fit(more)
     assert estimator.groups_.tolist() == list(range(11))
     np.testing.assert_allclose(estimator.posterior().mean[-1], estimator.mean_)

@@ -143,6 +143,6 @@ def test_refused():
         eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"0 or more; row 1 has -1\.0"):
         eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=np.where(np.arange(240) == 1, -1.0, 1))
-    clients = eb.Clients.from_rows(X, GROUPS, Y)
+    clients = eb.tables.Clients.from_rows(X, GROUPS, Y)
     with pytest.raises(ValueError, match="clients have rows without weights"):
         eb.LinearEB().fit(clients, sample_weight=WEIGHTS)

@@ -136,6 +136,6 @@ def test_many_groups_are_cut(tmp_path, monkeypatch):
 
 
 def test_a_fit_without_posteriors_is_refused(tmp_path):
-    learner = eb.LocalOnly(n_rounds=1).fit(ROWS[["x"]], ROWS["won"], groups=ROWS["firm"])
+    learner = eb.learning.LocalOnly(n_rounds=1).fit(ROWS[["x"]], ROWS["won"], groups=ROWS["firm"])
     with pytest.raises(TypeError, match="LocalOnly has no posterior"):
         write_report(learner, tmp_path / "fit.html")

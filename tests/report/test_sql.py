@@ -344,7 +344,7 @@ def test_other_fits_are_refused_by_name():
             fit.to_sql()
     with pytest.raises(ValueError, match="size=, weight= and each_row= are for means"):
         eb.LinearEB().fit(rows[["x"]], values, groups=groups).to_sql(each_row=True)
-    learner = eb.LocalOnly(n_rounds=1).fit(rows[["x"]], kinds, groups=groups)
+    learner = eb.learning.LocalOnly(n_rounds=1).fit(rows[["x"]], kinds, groups=groups)
     with pytest.raises(AttributeError):
         learner.to_sql()
 
@@ -365,7 +365,9 @@ def test_a_missing_package_is_named(fit, monkeypatch):
 
 
 def test_only_fits_of_groups_have_sql(fit):
-    learner = eb.LocalOnly(n_rounds=1).fit(np.zeros((4, 1)), list("abab"), groups=[0, 0, 1, 1])
+    learner = eb.learning.LocalOnly(n_rounds=1).fit(
+        np.zeros((4, 1)), list("abab"), groups=[0, 0, 1, 1]
+    )
     with pytest.raises(TypeError, match="LocalOnly has no SQL"):
         Query().text(learner.view())
     fit.prior_.mean_ = np.array([np.inf])

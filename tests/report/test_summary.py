@@ -89,24 +89,24 @@ ESTIMATORS = {
     "CategoricalEB": eb.CategoricalEB(),
     "DurationEB": eb.DurationEB(),
     "NegativeBinomialEB": eb.NegativeBinomialEB(dispersion=0.5),
-    "AdaPeD": eb.AdaPeD(**SOME),
-    "DPAdaPeD": eb.DPAdaPeD(**STEP, **LOUD),
-    "DPFedAvg": eb.DPFedAvg(**STEP, **LOUD),
-    "Ditto": eb.Ditto(**SOME),
-    "FeO2": eb.FeO2(**STEP, **LOUD, ratio=0.5),
-    "FedAvg": eb.FedAvg(**SOME),
-    "FedBN": eb.FedBN(**SOME, personal=["intercept"]),
-    "FedMutual": eb.FedMutual(**SOME),
-    "FedProx": eb.FedProx(**SOME),
-    "FedRep": eb.FedRep(**SOME),
-    "Scaffold": eb.Scaffold(**SOME),
-    "HierarchicalEB": eb.HierarchicalEB(**SOME),
-    "JointDPSGD": eb.JointDPSGD(**STEP, **LOUD),
-    "LocalOnly": eb.LocalOnly(**SOME),
-    "PFedMe": eb.PFedMe(**SOME),
-    "PPSGD": eb.PPSGD(Linear(), **STEP, **LOUD),
-    "PerFedAvg": eb.PerFedAvg(**SOME),
-    "QuPeD": eb.QuPeD(**SOME),
+    "AdaPeD": eb.learning.AdaPeD(**SOME),
+    "DPAdaPeD": eb.learning.DPAdaPeD(**STEP, **LOUD),
+    "DPFedAvg": eb.learning.DPFedAvg(**STEP, **LOUD),
+    "Ditto": eb.learning.Ditto(**SOME),
+    "FeO2": eb.learning.FeO2(**STEP, **LOUD, ratio=0.5),
+    "FedAvg": eb.learning.FedAvg(**SOME),
+    "FedBN": eb.learning.FedBN(**SOME, personal=["intercept"]),
+    "FedMutual": eb.learning.FedMutual(**SOME),
+    "FedProx": eb.learning.FedProx(**SOME),
+    "FedRep": eb.learning.FedRep(**SOME),
+    "Scaffold": eb.learning.Scaffold(**SOME),
+    "HierarchicalEB": eb.learning.HierarchicalEB(**SOME),
+    "JointDPSGD": eb.learning.JointDPSGD(**STEP, **LOUD),
+    "LocalOnly": eb.learning.LocalOnly(**SOME),
+    "PFedMe": eb.learning.PFedMe(**SOME),
+    "PPSGD": eb.learning.PPSGD(Linear(), **STEP, **LOUD),
+    "PerFedAvg": eb.learning.PerFedAvg(**SOME),
+    "QuPeD": eb.learning.QuPeD(**SOME),
 }
 ROWS = pd.DataFrame({"g": GROUPS, "x": RNG.normal(size=300), "y": X})
 ROWS["hit"] = (ROWS["x"] + X > 0) * 1
@@ -308,7 +308,7 @@ def private_fit(kind):
         est = eb.AdaMix(2, noise_variance=1.0, channel=channel, n_rounds=1, random_state=0)
         return est.fit(ROWS[["x"]], X, groups=GROUPS)
     privacy = eb.ClientPrivacy(epsilon=0.5)
-    est = eb.FedAvg(Linear(), n_rounds=2, privacy=privacy, random_state=0)
+    est = eb.learning.FedAvg(Linear(), n_rounds=2, privacy=privacy, random_state=0)
     return est.fit(ROWS[["x"]], X, groups=GROUPS)
 
 
@@ -327,7 +327,7 @@ def test_simulated_noise_is_no_guarantee(kind):
 
 def test_a_glance_at_a_learner_says_that_noise_is_simulated():
     for seed in (0, None):
-        est = eb.FedAvg(
+        est = eb.learning.FedAvg(
             Linear(), n_rounds=2, privacy=eb.ClientPrivacy(epsilon=0.5), random_state=seed
         )
         glance = est.fit(ROWS[["x"]], X, groups=GROUPS).glance()

@@ -28,7 +28,7 @@ FITS = {
     "mixture": lambda: eb.MixtureEB(2, random_state=0).fit(ROWS[["y", "g"]], groups="g"),
     "regression": lambda: eb.LinearEB().fit(ROWS[["x", "y", "g"]], "y", groups="g"),
     "formula": lambda: eb.from_formula("y ~ x + (1 | g)", ROWS),
-    "learner": lambda: eb.FedAvg(**SOME).fit(ROWS[["x", "hit", "g"]], "hit", groups="g"),
+    "learner": lambda: eb.learning.FedAvg(**SOME).fit(ROWS[["x", "hit", "g"]], "hit", groups="g"),
 }
 KINDS = {"regression": RegressionView, "formula": RegressionView, "learner": LearnerView}
 

@@ -135,7 +135,7 @@ def test_rates_by_class():
 
 def test_waves_of_one_class_beside_others():
     channel = {"strict": ch.TwoBit(4, range="private"), "loose": ch.Exact(), "open": ch.Exact()}
-    guess = eb.Guess(mean=(0.0, 4.0), spread=1.0)
+    guess = eb.channels.Guess(mean=(0.0, 4.0), spread=1.0)
     est = fit(channel=channel, guess=guess).fit(X, groups=GROUPS, consent=CLASS[GROUPS])
     ledger = est.privacy_
     assert ledger["clients"].sum() == M
@@ -320,7 +320,7 @@ def test_first_waves_may_be_empty(m, prior, columns):
         pytest.skip("one coordinate only")
     channel = {"a": ch.TwoBit(2, range="private"), "b": ch.Laplace(2, range="private")}
     x = RNG.normal(2.0, 1.0, (m, columns))
-    est = fit(channel=channel, guess=eb.Guess((0, 4), 1.0), prior=prior)
+    est = fit(channel=channel, guess=eb.channels.Guess((0, 4), 1.0), prior=prior)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", eb.IdentificationWarning)
         est.fit(x, consent=np.where(np.arange(m) % 2, "a", "b"))

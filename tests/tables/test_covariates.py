@@ -151,7 +151,7 @@ def test_arrays_and_summaries(kind):
     np.testing.assert_array_equal(from_array.predict(), expected.predict())
     assert from_array.covariate_names_ == ["w0", "w1"]
     values = RADON if kind == "means" else (RADON > 1.4).astype(float)
-    block = eb.Clients.from_rows(values, labels)
+    block = eb.tables.Clients.from_rows(values, labels)
     order = RNG.permutation(40)
     summary = block.summarise().take(order)  # not sorted by label: covariates are
     table = TABLE.rename(columns={"county": "group"})

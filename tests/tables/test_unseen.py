@@ -95,7 +95,7 @@ OF_ROWS = {
         rows
     ),
     "a learner": lambda rows: (
-        eb.FedAvg(eb.models.Linear(), n_rounds=1)
+        eb.learning.FedAvg(eb.models.Linear(), n_rounds=1)
         .fit(X[:, None], Y, groups=LABELS)
         .predict(rows[["x"]].to_numpy(), groups=rows["state"])
     ),

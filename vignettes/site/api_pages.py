@@ -15,7 +15,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-# Topics that are read first, in this order, each with its title; others follow by name.
+# Topics in their order, each with its title.
 TOPICS = {
     "location": "Means and rates",
     "regression": "Regressions",
@@ -40,9 +40,9 @@ TOPICS = {
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
 INTRODUCTION = """# API
 
-Every public class and function has a page. After `import ebfed as eb`, the names of the first six
-topics, and `Clients`, `Summary` and `Guess`, are names of `eb`: `eb.GaussianEB`. Other names are in
-their module: `eb.priors.Normal`.
+Every public class and function has a page. After `import ebfed as eb`, what is used most has a name
+of `eb`: `eb.GaussianEB`. Every name is in its module too: `eb.learning.FedAvg`,
+`eb.priors.Normal`.
 """
 
 
@@ -61,18 +61,15 @@ def topics() -> dict[str, tuple[str, list[tuple[str, Any]]]]:
     import ebfed
 
     found: dict[str, list[tuple[str, Any]]] = {}
-    for name in ebfed.__all__:
-        member = getattr(ebfed, name)
-        if inspect.ismodule(member):
-            found[name] = list(members(member))
+    for name in TOPICS:
+        found[name] = list(members(importlib.import_module(f"ebfed.{name}")))
     there = {id(member) for pairs in found.values() for _, member in pairs}
     for name in ebfed.__all__:  # what is in a module at the top, and not in the list of that
         member = getattr(ebfed, name)
         if not inspect.ismodule(member) and id(member) not in there:
             home = member.__module__.split(".")[1]
             found.setdefault(home, []).append((f"{member.__module__}.{name}", member))
-    order = [*(slug for slug in TOPICS if slug in found), *sorted(found.keys() - TOPICS.keys())]
-    return {slug: (TOPICS.get(slug, slug.capitalize()), found[slug]) for slug in order}
+    return {slug: (title, found[slug]) for slug, title in TOPICS.items()}
 
 
 def page_of(slug: str, path: str) -> str:

@@ -55,7 +55,9 @@ def test_how_far_parameters_moved(ax):
 
 def test_the_loss_of_a_learner(ax):
     frame = rows()
-    est = eb.FedAvg(n_rounds=5, random_state=0).fit(frame[["x"]], frame["y"] > 0, groups=frame["g"])
+    est = eb.learning.FedAvg(n_rounds=5, random_state=0).fit(
+        frame[["x"]], frame["y"] > 0, groups=frame["g"]
+    )
     plot_convergence(est, ax=ax)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), est.history_["loss"])
     assert ax.get_yscale() == "linear"

@@ -49,6 +49,50 @@ def test_import_loads_nothing_heavy():
     assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
 
 
+# What a fit of arrays, and one of a formula of a frame, have no use for.
+OF_OTHERS = [
+    "ebfed.location",
+    "ebfed.learning",
+    "ebfed.studies",
+    "ebfed.report.plots",
+    "ebfed.report.page",
+    "ebfed.report.sql",
+    "ebfed.priors.normal",
+    "ebfed.priors.beta",
+    "ebfed.channels.base",
+    "ebfed.regression.crossed",
+    "ebfed.regression.generalized",
+    "ebfed.regression.logistic",
+    "ebfed.regression.adamix",
+    "sklearn.metrics",
+    "sklearn.model_selection",
+    "sklearn.linear_model",
+    "statsmodels",
+    "matplotlib",
+    "polars",
+    "dask",
+    "torch",
+    "dp_accounting",
+    "sqlglot",
+]
+ROWS = (
+    "import numpy as np; g = np.repeat(np.arange(9), 5); x = np.arange(45.0) % 7; y = np.sin(x) + g"
+)
+FITS = {
+    "arrays": "eb.LinearEB().fit(x[:, None], y, groups=g)",
+    "formula": "import pandas as pd; eb.from_formula('y ~ x + (1 | g)', "
+    "pd.DataFrame({'x': x, 'y': y, 'g': g}))",
+}
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_fit_imports_what_it_needs(fit):
+    absent = OF_OTHERS + ["formulaic", "ebfed.formula"] * (fit == "arrays")
+    code = f"import ebfed as eb, sys; {ROWS}; {FITS[fit]}; print([m for m in {absent} "
+    answer = run(sys.executable, "-c", code + "if m in sys.modules])")
+    assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
+
+
 def test_formulas_are_public_before_formulaic_is_loaded():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert any(name.startswith("formulaic") for name in project["dependencies"])

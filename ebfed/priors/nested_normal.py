@@ -16,9 +16,9 @@ from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
 from ebfed.priors.normal import NormalPosterior
 from ebfed.priors.posterior import IndependentNormals, Posterior
-from ebfed.tables.labels import number_tuples, one_of_each
+from ebfed.tables.labels import number_keys, number_parents
 
-__all__ = ["NestedNormal", "numbered"]
+__all__ = ["NestedNormal"]
 
 NO_SPREAD = (
     "Estimated variance between groups of one {parent} is zero: they differ no more than their "
@@ -146,7 +146,7 @@ class NestedNormal(Prior):
                 f"the parents of groups must have shape (n, {len(self.names)}); got "
                 f"{covariates.shape}."
             )
-        self.node_keys_, parents = numbered(covariates)
+        self.node_keys_, parents = number_parents(covariates)
         self.node_above_ = _above(parents)
         columns = [likelihood.column(j) for j in range(likelihood.n_features)]
         paths = paths_of(parents, len(likelihood))
@@ -265,7 +265,7 @@ class NestedNormal(Prior):
         depth = np.isfinite(self.node_keys_).sum(axis=1)
         for level in range(1, len(self.names) + 1):
             nodes = np.flatnonzero(depth == level)
-            codes = _codes(np.vstack([self.node_keys_[nodes, :level], keys[:, :level]]))
+            codes = number_keys(np.vstack([self.node_keys_[nodes, :level], keys[:, :level]]))
             table = np.full(codes.max(initial=0) + 1, -1)
             table[codes[: len(nodes)]] = nodes
             found = table[codes[len(nodes) :]]
@@ -373,54 +373,6 @@ class NestedPosterior(NormalPosterior):
         prior, own = self._prior, self._weight
         variance = self.sd**2 + (own**2 - (1 - own) ** 2) * prior.mean_variance_
         return IndependentNormals(self.mean - prior.mean_, np.sqrt(np.maximum(variance, 0)))
-
-
-def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
-    """Number the parents of groups, level by level.
-
-    Parameters
-    ----------
-    keys : ndarray of shape (n, n_above)
-        A number for each group's parents, from the top.
-
-    Returns
-    -------
-    nodes : ndarray of shape (n_nodes, n_above)
-        The keys of each parent, those of the top level first; NaN below its own level.
-    parents : list of n_above int64 ndarrays
-        From the second level: the place of each node's parent in the level above; at last, that of
-        each group's.
-
-    Examples
-    --------
-    >>> nodes, parents = numbered(np.array([[7.0, 1.0], [7.0, 2.0], [5.0, 1.0]]))
-    >>> nodes.tolist()
-    [[5.0, nan], [7.0, nan], [5.0, 1.0], [7.0, 1.0], [7.0, 2.0]]
-    >>> parents
-    [array([0, 1, 1]), array([1, 2, 0])]
-    """
-    nodes, parents = [], []
-    above = np.zeros(len(keys), np.int64)
-    for level in range(1, keys.shape[1] + 1):
-        codes = _codes(keys[:, :level])
-        first = one_of_each(codes)  # all groups of a parent have its keys
-        of_level = np.full((len(first), keys.shape[1]), np.nan)
-        of_level[:, :level] = keys[first, :level]
-        nodes.append(of_level)
-        if level > 1:
-            parents.append(above[first])
-        above = codes
-    return np.vstack(nodes), [*parents, above]
-
-
-def _codes(keys: NDArray) -> NDArray[np.int64]:
-    """Number rows by their sorted order."""
-    columns = []
-    for column in keys.T:
-        starts = np.append(True, column[1:] != column[:-1])  # groups of a parent are together
-        codes = np.unique(column[starts], return_inverse=True)[1].ravel()
-        columns.append(codes[np.cumsum(starts) - 1])
-    return number_tuples(columns)
 
 
 def _above(parents: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -20,7 +20,6 @@ from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_st
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
-from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
@@ -63,6 +62,7 @@ from ebfed.regression.protocol import (
 from ebfed.regression.rounds import RegressionRounds, check_parts, check_products
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
+from ebfed.tables.labels import number_parents
 
 __all__ = ["GeneralizedRounds", "ResponseRounds"]
 
@@ -209,7 +209,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             warnings.warn(note, IdentificationWarning, stacklevel=8)
         n_groups = [int((facts["n"] > 0).sum())]
         if levels:
-            n_groups = sizes_of_levels(numbered(facts["parents"])[1], facts["n"])
+            n_groups = sizes_of_levels(number_parents(facts["parents"])[1], facts["n"])
         return {
             **state,
             "n_groups": np.array(n_groups),
@@ -240,7 +240,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
                 f"all groups of a {columns.levels[0]} must be with one node: the likelihood of "
                 "its rows is no product over its groups. Fit them where they are together."
             )
-        sizes = sizes_of_levels(numbered(keys)[1], n)
+        sizes = sizes_of_levels(number_parents(keys)[1], n)
         places = columns.places_of_levels()
         return open_levels(sizes, int(n.sum()), columns.levels, places, alone)
 

@@ -18,6 +18,7 @@ from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
+from ebfed.tables.labels import number_parents
 from ebfed.tables.levels import keys_of_parents
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     covariances = [*above, result["covariance"]]
     owners = [np.zeros(len(clients), np.int64)]
     if fit._level_names:
-        from ebfed.priors.nested_normal import numbered
-
-        below = numbered(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
+        below = number_parents(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
         owners = [np.zeros(int(below[0].max()) + 1, np.int64), *below]
     places = fit._columns().places_of_levels()
     lost = confounded(clients.rows, owners[1:], places, bool(fit.fit_intercept), fit.covariance)

@@ -21,7 +21,6 @@ from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
-from ebfed.priors.nested_normal import numbered
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression import matching
@@ -60,6 +59,7 @@ from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_parts
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
+from ebfed.tables.labels import number_parents
 
 __all__ = ["LinearRounds"]
 
@@ -381,7 +381,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         """Fit the mixed model of several levels."""
         columns = self._columns(state["n_features"], state["columns"], state["levels"])
         n, places = messages["n"], columns.places_of_levels()
-        parents = numbered(state["parents"])[1]
+        parents = number_parents(state["parents"])[1]
         sizes = sizes_of_levels(parents, n)
         open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]

@@ -15,7 +15,9 @@ __all__ = [
     "dates_of_objects",
     "label_range",
     "number_integers",
+    "number_keys",
     "number_labels",
+    "number_parents",
     "number_tuples",
     "numbered_rows",
     "one_of_each",
@@ -348,3 +350,57 @@ def parents_among(ids: NDArray) -> int:
     """
     first = ids[0] if len(ids) else None
     return len(first) - 1 if isinstance(first, tuple) else 0
+
+
+def number_parents(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
+    """Number the parents of groups, level by level.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n, n_above)
+        A number for each group's parents, from the top.
+
+    Returns
+    -------
+    nodes : ndarray of shape (n_nodes, n_above)
+        The keys of each parent, those of the top level first; NaN below its own level.
+    parents : list of n_above int64 ndarrays
+        From the second level: the place of each node's parent in the level above; at last, that of
+        each group's.
+
+    Examples
+    --------
+    >>> nodes, parents = number_parents(np.array([[7.0, 1.0], [7.0, 2.0], [5.0, 1.0]]))
+    >>> nodes.tolist()
+    [[5.0, nan], [7.0, nan], [5.0, 1.0], [7.0, 1.0], [7.0, 2.0]]
+    >>> parents
+    [array([0, 1, 1]), array([1, 2, 0])]
+    """
+    nodes, parents = [], []
+    above = np.zeros(len(keys), np.int64)
+    for level in range(1, keys.shape[1] + 1):
+        codes = number_keys(keys[:, :level])
+        first = one_of_each(codes)  # all groups of a parent have its keys
+        of_level = np.full((len(first), keys.shape[1]), np.nan)
+        of_level[:, :level] = keys[first, :level]
+        nodes.append(of_level)
+        if level > 1:
+            parents.append(above[first])
+        above = codes
+    return np.vstack(nodes), [*parents, above]
+
+
+def number_keys(keys: NDArray) -> NDArray[np.int64]:
+    """Number rows by their sorted order.
+
+    Examples
+    --------
+    >>> number_keys(np.array([[7.0, 1.0], [5.0, 3.0], [5.0, 1.0]]))
+    array([2, 1, 0])
+    """
+    columns = []
+    for column in keys.T:
+        starts = np.append(True, column[1:] != column[:-1])  # groups of a parent are together
+        codes = np.unique(column[starts], return_inverse=True)[1].ravel()
+        columns.append(codes[np.cumsum(starts) - 1])
+    return number_tuples(columns)

@@ -68,7 +68,7 @@ def fit_nested_model(
         Factors of ``[X_i y_i]`` of the groups of the lowest level.
     parents : sequence of int64 ndarrays
         From the second level: the place of each group's parent in the level above; see
-        `ebfed.priors.nested_normal.numbered`.
+        `ebfed.tables.labels.number_parents`.
     n_rows : int
         Number of rows N that they stand for.
     varying : sequence of int64 ndarrays

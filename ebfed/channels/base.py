@@ -21,8 +21,8 @@ from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
+from ebfed.arguments import WithArguments
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
@@ -56,7 +56,7 @@ class ChannelMessage(TypedDict, total=False):
 Message = dict[str, NDArray]
 
 
-class Channel(BaseEstimator, ABC):
+class Channel(WithArguments, ABC):
     """What a client sends of its summary."""
 
     identifies_spread: ClassVar[bool] = True

@@ -7,13 +7,12 @@ alone. An estimator would then be fitted or scored as if every row were a group 
 from __future__ import annotations
 
 import sys
-from functools import cache
 from typing import Any
 
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 
-__all__ = ["cloned", "names_of_arguments"]
+__all__ = ["cloned"]
 
 
 def cloned(estimator: Any) -> Any:
@@ -44,23 +43,6 @@ def cloned(estimator: Any) -> Any:
             ".set_score_request(groups=False)."
         )
     return BaseEstimator.__sklearn_clone__(estimator)
-
-
-def names_of_arguments(cls: Any) -> list[str]:
-    """Return the arguments of a class: scikit-learn reads its signature anew for each clone.
-
-    Examples
-    --------
-    >>> from ebfed.models import Softmax
-    >>> names_of_arguments(Softmax)
-    ['fit_intercept']
-    """
-    return _names(cls)
-
-
-@cache
-def _names(cls: Any) -> list[str]:
-    return BaseEstimator._get_param_names.__func__(cls)
 
 
 def _keeper_of_groups() -> str:

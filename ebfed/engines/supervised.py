@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ebfed.engines.cloning import cloned, names_of_arguments
+from ebfed.arguments import WithArguments
+from ebfed.engines.cloning import cloned
 from ebfed.engines.publishing import (
     deep_copied,
     name_columns,
@@ -36,7 +36,7 @@ from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 
 
-class SupervisedEstimator(BaseEstimator, ABC):
+class SupervisedEstimator(WithArguments, ABC):
     """A method whose clients have features and a response, and are labelled by group."""
 
     answers_every_round: ClassVar[bool] = True
@@ -68,8 +68,6 @@ class SupervisedEstimator(BaseEstimator, ABC):
     # Numbers of groups and rows, where the groups are not known.
     _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
-
-    _get_param_names = classmethod(names_of_arguments)
 
     # Groups reach these methods where scikit-learn's metadata routing is enabled.
     __metadata_request__fit: ClassVar = {"groups": True}

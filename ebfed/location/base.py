@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ebfed.arguments import WithArguments
 from ebfed.channels import Channel, Guess
 from ebfed.engines.cloning import cloned
 from ebfed.engines.protocol import LocationMemory
@@ -62,7 +63,7 @@ def _has_one_channel(estimator: Any) -> bool:
     return True
 
 
-class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
+class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, WithArguments, ABC):
     """Estimator of one round: reports through a channel, a fitted prior, a posterior per client.
 
     Attributes

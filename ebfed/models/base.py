@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
+from ebfed.arguments import WithArguments
 from ebfed.models.losses import CrossEntropy, Loss, SquaredError
 from ebfed.tables.numbers import check_single
 
@@ -59,7 +59,7 @@ class Slope(NamedTuple):
     score: NDArray[np.float64]
 
 
-class Model(BaseEstimator, ABC):
+class Model(WithArguments, ABC):
     """A family of predictors, with parameters by name; subclasses define it."""
 
     # Whether the response is a class, rather than a number.

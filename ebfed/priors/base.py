@@ -39,10 +39,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.arguments import WithArguments
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
@@ -100,7 +101,7 @@ class OwnReports:
     value: NDArray
 
 
-class Prior(BaseEstimator, ABC):
+class Prior(WithArguments, ABC):
     """Distribution of a population of parameters."""
 
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)

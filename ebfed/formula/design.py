@@ -21,7 +21,7 @@ from ebfed.formula.terms import Terms, evaluated, reason_of
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.numbers import numbers
 
-__all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "response_of"]
+__all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "values_of"]
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
@@ -317,17 +317,19 @@ def _matrix(found: Any) -> NDArray[np.float64]:
     return numbers(found.__wrapped__, "columns of a formula", booleans=True)
 
 
-def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
-    """Values of the response: a column, as it is, or an expression."""
+def values_of(
+    text: str, data: Any, context: Mapping[str, Any] | None
+) -> tuple[NDArray, Design | None]:
+    """Values of a column, as it is, or of an expression; and the design of that."""
     data = Columns.of(data)
     if (name := column_name(text)) in data.names:
-        return data.values(name)
+        return data.values(name), None
     design, values = Design.learn(evaluated(text), data, context)
     if values.shape[1] != 1:
         raise ValueError(
             f"response {text!r} must be one column; it comes to {', '.join(design.names)}."
         )
-    return values[:, 0]
+    return values[:, 0], design
 
 
 HINTS = {

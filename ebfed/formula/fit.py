@@ -275,9 +275,10 @@ class FormulaFit:
 
     def _check_figures(self) -> None:
         """Refuse terms whose figures did not leave the clients."""
-        if self.design_.figures and not is_a(self.estimator_, "LocationEstimator"):
+        of_rows = not is_a(self.estimator_, "LocationEstimator")  # whose covariates are public
+        if kept := [*self.response.figures, *(self.design_.figures if of_rows else [])]:
             raise ValueError(
-                f"{self.design_.figures[0]!r} keeps figures of the rows, which did not leave the "
+                f"{kept[0]!r} keeps figures of the rows, which did not leave the "
                 "clients: set keep_rows = True to pickle it with the rows, or pickle "
                 "estimator_.published()."
             )
@@ -321,7 +322,7 @@ class FormulaFit:
         fit = cls(model.text, clone(estimator), weights=rows.weighed, dispersion=rows.by)
         fit._model, fit._rows, fit.estimator_ = model, rows, estimator
         fit.design_ = Design.of_data(model.fixed, both[0], data["design"])
-        fit.response = Response(model, both[1], **data["response"])
+        fit.response = Response.of_data(model, both[1], data["response"])
         return fit
 
     def __getstate__(self) -> dict[str, Any]:

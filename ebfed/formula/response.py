@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.formula.choice import family_of
-from ebfed.formula.design import Context, response_of
+from ebfed.formula.design import Context, Design, values_of
 from ebfed.formula.grammar import FormulaTerms
 from ebfed.formula.names import column_name
 from ebfed.formula.rows import CompleteRows, responses
-from ebfed.formula.terms import required
+from ebfed.formula.terms import evaluated, required
 from ebfed.tables.columns import Columns
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
@@ -38,12 +38,15 @@ class Response:
         categories, from 1.
     levels : tuple
         Labels, in their order.
+    designs : dict of Design
+        Expressions, with what they keep of the rows of the fit: the mean of ``center(y)``.
     """
 
     model: FormulaTerms
     context: Context
     kind: str = "numbers"
     levels: tuple[Any, ...] = ()
+    designs: dict[str, Design] = field(default_factory=dict)
 
     @classmethod
     def learn(
@@ -52,31 +55,69 @@ class Response:
         """Learn which labels there are, and how an estimator takes them."""
         kept = Context.of(responses(model, rows.data.names), rows.data, context)
         family = family_of(estimator)
+        found = cls(model, kept)
         if model.counts or family not in ("binomial", "ordinal", "labels"):
-            return cls(model, kept)
+            return found
         if getattr(estimator, "binarize", None) is not None:
-            return cls(model, kept)
-        order, present = _labels(model.response, rows.data, kept)
+            return found
+        order, present = found._labels(rows.data)
         if family == "ordinal":
-            return cls(model, kept) if order is None else cls(model, kept, "classes", tuple(order))
+            return found if order is None else replace(found, kind="classes", levels=tuple(order))
         if are_shares(np.array(present)) and (rows.weights is not None or len(present) > 2):
             if rows.weights is None:
                 raise ValueError(
                     f"response {model.response!r} has shares: weights= must be the numbers of "
                     "trials; or write cbind(successes, trials=…)."
                 )
-            return cls(model, kept)
+            return found
         labels = present if order is None else [each for each in order if each in present]
         if len(labels) == 2 and (labels != present or not (family == "labels" or _plain(labels))):
-            return cls(model, kept, "events", tuple(labels))
+            return replace(found, kind="events", levels=tuple(labels))
         if family == "labels":
-            return cls(model, kept, "labels", tuple(labels) if len(labels) == 2 else ())
-        return cls(model, kept)
+            return replace(found, kind="labels", levels=tuple(labels) if len(labels) == 2 else ())
+        return found
+
+    @classmethod
+    def of_data(cls, model: FormulaTerms, context: Context, data: Mapping[str, Any]) -> Self:
+        """Make a response of plain data."""
+        kept = data.get("designs", {})
+        designs = {
+            text: Design.of_data(evaluated(text), context, kept[text])
+            for text in (*model.observed, model.offset)
+            if text in kept
+        }
+        return cls(model, context, data["kind"], tuple(data["levels"]), designs)
 
     def as_data(self) -> dict[str, Any]:
         """Return what was learned as plain data."""
         plain = [each.item() if isinstance(each, np.generic) else each for each in self.levels]
-        return {"kind": self.kind, "levels": plain}
+        designs = {text: design.as_data() for text, design in self.designs.items()}
+        return {"kind": self.kind, "levels": plain, "designs": designs}
+
+    @property
+    def figures(self) -> list[str]:
+        """Expressions that keep figures of the rows of the fit, such as ``center(y)``."""
+        return [each for design in self.designs.values() for each in design.figures]
+
+    def _values(self, text: str, data: Columns) -> NDArray:
+        """Values of a column, as they are, or of an expression, as it was in the fit."""
+        if text in self.designs:
+            return self.designs[text].of(data)[:, 0]
+        values, design = values_of(text, data, self.context)
+        if design is not None:
+            self.designs[text] = design
+        return values
+
+    def _labels(self, data: Columns) -> tuple[list[Any] | None, list[Any]]:
+        """Levels of a category in their order, else None; and the labels of rows, sorted."""
+        name = column_name(self.model.response)
+        order = data.levels(name) if name in data.names else None
+        values = self._values(self.model.response, data)
+        try:
+            present = np.unique(values).tolist()
+        except TypeError:  # of several types
+            present = sorted(set(values.tolist()), key=str)
+        return order, present
 
     @property
     def notes(self) -> list[str]:
@@ -96,7 +137,7 @@ class Response:
         ValueError
             If labels are not those of the fit, or are given where numbers are needed.
         """
-        response = response_of(self.model.response, data, self.context)
+        response = self._values(self.model.response, data)
         if self.kind in ("events", "classes"):
             places = {label: j for j, label in enumerate(self.levels, self.kind == "classes")}
             found = [places.get(label, -1) for label in response.tolist()]
@@ -133,12 +174,12 @@ class Response:
         if not model.counts:
             if weights is None or self.kind != "numbers":
                 return None
-            values = response_of(model.response, data, self.context)
+            values = self._values(model.response, data)
             if values.dtype.kind not in "iuf" or not are_shares(values):
                 return None
             return won_of_shares(values, weights, model.response), weights.astype(np.int64)
         second = model.failures or model.trials
-        won, total = (response_of(text, data, self.context) for text in (model.response, second))
+        won, total = (self._values(text, data) for text in (model.response, second))
         for name, each in ((model.response, won), (second, total)):
             if each.dtype.kind not in "iuf" or np.any((each < 0) | (each % 1 != 0)):
                 raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
@@ -162,7 +203,7 @@ class Response:
         """
         if not self.model.offset:
             return None
-        values = response_of(self.model.offset, data, self.context)
+        values = self._values(self.model.offset, data)
         if values.dtype.kind not in "iufb" or not np.isfinite(values).all():
             raise ValueError(f"offset {self.model.offset!r} must be a finite number in each row.")
         return values
@@ -188,23 +229,11 @@ class Response:
             return found[0] / np.maximum(found[1], 1)
         if self.kind in ("events", "classes"):
             return self.of(data, None)
-        response = response_of(self.model.response, data, self.context)
+        response = self._values(self.model.response, data)
         if self.kind == "labels" and classes is not None:
             found_in = response[:, None] == np.asarray(classes)[None]
             return found_in[:, 1].astype(float) if len(classes) == 2 else found_in.astype(float)
         return response.astype(float) if response.dtype.kind in "iufb" else None
-
-
-def _labels(text: str, data: Columns, context: Context) -> tuple[list[Any] | None, list[Any]]:
-    """Levels of a category in their order, else None; and the labels that rows have, sorted."""
-    name = column_name(text)
-    order = data.levels(name) if name in data.names else None
-    values = response_of(text, data, context)
-    try:
-        present = np.unique(values).tolist()
-    except TypeError:  # of several types
-        present = sorted(set(values.tolist()), key=str)
-    return order, present
 
 
 def _plain(labels: list[Any]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.formula.design import response_of
+from ebfed.formula.design import values_of
 from ebfed.formula.expressions import names_of
 from ebfed.formula.limits import check_text, shortened
 from ebfed.tables.alignment import aligned
@@ -168,7 +168,7 @@ class _Expression:
         known = np.logical_and.reduce([self.data.known(name) for name in used])
         if isinstance(node, ast.Name) and not known.any():
             return np.zeros(n), known
-        found = response_of(text, self.data.take(known, used), self.context)
+        found, _ = values_of(text, self.data.take(known, used), self.context)
         out = np.zeros(n, found.dtype)
         out[known] = found
         return out, known

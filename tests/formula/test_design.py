@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ebfed.formula.design import Context, Design, response_of
+from ebfed.formula.design import Context, Design, values_of
 from ebfed.formula.terms import evaluated, required
 
 RNG = np.random.default_rng(0)
@@ -167,13 +167,13 @@ def test_terms_that_differ_must_be_among_all(data):
 )
 def test_responses_are_expressions(data, text, expected):
     """Their signs are those of arithmetic, not of terms."""
-    found = response_of(text, data, {"np": np, "double": double})
+    found, _ = values_of(text, data, {"np": np, "double": double})
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
 def test_a_response_of_several_columns(data):
     with pytest.raises(ValueError, match="response 'poly\\(x, 2\\)' must be one column; it comes"):
-        response_of("poly(x, 2)", data, None)
+        values_of("poly(x, 2)", data, None)
 
 
 def test_columns_that_terms_need():

@@ -238,3 +238,35 @@ def test_score_compares_among_formulas_of_one_response():
         eb.compare(rates, own, held_out=ROWS[["g", "hit"]])
     spread = eb.from_formula("x ~ 1 + (1 | g)", ROWS, family="variance")
     assert spread.score(ROWS) == spread.log_density(ROWS)
+
+
+def test_expressions_keep_what_they_learned_from_the_rows_of_the_fit(tmp_path):
+    """The mean of a response, or of an offset, is that of the fit, for whatever rows."""
+    rng = np.random.default_rng(8)
+    groups = np.repeat(np.arange(12), 6)
+    x, days = rng.normal(size=72), rng.uniform(1, 9, 72)
+    rows = pd.DataFrame({"x": x, "g": groups, "days": days, "y": 5 + x + rng.normal(size=72)})
+    rows["n"] = rng.poisson(days)
+    some, mean = rows.iloc[:9], rows["y"].mean()
+    fit = eb.from_formula("center(y) ~ x + (1 | g)", rows)
+    direct = eb.from_formula("y0 ~ x + (1 | g)", rows.assign(y0=rows["y"] - mean))
+    expected = direct.score(some.assign(y0=some["y"] - mean))
+    assert fit.score(some) == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_allclose(fit.augment(some)[".resid"], fit.augment()[".resid"][:9], atol=1e-12)
+    counts = eb.from_formula("n ~ x + offset(center(days)) + (1 | g)", rows, family="poisson")
+    np.testing.assert_allclose(counts.predict(some), counts.predict()[:9], rtol=1e-12)
+    counts.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict(some), counts.predict(some))
+
+
+def test_a_mean_of_a_private_response_stays_with_its_owner():
+    rng = np.random.default_rng(8)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(12), 6), "y": rng.uniform(0, 1, 72)})
+    channel = eb.channels.Gaussian(epsilon=1.0, delta=1e-6)
+    guess = eb.channels.Guess(mean=(-1, 1), spread=1)
+    private = {"channel": channel, "guess": guess, "random_state": 0, "variances": 1.0}
+    fit = eb.from_formula("center(y) ~ 1 + (1 | g)", rows, **private)
+    with pytest.raises(ValueError, match=r"'center\(y\)' keeps figures of the rows"):
+        fit.published()
+    assert eb.from_formula("y ~ 1 + (1 | g)", rows, **private).published().predict is not None

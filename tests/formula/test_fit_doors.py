@@ -1,0 +1,128 @@
+"""A formula and arrays of the same rows are one model: the estimator and every number are equal."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+
+RNG = np.random.default_rng(1)
+G = np.repeat(np.arange(30), 8)
+N = len(G)
+X, Z, U = RNG.normal(size=N), RNG.normal(size=N), RNG.normal(size=30)
+LEVEL, SLOPE = RNG.normal(0, 0.7, 30)[G], RNG.normal(0, 0.3, 30)[G]
+Y = 1 + LEVEL + (0.5 + SLOPE) * X + RNG.normal(size=N)
+WON = RNG.binomial(1, 1 / (1 + np.exp(-LEVEL - 0.5 * X)))
+N_EVENTS = RNG.poisson(np.exp(0.3 + LEVEL + 0.3 * X))
+TIME, TRIALS, WEIGHT = RNG.uniform(0.5, 2, N), RNG.integers(1, 9, N), RNG.uniform(0.5, 2, N)
+HITS = RNG.binomial(TRIALS, 1 / (1 + np.exp(-LEVEL)))
+KIND, SEX = RNG.choice(list("abc"), N), RNG.choice(["m", "f"], N)
+ABOVE, OTHER = G // 6, RNG.integers(0, 6, N)
+ROWS = pd.DataFrame({"g": G, "x": X, "z": Z, "u": U[G], "y": Y, "won": WON, "n": N_EVENTS})
+ROWS = ROWS.assign(t=TIME, trials=TRIALS, w=WEIGHT, hits=HITS, kind=KIND, sex=SEX, s=ABOVE, h=OTHER)
+ONE, BOTH = X[:, None], pd.DataFrame({"x": X, "z": Z})
+DUMMIES = np.column_stack([X, KIND == "b", KIND == "c"]).astype(float)
+TOTALS = eb.Summary.from_counts(*(np.bincount(G, x).astype(int) for x in (HITS, TRIALS)))
+COUNT = {"family": "poisson"}
+SAME = ["intercept"]
+
+CASES = {
+    "y ~ x + z + (1 | g)": ({}, eb.LinearEB(varying=SAME), BOTH, Y, {}),
+    "y ~ x + z + (1 + x | g)": (
+        {},
+        eb.LinearEB(varying=["intercept", "x"], covariance="full"),
+        BOTH,
+        Y,
+        {},
+    ),
+    "y ~ x + (1 + x || g)": ({}, eb.LinearEB(), ONE, Y, {}),
+    "y ~ 0 + x + (0 + x | g)": ({}, eb.LinearEB(fit_intercept=False), ONE, Y, {}),
+    "y ~ x + kind + (1 | g)": (
+        {"weights": "w"},
+        eb.LinearEB(varying=SAME),
+        DUMMIES,
+        Y,
+        {"sample_weight": WEIGHT},
+    ),
+    "y ~ x + z + (1 | g) ": (
+        {"dispersion": "~ sex"},
+        eb.LinearEB(varying=SAME),
+        BOTH,
+        Y,
+        {"dispersion": SEX},
+    ),
+    "y ~ x + (1 | s/g)": (
+        {},
+        eb.LinearEB(varying={"s": SAME, "g": SAME}),
+        BOTH[["x"]],
+        Y,
+        {"groups": ROWS[["s", "g"]]},
+    ),
+    "y ~ x + (1 | g) + (1 | h)": ({}, eb.CrossedEB(), ONE, Y, {"groups": ROWS[["g", "h"]]}),
+    "y ~ 1 + (1 | g)": ({}, eb.GaussianEB(), Y, None, {}),
+    "y | g": ({"weights": "w"}, eb.GaussianEB(), Y, None, {"sample_weight": WEIGHT}),
+    "y ~ 1 + (1 | s/g)": ({}, eb.GaussianEB(), Y, None, {"groups": ROWS[["s", "g"]]}),
+    "y ~ u + (1 | g)": (
+        {"estimator": eb.GaussianEB()},
+        eb.GaussianEB(),
+        Y,
+        None,
+        {"covariates": U[:, None]},
+    ),
+    " y | g": ({"family": "variance"}, eb.VarianceEB(), Y, None, {}),
+    "kind | g": ({"family": "categorical"}, eb.CategoricalEB(), KIND, None, {}),
+    "won ~ 1 + (1 | g)": ({"family": "binomial"}, eb.BernoulliEB(), WON, None, {}),
+    "cbind(hits, trials=trials) | g": ({}, eb.BernoulliEB(), TOTALS, None, {"groups": None}),
+    "won ~ x + (1 | g)": ({"family": "binomial"}, eb.LogisticEB(varying=SAME), ONE, WON, {}),
+    "cbind(hits, trials=trials) ~ x + (1 | g)": (
+        {"estimator": eb.GeneralizedEB("binomial")},
+        eb.GeneralizedEB("binomial", varying=SAME),
+        ONE,
+        HITS,
+        {"trials": TRIALS},
+    ),
+    "n ~ x + offset(np.log(t)) + (1 | g)": (
+        COUNT,
+        eb.GeneralizedEB("poisson", varying=SAME),
+        ONE,
+        N_EVENTS,
+        {"offset": np.log(TIME)},
+    ),
+    "n ~ 1 + offset(np.log(t)) + (1 | g)": (
+        COUNT | {"prior": "gamma"},
+        eb.PoissonEB(),
+        N_EVENTS,
+        None,
+        {"exposure": TIME},
+    ),
+    "n | g": (
+        COUNT | {"weights": "trials"},
+        eb.PoissonEB(),
+        N_EVENTS,
+        None,
+        {"sample_weight": TRIALS},
+    ),
+    "n ~ x + (1 | g)": (
+        {"family": "negative_binomial"},
+        eb.GeneralizedEB("negative_binomial", varying=SAME),
+        ONE,
+        N_EVENTS,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("formula", CASES)
+def test_a_formula_is_the_model_of_its_columns(formula):
+    settings, estimator, X, y, options = CASES[formula]
+    fit = eb.from_formula(formula, ROWS, **settings)
+    options = {"groups": G} | options
+    given = [] if y is None else [y]
+    direct = estimator.fit(X, *given, **{k: v for k, v in options.items() if v is not None})
+    assert type(fit.estimator_) is type(direct)
+    for table in ("tidy", "glance"):
+        one, other = (
+            getattr(each, table)().select_dtypes(float).to_numpy() for each in (fit, direct)
+        )
+        # the same sums; exposures are exponentials of logarithms
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=table)

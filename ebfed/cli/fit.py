@@ -458,7 +458,8 @@ def _fit_formula(
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"na_action": "drop" if drop_missing else "raise", "subset": subset}
     settings |= {"context": {}, "weights": weight}
-    rows = read_rows(files, parse(formula).levels, dialect)
+    used = " ".join([formula, subset or "", weight or ""])
+    rows = read_rows(files, parse(formula).levels, dialect, used)
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value
     try:

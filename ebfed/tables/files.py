@@ -27,6 +27,7 @@ from ebfed.tables.dialect import Dialect, explain
 from ebfed.tables.frames import read
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised
+from ebfed.tables.numbers import lacks_integer, numbers
 from ebfed.tables.tally import Adders
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def summarise(
 
 
 def read_rows(
-    files: Sequence[Path], labels: Sequence[str], dialect: Dialect = COMMAS
+    files: Sequence[Path], labels: Sequence[str], dialect: Dialect = COMMAS, used: str = ""
 ) -> pd.DataFrame:
     """Read all rows of files into memory.
 
@@ -167,6 +168,8 @@ def read_rows(
         files are, as ISO 8601 writes them, such as 2026-01-31.
     dialect : Dialect
         How .csv files are written.
+    used : str
+        Text, such as a formula, that names columns: each file must have all of these that one has.
 
     Raises
     ------
@@ -188,6 +191,12 @@ def read_rows(
             if labels[0] not in names and (advice := dialect.other_separator(names)):
                 raise ValueError(f"no column {labels[0]!r} among {names[0]!r}{advice}")
             tables.append(read_csv(file, labels, dialect))
+    every = dict.fromkeys(str(name) for table in tables for name in table)
+    named = [name for name in every if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", used)]
+    for file, table in zip(files, tables, strict=True):
+        if missing := [name for name in named if name not in table]:
+            among = ", ".join(map(repr, table))
+            raise ValueError(f"{file}: no column {missing[0]!r} among {among}")
     rows = pd.concat(tables, ignore_index=True)
     if format_of(files[0]) == "csv":
         for name in set(labels) & set(rows):
@@ -263,8 +272,8 @@ def holds_labels(file: Path, value: str, dialect: Dialect = COMMAS) -> bool:
     if value not in first:
         return False
     values = first[value].dropna()
-    numbers = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
-    return len(values) > 0 and bool(numbers.isna().all())
+    found = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
+    return len(values) > 0 and bool(found.isna().all())
 
 
 @contextmanager
@@ -314,7 +323,7 @@ def _read(
     lacking, invalid, first = Incomplete(), 0, ""
     csv = format_of(file) == "csv"
     for batch in _csv(file, group, value, dialect) if csv else _parquet(file, group, value):
-        numbers, unknown, odd = _numbers(batch.values, value, dialect)
+        found, unknown, odd = _numbers(batch.values, dialect)
         if np.any(odd):
             row = int(np.argmax(odd))
             text = str(np.asarray(batch.values)[row])
@@ -323,14 +332,14 @@ def _read(
             invalid += int(np.count_nonzero(odd))
         labels, codes, absent = batch.labels, batch.codes, batch.unnamed | unknown
         unused = [int(np.count_nonzero(each)) for each in (batch.unnamed, unknown, absent)]
-        lacking = lacking.plus(Incomplete(unused[0], unused[1], unused[2], len(numbers)))
+        lacking = lacking.plus(Incomplete(unused[0], unused[1], unused[2], len(found)))
         if np.any(absent):
             kept = np.flatnonzero(~np.asarray(absent))
-            numbers = numbers[kept]
+            found = found[kept]
             labels, codes = (labels[kept], None) if codes is None else (labels, codes[kept])
-        if binary and not invalid and not np.all((numbers == 0) | (numbers == 1)):
+        if binary and not invalid and not np.all((found == 0) | (found == 1)):
             raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
-        adders.add(labels, numbers, codes)
+        adders.add(labels, found, codes)
         progress(batch.size)
     if invalid:
         raise ValueError(
@@ -376,6 +385,7 @@ def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
     """Return cells as numbers, or as true and false, if all are; else as text, none blank."""
     import pandas as pd
 
+    text = text.map(str, na_action="ignore")  # pandas reads some cells as numbers or truth values
     blank = text.isna() | (text.str.strip() == "")
     given = text.mask(blank | text.str.strip().isin(MISSING))
     words = given.dropna()
@@ -383,8 +393,8 @@ def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
         return text.mask(blank)
     if len(words) and words.str.lower().isin(["true", "false"]).all():
         return given.str.lower().map({"true": True, "false": False}).astype(object)
-    numbers = pd.to_numeric(dialect.plain_numbers(given), errors="coerce")
-    return numbers if (numbers.notna() == given.notna()).all() else text.mask(blank)
+    found = pd.to_numeric(dialect.plain_numbers(given), errors="coerce")
+    return found if (found.notna() == given.notna()).all() else text.mask(blank)
 
 
 def _check_width(table: pd.DataFrame, advice: str) -> None:
@@ -417,10 +427,10 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
     with parquet.ParquetFile(file, pre_buffer=False, read_dictionary=words) as table:
         share = file.stat().st_size / max(table.metadata.num_rows, 1)
         for rows in table.iter_batches(ROWS, columns=[group, value]):
-            labels, values = rows[group], rows[value]
-            plain = pa.types.is_float64(values.type) and not values.null_count
-            size = share * len(labels)
-            values = values.to_numpy() if plain else values.to_pandas()
+            labels, size = rows[group], share * len(rows)
+            if pa.types.is_temporal(rows[value].type):
+                raise ValueError(f"column {value!r} holds dates, not numbers")
+            values = numbers(rows[value], f"column {value!r}", booleans=True)
             unnamed = (
                 labels.is_null().to_numpy(zero_copy_only=False) if labels.null_count else False
             )
@@ -434,8 +444,8 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
             if labels.null_count:
                 ids, given = np.zeros(len(labels), ids.dtype), ids
                 ids[~unnamed] = given
-            if ids.dtype.kind == "f":
-                unnamed = unnamed | np.isnan(ids)
+            absent = np.isnan(ids) if ids.dtype.kind == "f" else lacks_integer(ids)
+            unnamed = unnamed | absent if absent.any() else unnamed
             yield _Chunk(ids, None, unnamed, values, size)
 
 
@@ -494,29 +504,25 @@ def _check_header(file: Path, dialect: Dialect) -> list[str]:
     return names
 
 
-def _numbers(
-    values: Any, name: str, dialect: Dialect
-) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
+def _numbers(values: Any, dialect: Dialect) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
     """Return values as floats, a mask of missing ones, and a mask of other invalid ones."""
     import pandas as pd
 
     if isinstance(values, np.ndarray) and _all_finite(values):
         return values, False, False
     values = pd.Series(values)
-    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
-        raise ValueError(f"column {name!r} holds dates, not numbers")
-    numbers = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
-    numbers = numbers.astype("float64").to_numpy()
-    if _all_finite(numbers):
-        return numbers, False, False
+    found = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
+    found = found.astype("float64").to_numpy()
+    if _all_finite(found):
+        return found, False, False
     missing = values.isna().to_numpy()
-    return numbers, missing, ~missing & ~np.isfinite(numbers)
+    return found, missing, ~missing & ~np.isfinite(found)
 
 
-def _all_finite(numbers: NDArray) -> bool:
+def _all_finite(values: NDArray) -> bool:
     """Return whether the sum of numbers is finite, which is fast; False may be an overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(numbers.sum()))
+        return bool(np.isfinite(values.sum()))
 
 
 def _restore(labels: NDArray, kind: Any) -> pd.Series:

@@ -157,6 +157,10 @@ class Family(ABC):
         """Return what rows show of theta, and how often that is expected, shape (n_rows,)."""
         return values, None
 
+    def times_column(self, value: str, of_rows: Mapping[str, Any]) -> str | None:
+        """Return the column of that second number, given those of values and of what is beside."""
+        return None
+
     def converted(self, summary: Summary) -> Summary:
         """Return a summary of rows as the family has it.
 

@@ -60,6 +60,10 @@ class Duration(Poisson):
         events = np.ones_like(values) if observed is None else observed[:, None]
         return events, values[:, 0]
 
+    def times_column(self, value: str, of_rows: Mapping[str, Any]) -> str | None:
+        """Return the column of durations."""
+        return value
+
     def _sums(
         self, rows: RowsOfGroups, events: NDArray, exposure: NDArray | None
     ) -> dict[str, NDArray]:

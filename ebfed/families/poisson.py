@@ -151,6 +151,10 @@ class Poisson(Family):
         """Return events, and exposures."""
         return values, of_rows.get("exposure")
 
+    def times_column(self, value: str, of_rows: Mapping[str, Any]) -> str | None:
+        """Return the column of exposures."""
+        return of_rows.get("exposure")
+
     def _sums(
         self, rows: RowsOfGroups, events: NDArray, exposure: NDArray | None
     ) -> dict[str, NDArray]:

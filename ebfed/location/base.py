@@ -40,6 +40,7 @@ from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.frames import Table, frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import Summarised, is_lazy
 from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import (
     OfRows,
@@ -48,6 +49,7 @@ from ebfed.tables.of_rows import (
     wants_rate,
     without_of_rows,
 )
+from ebfed.tables.scans import with_figures
 
 __all__ = ["LocationEstimator"]
 
@@ -400,10 +402,11 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
 
         Returns
         -------
-        ndarray of shape (n_rows,) or (n_rows, d)
-            Without `X`, one entry for each label in `groups`, or each group of the fit: of counts
-            at its `exposure`, if that is given with `groups`, and else at 1. A summary has no
-            rows, and its groups have their estimates.
+        ndarray of shape (n_rows,) or (n_rows, d), or lazy table
+            Of a table of another engine, that table with a column ``.fitted``: nothing is computed
+            before it is read. Without `X`, one entry for each label in `groups`, or each group of
+            the fit: of counts at its `exposure`, if that is given with `groups`, and else at 1. A
+            summary has no rows, and its groups have their estimates.
         """
         check_is_fitted(self, "prior_")
         family = self.protocol().family
@@ -416,6 +419,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                 raise ValueError(
                     f"exposure has {len(times)} entries for {len(mean)} entries of groups."
                 )
+        elif is_lazy(X):
+            return self._beside(X, groups, covariates, of_rows, rate)
         else:
             _check_in_memory(X)
             rows = self._read(X, groups, covariates=covariates, **of_rows)
@@ -425,6 +430,22 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         if family.has_rates and times is not None and not rate:
             mean = mean * times[:, None]
         return mean[:, 0] if mean.shape[1] == 1 else mean
+
+    def _beside(
+        self, X: Any, groups: Any, covariates: Any, of_rows: Mapping[str, Any], rate: bool
+    ) -> Any:
+        """Return a lazy table with the estimates of its groups as a column."""
+        rows = self._read(X, groups, covariates=covariates, **of_rows)
+        if len(self._learned.terms) > 1:
+            raise ValueError(
+                "predictions of rows that are not in memory need one column of values; collect the "
+                "rows."
+            )
+        known, times = self._intake.known_columns(groups, of_rows), None
+        if not rate:
+            times = self.protocol().family.times_column(self._learned.terms[0], known)
+        mean = self._learned.estimates_of(rows)
+        return with_figures(X, known["groups"], rows.summary.ids, mean, [np.nan], [times])
 
     def transform(
         self,
@@ -557,6 +578,11 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                     f"X has {rows.summary.n_features} features, but {type(self).__name__} was "
                     f"fitted with {self.n_features_in_}."
                 )
+        elif family.takes_exposure and not isinstance(X, Summarised):
+            options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
+            rows = self._intake.read_blocks(X, self._checked_rows, family, **options)
+            check_weights(self, rows.summary)
+            return rows
         else:
             self._check_lazy()
             check = partial(validate_data, self, skip_check_array=True, reset=learn)

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.columns import Varying
+from ebfed.regression.columns import INTERCEPT, Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.dispersion import (
     dispersed_rows,
@@ -62,6 +62,7 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
 from ebfed.tables.levels import only_level
 from ebfed.tables.of_rows import NEEDED
+from ebfed.tables.scans import with_figures
 
 __all__ = ["LinearEB"]
 
@@ -517,9 +518,26 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
         Returns
         -------
-        ndarray of shape (n_rows,)
+        ndarray of shape (n_rows,), or lazy table
+            Of a table of another engine, that table with a column ``.fitted``: nothing is computed
+            before it is read. Rows of groups that were not in the fit have the population's mean.
         """
+        if is_lazy(X):
+            return self._beside(X, groups, covariates)
         return predicted_numbers(self, X, groups, covariates)
+
+    def _beside(self, X: Any, groups: Any, covariates: Any) -> Any:
+        """Return a lazy table with predictions as a column."""
+        check_is_fitted(self, "mean_")
+        groups = self._group_name if groups is None else groups
+        if not isinstance(groups, str):
+            raise ValueError("groups must name a column of X, the rows of which are not in memory.")
+        if covariates is not None or self.covariate_names_ or self._level_names:
+            raise ValueError("covariates= and levels of groups need the rows of X in memory.")
+        population = self._population()
+        known = population.posterior_given_spread(self._rows_of(self.groups_)).mean
+        factors = [None if name == INTERCEPT else name for name in self.terms_]
+        return with_figures(X, groups, self.groups_, known, population.centre, factors)
 
     def predict_interval(
         self,

@@ -34,6 +34,7 @@ from ebfed.tables.levels import (
     unnamed_levels,
 )
 from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
+from ebfed.tables.scans import in_blocks
 
 __all__ = ["GroupRows", "Intake"]
 
@@ -294,6 +295,47 @@ class Intake:
         style = self._remember(X.style, learn)
         given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
         return GroupRows(summary, summary.ids, codes, style, chosen, given)
+
+    def read_blocks(
+        self,
+        X: Any,
+        check: Check,
+        family: Any,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        covariates: Any = None,
+        of_rows: Mapping[str, Any] = NOTHING,
+        learn: bool = False,
+    ) -> GroupRows:
+        """Read a table whose rows are not in memory block by block, as `read` does.
+
+        Parameters
+        ----------
+        family : Family
+            Summarises blocks and merges their summaries.
+        """
+        if isinstance(consent, str) or named_columns(covariates):
+            raise ValueError(
+                "consent= and covariates= must have an entry for each group, where the rows of X "
+                "are not in memory; leave their columns out of X."
+            )
+        options = {"groups": only_level(groups, X), "of_rows": of_rows}
+        summary: Any = None
+        for block in in_blocks(X):
+            first = learn and summary is None
+            rows = self.read(block, check, family.summarise, learn=first, **options)
+            summary = rows.summary if summary is None else family.merge(summary, rows.summary)
+        style = self._remember(rows.style.using("pandas"), learn)
+        codes = np.arange(len(summary))
+        given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
+        return GroupRows(summary, summary.ids, codes, style, consent, given)
+
+    def known_columns(self, groups: Any, of_rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of a lazy table with labels and what goes with rows, by argument."""
+        given = {name: column for name, column in of_rows.items() if column is not None}
+        known = {"groups": next(iter(self._groups), None)} | self._of_rows
+        return known | given | ({} if groups is None else {"groups": groups})
 
     @staticmethod
     def is_lazy(X: Any) -> bool:

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import importlib.util
+import warnings
+from functools import partial
 
 import duckdb
 import narwhals as nw
@@ -12,10 +14,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 import ebfed as eb
 from ebfed.tables import lazy as pushdown
 from ebfed.tables.lazy import Statistics, column_names, is_lazy, statistics, summarise
+from ebfed.tables.scans import in_blocks
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -308,12 +312,111 @@ def test_what_else_a_fit_can_do(lazy):
     pieces = eb.GaussianEB().partial_fit(some, groups="g")
     pieces.partial_fit(lazy(table.slice(300)), groups="g")
     np.testing.assert_allclose(pieces.predict(), expected.predict(), rtol=1e-9)
-    for method in (fitted.predict, fitted.transform, fitted.augment):
+    for method in (fitted.transform, fitted.augment):
         with pytest.raises(ValueError, match="posterior"):
             method(some, groups="g")
+    with pytest.raises(ValueError, match="one column of values"):
+        fitted.predict(some, groups="g")
     other = lazy(table_of("strings", ["small", "large"]))
     with pytest.raises(ValueError, match="feature names"):
         fitted.posterior(other, groups="g")
+
+
+EXPOSURE = np.linspace(0.5, 3.0, len(CODES))
+EVENTS = RNG.poisson(EXPOSURE * (1 + CODES % 5))
+
+
+def in_order(table, *names):
+    """Rows of any library, in the order of their values."""
+    kept = {name: table[name].to_numpy() for name in names}
+    return pd.DataFrame(kept).astype(float).sort_values(list(names)).to_numpy()
+
+
+def in_memory(table):
+    """Rows that an engine has computed."""
+    table = nw.from_native(table)
+    return table.collect("polars" if table.implementation.is_polars() else "pyarrow")
+
+
+@pytest.mark.parametrize("size", [100, 10**6])
+def test_counts_are_read_in_blocks(lazy, size, monkeypatch):
+    monkeypatch.setattr("ebfed.tables.intake.in_blocks", partial(in_blocks, size=size))
+    table = pa.table({"g": LABELS["strings"], "events": EVENTS, "years": EXPOSURE})
+    options = {"groups": "g", "exposure": "years"}
+    fitted, expected = (eb.PoissonEB().fit(rows, **options) for rows in (lazy(table), table))
+    assert_array_equal(fitted.groups_, expected.groups_)
+    found, wanted = fitted.posterior(), expected.posterior()
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.interval(), wanted.interval(), rtol=1e-9)
+    assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    few = lazy(table.slice(0, 300))
+    np.testing.assert_allclose(
+        fitted.posterior(few).mean, expected.posterior(table.slice(0, 300)).mean, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("type_", ["response", "rate"])
+def test_predictions_of_counts_stay_where_the_rows_are(lazy, type_):
+    table = pa.table({"g": LABELS["strings"], "events": EVENTS, "years": EXPOSURE})
+    fitted = eb.PoissonEB().fit(lazy(table.slice(0, 900)), groups="g", exposure="years")
+    rows = lazy(table)
+    found = fitted.predict(rows, type=type_)
+    assert type(found) is type(rows)
+    expected = fitted.predict(table, type=type_)
+    wanted = table.append_column(".fitted", [expected])
+    names = ["years", ".fitted"]
+    np.testing.assert_allclose(
+        in_order(in_memory(found), *names), in_order(wanted, *names), rtol=1e-12
+    )
+
+
+def test_predictions_stay_where_the_rows_are(lazy):
+    table = table_of("integers", ["small", "whole"])
+    part = table.slice(0, 500)  # there are groups that are not in it
+    fits = (
+        (eb.GaussianEB().fit(lazy(part.select(["g", "small"])), groups="g"), ["g", "small"]),
+        (eb.LinearEB().fit(lazy(part), "small", groups="g"), ["g", "small", "whole"]),
+    )
+    for fitted, columns in fits:
+        rows = table.select(columns)
+        options = {} if "whole" not in columns else {"groups": "g"}
+        found = in_memory(fitted.predict(lazy(rows), **options))
+        assert [*found.columns][: len(columns) + 1] == [*columns, ".fitted"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = rows.to_pandas().drop(columns="small" if "whole" in columns else [])
+            expected = fitted.predict(plain, **options)
+        wanted = rows.append_column(".fitted", [expected])
+        names = ["g", "small", ".fitted"]
+        np.testing.assert_allclose(
+            in_order(found, *names), in_order(wanted, *names), rtol=1e-9, atol=1e-12
+        )
+
+
+def test_predictions_of_durations_are_expected_events(lazy):
+    table = pa.table({"g": LABELS["strings"], "days": EXPOSURE})
+    fitted = eb.DurationEB().fit(lazy(table), groups="g")
+    found = in_order(in_memory(fitted.predict(lazy(table))), "days", ".fitted")
+    wanted = table.append_column(".fitted", [fitted.predict(table)])
+    np.testing.assert_allclose(found, in_order(wanted, "days", ".fitted"), rtol=1e-12)
+
+
+def test_predictions_that_cannot_be_made_in_place(lazy):
+    table = table_of("strings", ["small"])
+    fitted = eb.GaussianEB().fit(lazy(table), groups="g")
+    several = table_of("strings", ["small", "whole"])
+    slopes = eb.LinearEB().fit(lazy(several), "small", groups="g")
+    several = several.append_column(".fitted", [COLUMNS["small"]])
+    with pytest.raises(ValueError, match=r"has a column '.fitted'"):
+        slopes.predict(lazy(several))
+    with pytest.raises(ValueError, match="groups must name a column of X"):
+        fitted.predict(lazy(table), groups=CODES)
+
+
+def test_rows_beside_which_choices_stand_are_not_read_in_blocks(lazy):
+    table = pa.table({"g": LABELS["strings"], "events": EVENTS, "who": LABELS["strings"]})
+    with pytest.raises(ValueError, match="an entry for each group"):
+        eb.PoissonEB(channel={"a": eb.channels.Exact()}).fit(lazy(table), groups="g", consent="who")
 
 
 def consenting(choice):

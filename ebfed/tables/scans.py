@@ -1,0 +1,160 @@
+"""Rows of tables larger than memory: read in blocks, or given figures of their groups in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["FITTED", "in_blocks", "with_figures"]
+
+# Rows that are in memory at a time.
+ROWS = 1_000_000
+# Name of the column of predictions.
+FITTED = ".fitted"
+
+
+def in_blocks(X: Any, size: int = ROWS) -> Iterator[Any]:
+    """Read the rows of a lazy table, in any order, as frames in memory.
+
+    Parameters
+    ----------
+    X : table that narwhals calls lazy
+    size : int
+        Most rows of a block. Blocks of Dask are its partitions. Spark sends all rows at once.
+
+    Yields
+    ------
+    frame
+        Of polars or pandas like the table, else of pyarrow.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> [len(rows) for rows in in_blocks(pl.LazyFrame({"x": range(5)}), 2)]
+    [2, 2, 1]
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X)
+    kind = table.implementation
+    parts: Iterator[Any]
+    if kind.is_duckdb():
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_stream(table.to_native())
+        parts = (pa.Table.from_batches([batch], reader.schema) for batch in reader)
+    elif kind.is_dask():
+        parts = (part.compute() for part in table.to_native().partitions)
+    else:
+        parts = iter([table.collect("polars" if kind.is_polars() else "pyarrow").to_native()])
+    is_empty = True
+    for part in parts:
+        rows = nw.from_native(part, eager_only=True)
+        for start in range(0, len(rows), size):
+            is_empty = False
+            yield rows[start : start + size].to_native()
+    if is_empty:
+        raise ValueError("X has no rows.")
+
+
+def with_figures(
+    X: Any,
+    groups: str,
+    ids: NDArray,
+    figures: NDArray[np.float64],
+    others: ArrayLike,
+    factors: list[str | None],
+) -> Any:
+    """Add a column of predictions to a lazy table: sums of figures of groups times columns.
+
+    Parameters
+    ----------
+    X : table that narwhals calls lazy
+    groups : str
+        Column of labels.
+    ids : ndarray of shape (n_groups,)
+    figures : ndarray of shape (n_groups, k)
+    others : array-like of shape (k,)
+        Figures of labels that are not among these.
+    factors : list of k str or None
+        Columns by which figures are multiplied; None stands for 1.
+
+    Returns
+    -------
+    lazy table of the same engine
+        With a column ``".fitted"``; rows without a label have those of `others`.
+
+    Raises
+    ------
+    ValueError
+        If the table has a column of that name, or lacks one of the others.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"g": ["a", "b"], "x": [2.0, 3.0]})
+    >>> with_figures(rows, "g", np.array(["a"]), np.array([[5.0]]), [1.0], ["x"]).collect()
+    shape: (2, 3)
+    ┌─────┬─────┬─────────┐
+    │ g   ┆ x   ┆ .fitted │
+    │ --- ┆ --- ┆ ---     │
+    │ str ┆ f64 ┆ f64     │
+    ╞═════╪═════╪═════════╡
+    │ a   ┆ 2.0 ┆ 10.0    │
+    │ b   ┆ 3.0 ┆ 3.0     │
+    └─────┴─────┴─────────┘
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X)
+    there = list(table.collect_schema())
+    if missing := {groups, *(each for each in factors if each is not None)} - {*there}:
+        raise ValueError(f"X has no column {', '.join(map(repr, sorted(missing)))}.")
+    if FITTED in there:
+        raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
+    key, names = "ebfed_label", [f"ebfed_figure_{j}" for j in range(len(factors))]
+    small = {key: ids} | {name: figures[:, j] for j, name in enumerate(names)}
+    joined = _joined(table, small, groups, key)
+    terms = [
+        nw.col(name).fill_null(float(other)) * (1.0 if factor is None else nw.col(factor))
+        for name, other, factor in zip(names, np.asarray(others).ravel(), factors, strict=True)
+    ]
+    fitted = sum(terms[1:], start=terms[0])
+    return joined.with_columns(fitted.alias(FITTED)).select(*there, FITTED).to_native()
+
+
+def _joined(table: Any, columns: Mapping[str, NDArray], left: str, right: str) -> Any:
+    """Put the columns of a small table beside a lazy one, in its own engine."""
+    import narwhals as nw
+
+    kind, native = table.implementation, table.to_native()
+    if kind.is_polars():
+        import polars as pl
+
+        options: Any = {"how": "left", "left_on": left, "right_on": right}
+        other = pl.LazyFrame(dict(columns))
+        return nw.from_native(native.join(other, **options, maintain_order="left"))
+    import pandas as pd
+
+    small = pd.DataFrame(dict(columns))
+    if kind.is_duckdb():
+        # a query of the relation finds the frame by its name, in the relation's own connection
+        there = native.query("ebfed_rows", "SELECT * FROM small")
+    elif kind.is_dask():
+        import dask.dataframe as dd
+
+        small[right] = small[right].astype(native.dtypes[left])
+        there = dd.from_pandas(small, npartitions=1)
+    elif kind.is_pyspark():
+        there = native.sparkSession.createDataFrame(small)
+    else:
+        raise ValueError(f"predictions beside rows are not made in {kind.value}; collect the rows.")
+    return table.join(nw.from_native(there), how="left", left_on=left, right_on=right)

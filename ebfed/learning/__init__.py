@@ -21,6 +21,7 @@ from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
 from ebfed.learning.rates import RateSchedule
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.scaffold import Scaffold
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "HierarchicalEB",
     "JointDPSGD",
     "Learner",
+    "LearnerRounds",
     "LocalOnly",
     "PFedMe",
     "PerFedAvg",

@@ -20,12 +20,13 @@ from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import shorten
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.privacy import PrivateExchange
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.models import Batch, Model, Predictor
 from ebfed.privacy.calibration import check_positive
 from ebfed.tables.clients import LARGEST, Clients
 
-__all__ = ["AdaPeD"]
+__all__ = ["AdaPeD", "AdaPeDRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -129,29 +130,38 @@ class AdaPeD(Learner):
     unsampled: bool = False
     variant: Literal["refined", "paper"] = "refined"
 
+    def protocol(self) -> AdaPeDRounds:
+        """Return what clients and server do, by these arguments."""
+        return AdaPeDRounds(self)
+
+
+class AdaPeDRounds(LearnerRounds):
+    """What clients and server of `AdaPeD` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
         for name in ("psi_learning_rate", "psi_floor", "psi_weight", "psi_clip"):
-            check_positive(name, getattr(self, name))
+            check_positive(name, getattr(given, name))
         check_positive("psi", self._psi)
-        check_between("label_weight", self.label_weight, 0, LARGEST)
+        check_between("label_weight", given.label_weight, 0, LARGEST)
         refine = self.refining
         if not isinstance(refine, int | np.integer) or isinstance(refine, bool) or refine < 0:
             raise ValueError(f"refine must be a number of steps; got {refine!r}.")
-        if not 0 < check_positive("psi_share", self.psi_share) < 1:
-            raise ValueError(f"psi_share must be between 0 and 1; got {self.psi_share!r}.")
+        if not 0 < check_positive("psi_share", given.psi_share) < 1:
+            raise ValueError(f"psi_share must be between 0 and 1; got {given.psi_share!r}.")
         check_positive("shared_learning_rate", self._shared_rate)
-        if self.shared_model is not None and not isinstance(self.shared_model, Model):
+        if given.shared_model is not None and not isinstance(given.shared_model, Model):
             raise TypeError(
-                f"shared_model must be an ebfed.models.Model; got {self.shared_model!r}."
+                f"shared_model must be an ebfed.models.Model; got {given.shared_model!r}."
             )
-        if self.shared_model is not None and self.shared_model.classifies != (not self._numeric):
+        if given.shared_model is not None and given.shared_model.classifies != (not self.numeric):
             raise ValueError("model and shared_model must both predict classes, or both numbers.")
-        if self.variant not in ("refined", "paper"):
-            raise ValueError(f"variant must be 'refined' or 'paper'; got {self.variant!r}.")
-        adaptive = self.privacy is not None and self.privacy.clip_quantile is not None
-        if adaptive and self.variant == "paper":
+        if given.variant not in ("refined", "paper"):
+            raise ValueError(f"variant must be 'refined' or 'paper'; got {given.variant!r}.")
+        adaptive = given.privacy is not None and given.privacy.clip_quantile is not None
+        if adaptive and given.variant == "paper":
             raise ValueError(
                 "clip_quantile must be None with variant='paper', which clips gradients step by "
                 "step."
@@ -159,31 +169,33 @@ class AdaPeD(Learner):
 
     @property
     def _shared_rate(self) -> float:
-        rate = self.shared_learning_rate
+        rate = self.estimator.shared_learning_rate
         return self.peak_rate if rate is None else rate
 
     @property
     def _psi(self) -> float:
-        if self.psi is None:
-            return 3.5 if self.variant == "paper" else 1.0
-        return self.psi
+        given = self.estimator
+        if given.psi is None:
+            return 3.5 if given.variant == "paper" else 1.0
+        return given.psi
 
     @property
     def refining(self) -> int:
         """Number of steps of theta_i in the end."""
-        if self.refine is None:
-            return 0 if self.variant == "paper" or self.unsampled else 50
-        return self.refine
+        given = self.estimator
+        if given.refine is None:
+            return 0 if given.variant == "paper" or given.unsampled else 50
+        return given.refine
 
     def _teacher(self, net: Predictor) -> Predictor:
         """Return the predictor that mu is of."""
-        if self.shared_model is None:
+        if self.estimator.shared_model is None:
             return net
-        return self.shared_model.bind(net.n_features, net.n_outputs)
+        return self.estimator.shared_model.bind(net.n_features, net.n_outputs)
 
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return mu and psi."""
-        mu = self.predictor(facts, self.shared_model).start(rng)
+        mu = self.predictor(facts, self.estimator.shared_model).start(rng)
         return {"mu": mu, "psi": np.array([float(self._psi)])}
 
     def own_parameters(
@@ -191,26 +203,27 @@ class AdaPeD(Learner):
     ) -> Named:
         """Return theta, and the mu and psi that clients go on with if they are not invited."""
         theta = shared["mu"]
-        if self.shared_model is not None:
+        if self.estimator.shared_model is not None:
             theta = self.predictor(facts).start(rng)
-        return {"theta": theta} | (shared if self.unsampled else {})
+        return {"theta": theta} | (shared if self.estimator.unsampled else {})
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step of theta, of a copy of mu, and of a copy of psi, for each batch."""
+        given = self.estimator
         theta, mu, teacher = own["theta"], shared["mu"], self._teacher(task.net)
-        psi = np.maximum(shared["psi"], self.psi_floor).repeat(len(theta), axis=0)
+        psi = np.maximum(shared["psi"], given.psi_floor).repeat(len(theta), axis=0)
         for batch in task:  # [E] Algorithm 2
             theta = self._learn_from(theta, mu, psi, batch, task)
             h, _ = self._distil(theta, mu, batch, task, teacher)
-            h = h / (2 * psi) if self.variant == "paper" else h
-            if self.label_weight > 0:
-                h = h + self.label_weight * teacher.gradient(mu, batch).gradient
+            h = h / (2 * psi) if given.variant == "paper" else h
+            if given.label_weight > 0:
+                h = h + given.label_weight * teacher.gradient(mu, batch).gradient
             mu = mu - task.rate * self._shared_rate * self._clipped(h, "mu")
             _, divergence = self._distil(theta, mu, batch, task, teacher)
-            k = 1 / (2 * psi) - self.psi_weight * divergence / (2 * psi**2)
-            psi = psi - task.rate * self.psi_learning_rate * self._clipped(k, "psi")
-            psi = np.maximum(psi, self.psi_floor)
-        keep = {"theta": theta} | (shared if self.unsampled else {})
+            k = 1 / (2 * psi) - given.psi_weight * divergence / (2 * psi**2)
+            psi = psi - task.rate * given.psi_learning_rate * self._clipped(k, "psi")
+            psi = np.maximum(psi, given.psi_floor)
+        keep = {"theta": theta} | (shared if given.unsampled else {})
         return {"mu": mu - shared["mu"], "psi": psi - shared["psi"]}, keep
 
     def _learn_from(
@@ -238,18 +251,20 @@ class AdaPeD(Learner):
 
     def _clipped(self, gradient: NDArray, name: str) -> NDArray[np.float64]:
         """Clip a gradient of what is sent, with the privacy of the paper."""
-        if self.privacy is None or self.variant != "paper":
+        given = self.estimator
+        if given.privacy is None or given.variant != "paper":
             return gradient
-        return shorten(gradient, self.privacy.clip if name == "mu" else self.psi_clip)[0]
+        return shorten(gradient, given.privacy.clip if name == "mu" else given.psi_clip)[0]
 
     def message_bounds(self, sent: LearningSent) -> dict[str, float]:
         """Return the largest norms of tau steps that are clipped."""
-        assert self.privacy is not None
-        tau = self.local_steps * self.schedule.rate(sent["round"])
-        psi = tau * self.psi_learning_rate * self.psi_clip
-        if self.variant == "refined":
+        given = self.estimator
+        assert given.privacy is not None
+        tau = given.local_steps * self.schedule.rate(sent["round"])
+        psi = tau * given.psi_learning_rate * given.psi_clip
+        if given.variant == "refined":
             return {"psi": psi}
-        mu = tau * self._shared_rate * self.privacy.clip
+        mu = tau * self._shared_rate * given.privacy.clip
         slack = 1 + 1e-9  # rounding may take a sum a little beyond
         return {"mu": mu * slack, "psi": psi * slack}
 
@@ -258,19 +273,21 @@ class AdaPeD(Learner):
         exchange = super().exchange(n_clients)
         if not isinstance(exchange, PrivateExchange):
             return exchange
-        return replace(exchange, shares={"mu": 1 - self.psi_share, "psi": self.psi_share})
+        return replace(
+            exchange, shares={"mu": 1 - self.estimator.psi_share, "psi": self.estimator.psi_share}
+        )
 
     def local(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients, rng: Any
     ) -> tuple[LearningMessage, LearningMemory]:
         """Train the clients that are invited; with `unsampled`, the others on their own."""
         message, memory = super().local(sent, memory, clients, rng)
-        if self.unsampled:  # [E] Algorithm 7
+        if self.estimator.unsampled:  # [E] Algorithm 7
             members, own = np.flatnonzero(memory["turn"] != 0), memory["own"]
             for places, task in self.local_training().tasks(sent, memory, clients, members, rng):
                 who = members[places]
                 theta, mu, psi = (own[name][who] for name in ("theta", "mu", "psi"))
-                psi = np.maximum(psi, self.psi_floor)
+                psi = np.maximum(psi, self.estimator.psi_floor)
                 for batch in task:
                     theta = self._learn_from(theta, mu, psi, batch, task)
                 own["theta"][who] = theta
@@ -281,11 +298,11 @@ class AdaPeD(Learner):
         """Return theta after `refine` steps from mu, or from theta if mu is of another model."""
         mu, start = shared["mu"], own["theta"]
         moves = task.n[:, None] > 0
-        if self.shared_model is None:
+        if self.estimator.shared_model is None:
             start = np.where(task.new | (self.refining > 0), mu, start)
         else:
             moves &= ~task.new
-        theta, psi = start, np.maximum(shared["psi"], self.psi_floor)
+        theta, psi = start, np.maximum(shared["psi"], self.estimator.psi_floor)
         for batch in task.batches(self.refining):
             theta = self._learn_from(theta, mu, psi, batch, task)
         return np.where(moves, theta, start)

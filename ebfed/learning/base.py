@@ -4,52 +4,36 @@ In each round the server invites clients, sends them the *shared* parameters, an
 average of what the clients send back. A client trains on its own rows, and keeps its *own*
 parameters to itself.
 
-A method is a class that derives from `Learner` and defines a few of its hooks: which parameters are
-shared (`shared_parameters`), which are a client's own (`own_parameters`), what a client does in a
-round (`train`), and what it predicts by in the end (`personal_parameters`). The vignette on
+A method is two classes. One derives from `Learner` and has its arguments. The other derives from
+`ebfed.learning.rounds.LearnerRounds` and says what clients and server do. The vignette on
 extending has an example.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.engines.protocol import (
-    Changes,
-    LearningFacts,
-    LearningMemory,
-    LearningMessage,
-    LearningSent,
     LearningState,
-    Named,
 )
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.kernels.threads import one_thread
-from ebfed.learning.checks import check_arguments
-from ebfed.learning.exchange import Exchange
 from ebfed.learning.files import LearnerFile, save
-from ebfed.learning.fitting import history_rows, hold_rounds, read_choices, rows_shown, settle
-from ebfed.learning.memory import remember
-from ebfed.learning.minibatches import precision_of
-from ebfed.learning.node_sums import node_sums
+from ebfed.learning.fitting import history_rows, hold_rounds
 from ebfed.learning.optimizers import Optimizer
 from ebfed.learning.predictions import estimates, expected_of, export, term_names
-from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
-from ebfed.learning.rates import RateSchedule, peak_of
-from ebfed.learning.schedule import Sampling, Schedule
-from ebfed.learning.server import broadcast_of, first_state, next_state
-from ebfed.learning.training import KEPT, LocalTraining, Task, portions
-from ebfed.models import Model, Predictor, Softmax
-from ebfed.privacy.odometer import Plan
+from ebfed.learning.privacy import ClientPrivacy
+from ebfed.learning.rates import RateSchedule
+from ebfed.learning.rounds import LearnerRounds
+from ebfed.learning.schedule import Sampling
+from ebfed.models import Model
 from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
 
@@ -191,186 +175,14 @@ class Learner(SupervisedEstimator):
     verbose: int = 0
     random_state: Any = None
 
-    # Whether `privacy` must be given.
-    requires_privacy: ClassVar[bool] = False
-
-    # Whether clients may make steps by other optimizers than "sgd".
-    any_optimizer: ClassVar[bool] = False
-
-    # Whether a round holds of each client what `Task.path` needs, and not all parameters.
-    holds_paths: ClassVar[bool] = False
-
-    # Whether rows of weight 0 are as if they were not there.
-    drops_weightless: ClassVar[bool] = True
-
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
     # The state that a fit with warm_start goes on from.
     _state: LearningState | None = field(default=None, init=False)
 
-    # What a method defines --------------------------------------------------------------------
-
-    def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
-        """Return the shared parameters to start from, each of shape (size,).
-
-        Parameters
-        ----------
-        facts : dict
-            What clients stated: see `ebfed.engines.protocol.LearningFacts`.
-        rng : Generator
-        """
-        return {"w": self.predictor(facts).start(rng)}
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return the own parameters that a client starts from, each of shape (size,).
-
-        Parameters
-        ----------
-        shared : dict of ndarrays
-            What `shared_parameters` returned.
-        facts : dict
-        rng : Generator
-        """
-        return {}
-
     @abstractmethod
-    def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
-        """Let c clients work for a round.
-
-        Parameters
-        ----------
-        shared : dict of ndarrays of shape (1, size)
-            Shared parameters, the same for all clients.
-        own : dict of ndarrays of shape (c, size)
-            Own parameters of each client.
-        task : Task
-            Yields a batch for each local step.
-
-        Returns
-        -------
-        changes : dict of ndarrays, or Columns, of shape (c, size)
-            By which each client would move the shared parameters.
-        own : dict of ndarrays of shape (c, size)
-            What each client keeps.
-        """
-
-    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
-        """Return the parameters of the personal predictors of c clients in the end, shape (c, p).
-
-        Parameters
-        ----------
-        shared, own, task
-            As in `train`, with the final parameters. Here, ``own["theta"]`` is returned, and the
-            shared parameters of clients that never trained.
-        """
-        return np.where(task.new, shared["w"], own["theta"])
-
-    def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
-        """Return the predictor of a client that was not in the fit, and its parameters (p,).
-
-        Parameters
-        ----------
-        sent : dict
-            The last broadcast.
-        """
-        return self.predictor(sent), sent["shared"]["w"]
-
-    def move(self, shared: Named, average: Named, round_: int) -> Named:
-        """Return the shared parameters of the next round.
-
-        Parameters
-        ----------
-        shared : dict of ndarrays of shape (size,)
-        average : dict of ndarrays of shape (size,)
-            Of what `train` returned as changes; these arrays may be written to.
-        round_ : int
-        """
-        return {name: np.add(x, average[name], out=average[name]) for name, x in shared.items()}
-
-    def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
-        """Return what `move` gets, and the state: a server may keep moments of averages.
-
-        `move` may write to what it gets, so that the state must hold other arrays.
-
-        Parameters
-        ----------
-        average : dict of ndarrays of shape (size,)
-        state : dict
-        """
-        return average, state
-
-    def note(self, shared: Named) -> dict[str, float]:
-        """Return columns that the history has besides those of all learners, for a round.
-
-        Parameters
-        ----------
-        shared : dict of ndarrays
-            Shared parameters after the round.
-        """
-        return {}
-
-    def message_bounds(self, sent: LearningSent) -> dict[str, float]:
-        """Return the largest norm of parts of the changes that have one of their own.
-
-        With `privacy`, each of these is clipped to its norm, and all other parts together to
-        ``privacy.clip``; noise is scaled to these norms. Here no part has a norm of its own.
-
-        Parameters
-        ----------
-        sent : dict
-        """
-        return {}
-
-    def check(self) -> None:
-        """Raise a ValueError if an argument is wrong; extend it for arguments of your own."""
-        check_arguments(self)
-
-    def exchange(self, n_clients: int) -> Exchange:
-        """Return the object that sends, averages and accounts for messages.
-
-        Parameters
-        ----------
-        n_clients : int
-            Of the whole federation.
-        """
-        if self.privacy is None:
-            return Exchange(self.schedule, n_clients)
-        return PrivateExchange(self.schedule, n_clients, self.privacy, self.message_bounds)
-
-    def local_training(self) -> LocalTraining:
-        """Return the object that calls `train` and `personal_parameters` with batches of rows."""
-        return LocalTraining(self)
-
-    # What a method may use --------------------------------------------------------------------
-
-    def predictor(
-        self, facts: LearningFacts | LearningSent | LearningState, model: Model | None = None
-    ) -> Predictor:
-        """Return the predictor for columns and classes, by `model` or another one.
-
-        Parameters
-        ----------
-        facts : dict
-            Facts, a broadcast or a state.
-        model : Model, optional
-        """
-        model = self.model if model is None else model
-        model = Softmax() if model is None else model
-        k = len(facts["classes"]) if model.classifies else 1
-        return model.bind(int(np.max(facts["n_features"])), k)
-
-    @property
-    def schedule(self) -> Schedule:
-        """Rounds, who is invited to them, and how learning rates fall."""
-        default: Sampling = "fixed" if self.privacy is None else "poisson"
-        plain = int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay
-        rate = self.learning_rate if isinstance(self.learning_rate, RateSchedule) else None
-        return Schedule(*plain, evaluate_every=self.evaluate_every, changes=rate)
-
-    # Learning rate of clients' steps, without its changes from round to round.
-    peak_rate = property(lambda self: peak_of(self.learning_rate))
+    def protocol(self) -> LearnerRounds:
+        """Return what clients and server do, by these arguments."""
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]
@@ -399,140 +211,18 @@ class Learner(SupervisedEstimator):
         -------
         self
         """
-        return self._fit(*self.prepare(X, y, groups=groups, sample_weight=sample_weight))
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-    ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
-        if consent is not None:
-            raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return read_choices(self, X, y, groups, None, sample_weight)[0], {}
-
-    rows_shown = rows_shown
-
-    def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
-        """State numbers of rows, columns and classes."""
-        facts = super().describe(clients, memory)
-        if self.schedule.by_rows:
-            facts["n"] = clients.totals()
-        if self._numeric:
-            return facts
-        return facts | {"classes": self.classes_ if self._declared is None else self._declared}
-
-    def local(
-        self, sent: LearningSent, memory: LearningMemory, clients: Clients, rng: Any
-    ) -> tuple[LearningMessage, LearningMemory]:
-        """Train those clients of a block that are invited."""
-        exchange = self.exchange(sent["n_clients"])
-        self.schedule.check_places(sent)
-        memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
-        members = np.flatnonzero(memory["turn"] == 0)
-        work = self.local_training().work(sent, memory, clients, members, rng)
-        sizes = {name: len(value) for name, value in sent["shared"].items()}
-        kept = KEPT if exchange.adds_portions and exchange.needs_sums else None
-        message: LearningMessage | None = None
-        moved = exchange.moved(sent)
-        for places, changes in portions(work, sizes, len(members), kept):
-            who = members[places]
-            if exchange.schedule.by_rows:
-                weight = exchange.schedule.weights(clients.totals()[who], sent["largest"])[:, None]
-                changes = {name: weight * change for name, change in changes.items()}
-            part = exchange.send(changes, sent, memory, who, rng)
-            if exchange.sends_weights:
-                part["weights"] = weight
-            message = exchange.rounded(part, moved, message)
-        memory["trained"][members[clients.n[members] > 0]] = True
-        assert message is not None
-        return message, memory
-
-    def add_up(self, message: LearningMessage) -> LearningMessage:
-        """Return sums over the clients of a block, where the server needs no more than these."""
-        return self.exchange(1).add_up(message)
-
-    secure_sums = node_sums
-
-    def plan(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> list[Plan]:
-        """State all that a run may take from a block of clients; see `Exchange.plan`."""
-        return self.exchange(sent["n_clients"]).plan(memory, len(clients))
-
-    def releases(
-        self, sent: LearningSent, memory: LearningMemory, clients: Clients
-    ) -> list[dict[str, Any]]:
-        """List what a round takes from a block of clients."""
-        return self.exchange(sent["n_clients"]).released(sent, memory, len(clients), 1)
-
-    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Self:
-        """Set the learned attributes of these clients' own copy."""
-        self.schedule.check_places(sent)
-        memory = remember(sent, memory, len(clients))
-        self._is_server = False
-        parameters = self.local_training().predictors(sent, memory, clients)
-        return settle(self, sent, memory, clients, parameters)
-
-    # Server -----------------------------------------------------------------------------------
-
-    def check_facts(self, facts: LearningFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
-        super().check_facts(facts)
-        classes = facts.get("classes")
-        if not self._numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
-            raise ValueError("facts must hold the classes.")
-
-    def check_message(
-        self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
-    ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
-        self.exchange(sent["n_clients"]).check(message, facts, sent, turn)
-
-    def start(self, facts: LearningFacts, key: NDArray) -> LearningState:
-        """Return the state before the first round."""
-        self.check()
-        return first_state(self, facts, super().start(facts, key), key)
-
-    def broadcast(self, state: LearningState) -> LearningSent:
-        """Return the shared parameters, which round it is, and what clients need besides."""
-        return broadcast_of(self, state)
-
-    def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
-        """Move the shared parameters."""
-        return next_state(self, state, messages)
-
-    def fitted_parameters(self, state: LearningState) -> dict[str, tuple[NDArray, NDArray]]:
-        """Return the shared parameters, which have no standard errors."""
-        return {name: (x, np.full(x.shape, np.nan)) for name, x in state["shared"].items()}
-
-    def shifts(
-        self, before: LearningState, after: LearningState, messages: Sequence[LearningMessage]
-    ) -> NDArray[np.float64]:
-        """Return how far each node moves the average of a round; see `Exchange.shifts`."""
-        return self.exchange(len(before["n"])).shifts(messages)
-
-    def conclude(self, state: LearningState) -> Self:
-        """Set the learned attributes of the server's own copy, which holds no client's rows."""
-        self._become_server(state, self.keep(state))
-        sent, m = self.broadcast(state), len(state["n"])
-        nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
-        clients = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
-        unseen = self.unseen_predictor(sent)[1].astype(precision_of(self))
-        self._n = state["n"]
-        return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
+        return self._fit(*self.protocol().prepare(X, y, groups=groups, sample_weight=sample_weight))
 
     # Learning ---------------------------------------------------------------------------------
 
     def _fit(self, clients: Clients, memory: Any) -> Self:
-        self.check()
+        rounds = self.protocol()
+        rounds.check()
         with one_thread():  # batches are many and small
-            state, memory = hold_rounds(self, clients, memory)
-            self.finish(self.broadcast(state), memory, clients)
-        self._kept = self.keep(state)
-        private = self.exchange(len(state["n"])).promises
+            state, memory = hold_rounds(rounds, clients, memory)
+            rounds.finish(rounds.broadcast(state), memory, clients)
+        self._kept = rounds.keep(state)
+        private = rounds.exchange(len(state["n"])).promises
         going_on: Any = self._kept if private else state  # without the key of noise
         self._state = going_on if self.warm_start else None
         return self

@@ -339,7 +339,7 @@ class _Game:
         X = np.zeros((len(owner), d))
         X[np.arange(len(owner)), owner] = 1.0
         everyone = Federation.of(learner, X, FAR * np.tile(signs, m), owner, OTHERS)
-        exchange = learner.exchange(m + OTHERS)
+        exchange = learner.protocol().exchange(m + OTHERS)
         assert isinstance(exchange, PrivateExchange)
         silent = silenced(learner)
         # users of owners are drawn by the owners themselves

@@ -10,10 +10,11 @@ import numpy as np
 from ebfed.engines.protocol import Changes, LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_pull
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.privacy.calibration import check_positive
 
-__all__ = ["Ditto"]
+__all__ = ["Ditto", "DittoRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -54,21 +55,34 @@ class Ditto(Learner):
     0.9...
     """
 
-    any_optimizer: ClassVar[bool] = True
-
     regularization: float = 0.1
     own_learning_rate: float | None = None
 
+    def protocol(self) -> DittoRounds:
+        """Return what clients and server do, by these arguments."""
+        return DittoRounds(self)
+
+
+class DittoRounds(LearnerRounds):
+    """What clients and server of `Ditto` do."""
+
+    any_optimizer: ClassVar[bool] = True
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        if self.own_learning_rate is not None:
-            check_positive("own_learning_rate", self.own_learning_rate)
-        check_pull(self.regularization, self._own_rate, self.optimizer)
+        if given.own_learning_rate is not None:
+            check_positive("own_learning_rate", given.own_learning_rate)
+        check_pull(given.regularization, self._own_rate, given.optimizer)
 
     @property
     def _own_rate(self) -> float:
-        return self.peak_rate if self.own_learning_rate is None else self.own_learning_rate
+        return (
+            self.peak_rate
+            if self.estimator.own_learning_rate is None
+            else self.estimator.own_learning_rate
+        )
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -81,6 +95,8 @@ class Ditto(Learner):
         theta = self.personal_parameters(shared, own, task)
         descend = task.descent(self._own_rate)
         for batch in task:
-            slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
+            slope = task.gradient(theta, batch) + self.estimator.regularization * (
+                theta - shared["w"]
+            )
             theta = descend(theta, slope)
         return {"w": task.change(shared["w"], self.peak_rate)}, {"theta": theta}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.adaped import AdaPeD, AdaPeDRounds
 
-__all__ = ["DPAdaPeD"]
+__all__ = ["DPAdaPeD", "DPAdaPeDRounds"]
 
 
 class DPAdaPeD(AdaPeD):
@@ -34,5 +34,13 @@ class DPAdaPeD(AdaPeD):
     >>> est.fit(X, y, groups=groups).score(X, y, groups=groups)
     0.9...
     """
+
+    def protocol(self) -> DPAdaPeDRounds:
+        """Return what clients and server do, by these arguments."""
+        return DPAdaPeDRounds(self)
+
+
+class DPAdaPeDRounds(AdaPeDRounds):
+    """What clients and server of `DPAdaPeD` do."""
 
     requires_privacy: ClassVar[bool] = True

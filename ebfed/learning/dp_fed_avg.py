@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
-from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.fitting import read_choices
 from ebfed.learning.individual import IndividualExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import epsilons_of
 
-__all__ = ["DPFedAvg"]
+__all__ = ["DPFedAvg", "DPFedAvgRounds"]
 
 
 class DPFedAvg(FedAvg):
@@ -74,8 +74,6 @@ class DPFedAvg(FedAvg):
            [400,  20]])
     """
 
-    requires_privacy: ClassVar[bool] = True
-
     def fit(
         self,
         X: Any,
@@ -99,7 +97,17 @@ class DPFedAvg(FedAvg):
         self
         """
         given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-        return self._fit(*self.prepare(X, y, **given))
+        return self._fit(*self.protocol().prepare(X, y, **given))
+
+    def protocol(self) -> DPFedAvgRounds:
+        """Return what clients and server do, by these arguments."""
+        return DPFedAvgRounds(self)
+
+
+class DPFedAvgRounds(FedAvgRounds):
+    """What clients and server of `DPFedAvg` do."""
+
+    requires_privacy: ClassVar[bool] = True
 
     def prepare(
         self,
@@ -111,14 +119,15 @@ class DPFedAvg(FedAvg):
         sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        given = self.estimator
         if consent is None:
             return super().prepare(X, y, groups=groups, sample_weight=sample_weight)
-        if self.privacy is not None and self.privacy.trust == "nobody":
+        if given.privacy is not None and given.privacy.trust == "nobody":
             raise ValueError(
                 'consent cannot give budgets with trust="nobody", where the server sees only the '
                 "sum over nodes."
             )
-        clients, labels, consent = read_choices(self, X, y, groups, consent, sample_weight)
+        clients, labels, consent = read_choices(given, X, y, groups, consent, sample_weight)
         return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
@@ -135,6 +144,7 @@ class DPFedAvg(FedAvg):
 
     def exchange(self, n_clients: int) -> PrivateExchange:
         """Protect messages, until the budgets of their clients are spent."""
-        assert self.privacy is not None
-        kind = PrivateExchange if self.privacy.trust == "nobody" else IndividualExchange
-        return kind(self.schedule, n_clients, self.privacy, self.message_bounds)
+        given = self.estimator
+        assert given.privacy is not None
+        kind = PrivateExchange if given.privacy.trust == "nobody" else IndividualExchange
+        return kind(self.schedule, n_clients, given.privacy, self.message_bounds)

@@ -98,7 +98,7 @@ class Exchange:
         changes : dict of ndarrays of shape (len(members), size)
             By which each would move the shared parameters.
         sent, memory, rng
-            As in `Learner.local`.
+            As in `LearnerRounds.local`.
         members : ndarray of positions in the block
         """
         message: LearningMessage = {"changes": changes}

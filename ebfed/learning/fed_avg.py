@@ -12,10 +12,11 @@ from ebfed.engines.protocol import Changes, LearningState, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
 from ebfed.learning.rates import RateSchedule, check_rate, peak_of, share_of
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, SharedTraining, Task
 
-__all__ = ["FedAvg"]
+__all__ = ["FedAvg", "FedAvgRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -62,32 +63,41 @@ class FedAvg(Learner):
     (0.7..., 0.9...)
     """
 
-    any_optimizer: ClassVar[bool] = True
-    holds_paths: ClassVar[bool] = True
-
     weights: Literal["clients", "rows"] = "clients"
     server_optimizer: Optimizer = "sgd"
     server_learning_rate: float | RateSchedule = 1.0
 
+    def protocol(self) -> FedAvgRounds:
+        """Return what clients and server do, by these arguments."""
+        return FedAvgRounds(self)
+
+
+class FedAvgRounds(LearnerRounds):
+    """What clients and server of `FedAvg` do."""
+
+    any_optimizer: ClassVar[bool] = True
+    holds_paths: ClassVar[bool] = True
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        if self.weights not in ("clients", "rows"):
-            raise ValueError(f"weights must be 'clients' or 'rows'; got {self.weights!r}.")
-        adaptive = self.privacy is not None and self.privacy.clip_quantile is not None
-        if self.weights == "rows" and adaptive:
+        if given.weights not in ("clients", "rows"):
+            raise ValueError(f"weights must be 'clients' or 'rows'; got {given.weights!r}.")
+        adaptive = given.privacy is not None and given.privacy.clip_quantile is not None
+        if given.weights == "rows" and adaptive:
             raise ValueError(
                 "weights='rows' needs a fixed clip: clip_quantile is a share of clients, which "
                 "count alike."
             )
-        check_optimizer("server_optimizer", self.server_optimizer)
-        check_rate("server_learning_rate", self.server_learning_rate)
+        check_optimizer("server_optimizer", given.server_optimizer)
+        check_rate("server_learning_rate", given.server_learning_rate)
 
     @property
     def schedule(self) -> Schedule:
         """Rounds, who is invited to them, and the weights of clients."""
         schedule = super().schedule
-        return replace(schedule, by_rows=True) if self.weights == "rows" else schedule
+        return replace(schedule, by_rows=True) if self.estimator.weights == "rows" else schedule
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make a step for each batch, from the shared parameters."""
@@ -95,15 +105,16 @@ class FedAvg(Learner):
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""
-        step, moments = server_step(self.server_optimizer, average["w"], state.get("moments", {}))
+        given = self.estimator
+        step, moments = server_step(given.server_optimizer, average["w"], state.get("moments", {}))
         state = state | {"moments": moments} if moments else state
-        rate = self.server_learning_rate
-        factor = share_of(rate, state["round"], self.n_rounds) * peak_of(rate)
+        rate = given.server_learning_rate
+        factor = share_of(rate, state["round"], given.n_rounds) * peak_of(rate)
         return average | {"w": step if factor == 1 else factor * step}, state
 
     def local_training(self) -> LocalTraining:
         """Return the object that trains clients; without fine-tuning there is one predictor."""
-        return LocalTraining(self) if self.fine_tune else SharedTraining(self)
+        return LocalTraining(self) if self.estimator.fine_tune else SharedTraining(self)
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the shared parameters."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
-from ebfed.learning.base import Learner
-from ebfed.learning.fed_rep import FedRep
+from ebfed.learning.fed_rep import FedRep, FedRepRounds
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.learning.users import Split
 from ebfed.models import Predictor, Torch
 from ebfed.tables.clients import Clients
 
-__all__ = ["FedBN"]
+__all__ = ["FedBN", "FedBNRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -65,13 +65,21 @@ class FedBN(FedRep):
     0.9...
     """
 
-    any_optimizer: ClassVar[bool] = True
-
     head_steps: int = field(default=1, init=False)
+
+    def protocol(self) -> FedBNRounds:
+        """Return what clients and server do, by these arguments."""
+        return FedBNRounds(self)
+
+
+class FedBNRounds(FedRepRounds):
+    """What clients and server of `FedBN` do."""
+
+    any_optimizer: ClassVar[bool] = True
 
     def split(self, net: Predictor) -> Split:
         """Return where shared and own parameters lie in a predictor's."""
-        names = self.personal
+        names = self.estimator.personal
         if names is None:
             names = net.model.normalizing() if isinstance(net.model, Torch) else []
             if not names:
@@ -94,6 +102,6 @@ class FedBN(FedRep):
         """Return shared and own parameters together."""
         return self.split(task.net).assemble(shared["w"], own["head"])
 
-    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Self:
+    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Any:
         """Set the learned attributes; clients that no round invited have no layers of their own."""
-        return Learner.finish(self, sent, memory, clients)
+        return LearnerRounds.finish(self, sent, memory, clients)

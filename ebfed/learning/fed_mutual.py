@@ -9,9 +9,10 @@ import numpy as np
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 
-__all__ = ["FedMutual"]
+__all__ = ["FedMutual", "FedMutualRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -54,11 +55,19 @@ class FedMutual(Learner):
     own_weight: float = 0.5
     shared_weight: float = 0.5
 
+    def protocol(self) -> FedMutualRounds:
+        """Return what clients and server do, by these arguments."""
+        return FedMutualRounds(self)
+
+
+class FedMutualRounds(LearnerRounds):
+    """What clients and server of `FedMutual` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
         for name in ("own_weight", "shared_weight"):
-            check_between(name, getattr(self, name), 0, 1)
+            check_between(name, getattr(self.estimator, name), 0, 1)
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -69,7 +78,11 @@ class FedMutual(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Move theta and a copy of w at once, for each batch."""
         w, theta, net = shared["w"].repeat(len(task), axis=0), own["theta"], task.net
-        eta, alpha, beta = task.rate * self.peak_rate, self.own_weight, self.shared_weight
+        eta, alpha, beta = (
+            task.rate * self.peak_rate,
+            self.estimator.own_weight,
+            self.estimator.shared_weight,
+        )
         for X, y, weight in task:
             of_theta, back_theta = net.pull(theta, X)
             of_w, back_w = net.pull(w, X)

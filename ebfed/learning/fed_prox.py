@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ebfed.engines.protocol import Changes, Named
 from ebfed.learning.checks import check_pull
-from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.training import Task
 
-__all__ = ["FedProx"]
+__all__ = ["FedProx", "FedProxRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -50,16 +50,24 @@ class FedProx(FedAvg):
 
     regularization: float = 0.1
 
+    def protocol(self) -> FedProxRounds:
+        """Return what clients and server do, by these arguments."""
+        return FedProxRounds(self)
+
+
+class FedProxRounds(FedAvgRounds):
+    """What clients and server of `FedProx` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        check_pull(self.regularization, self.peak_rate, self.optimizer)
+        check_pull(self.estimator.regularization, self.peak_rate, self.estimator.optimizer)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""
         path, descend = task.path(shared["w"], task.local_steps), task.descent(self.peak_rate)
         place = path.start
         for batch in path.batches(task.local_steps):
-            pull = self.regularization * (place - path.start)
+            pull = self.estimator.regularization * (place - path.start)
             place = descend(place, path.gradient(place, batch) + pull)
         return {"w": path.change(place - path.start)}, own

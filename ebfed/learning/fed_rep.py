@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,14 @@ from ebfed.engines.protocol import (
 )
 from ebfed.learning.base import Learner
 from ebfed.learning.memory import remember
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.learning.users import Split
 from ebfed.models import Predictor
 from ebfed.privacy.calibration import check_count
 from ebfed.tables.clients import Clients
 
-__all__ = ["FedRep"]
+__all__ = ["FedRep", "FedRepRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -75,18 +76,29 @@ class FedRep(Learner):
     personal: Sequence[str] | None = None
     head_steps: int = 10
 
+    def protocol(self) -> FedRepRounds:
+        """Return what clients and server do, by these arguments."""
+        return FedRepRounds(self)
+
+
+class FedRepRounds(LearnerRounds):
+    """What clients and server of `FedRep` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        check_count("head_steps", self.head_steps)
-        if self.personal is not None and (
-            isinstance(self.personal, str) or not np.iterable(self.personal)
+        check_count("head_steps", given.head_steps)
+        if given.personal is not None and (
+            isinstance(given.personal, str) or not np.iterable(given.personal)
         ):
-            raise TypeError(f"personal must be a list of names; got {self.personal!r}.")
+            raise TypeError(f"personal must be a list of names; got {given.personal!r}.")
 
     def split(self, net: Predictor) -> Split:
         """Return where body and head lie in a predictor's parameters."""
-        return Split.of(last_layer(net) if self.personal is None else self.personal, net, [])
+        return Split.of(
+            last_layer(net) if self.estimator.personal is None else self.estimator.personal, net, []
+        )
 
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return the body."""
@@ -112,7 +124,7 @@ class FedRep(Learner):
         """Return the body, and the head after steps at it."""
         places = self.split(task.net)
         theta = places.assemble(shared["w"], own["head"])
-        for batch in task.batches(self.head_steps):
+        for batch in task.batches(self.estimator.head_steps):
             slope = task.gradient(theta, batch)[:, places.own]
             theta[:, places.own] -= task.rate * self.peak_rate * slope
         return theta
@@ -122,7 +134,7 @@ class FedRep(Learner):
         net, own = self.predictor(sent), sent["own"]
         return net, self.split(net).assemble(sent["shared"]["w"], own["head"][None])[0]
 
-    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Self:
+    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Any:
         """Set the learned attributes of these clients' own copy: all that have rows fit a head."""
         memory = remember(sent, memory, len(clients))
         return super().finish(

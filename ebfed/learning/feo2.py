@@ -10,13 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.checks import check_between
-from ebfed.learning.ditto import Ditto
+from ebfed.learning.ditto import Ditto, DittoRounds
 from ebfed.learning.fitting import read_choices
 from ebfed.learning.opting_out import CLASSES, OptOutExchange
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import classes_of
 
-__all__ = ["FeO2"]
+__all__ = ["FeO2", "FeO2Rounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -79,19 +79,7 @@ class FeO2(Ditto):
     [['private', 380, 1.0], ['open', 20, inf]]
     """
 
-    requires_privacy: ClassVar[bool] = True
-
     ratio: float | Literal["optimal"] = 1.0
-
-    def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
-        super().check()
-        if isinstance(self.ratio, str) and self.ratio != "optimal":
-            raise ValueError(
-                f"ratio must be 'optimal' or a number from 0 to 1; got {self.ratio!r}."
-            )
-        if self.ratio != "optimal":
-            check_between("ratio", self.ratio, 0, 1)
 
     def fit(
         self,
@@ -116,7 +104,35 @@ class FeO2(Ditto):
         self
         """
         given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-        return self._fit(*self.prepare(X, y, **given))
+        return self._fit(*self.protocol().prepare(X, y, **given))
+
+    @property
+    def ratio_(self) -> float:
+        """Weight of a private client beside 1 of an open one."""
+        check_is_fitted(self, "clients_")
+        state: Any = self._kept
+        return self.protocol().broadcast(state)["ratio"]
+
+    def protocol(self) -> FeO2Rounds:
+        """Return what clients and server do, by these arguments."""
+        return FeO2Rounds(self)
+
+
+class FeO2Rounds(DittoRounds):
+    """What clients and server of `FeO2` do."""
+
+    requires_privacy: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
+        super().check()
+        if isinstance(given.ratio, str) and given.ratio != "optimal":
+            raise ValueError(
+                f"ratio must be 'optimal' or a number from 0 to 1; got {given.ratio!r}."
+            )
+        if given.ratio != "optimal":
+            check_between("ratio", given.ratio, 0, 1)
 
     def prepare(
         self,
@@ -128,7 +144,9 @@ class FeO2(Ditto):
         sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        clients, labels, consent = read_choices(self, X, y, groups, consent, sample_weight)
+        clients, labels, consent = read_choices(
+            self.estimator, X, y, groups, consent, sample_weight
+        )
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
         return clients, {"consent": classes_of(consent, CLASSES, clients.ids, labels)}
@@ -149,15 +167,9 @@ class FeO2(Ditto):
         ):
             raise ValueError("consent must be 0 (private) or 1 (open) for each client.")
 
-    @property
-    def ratio_(self) -> float:
-        """Weight of a private client beside 1 of an open one."""
-        check_is_fitted(self, "clients_")
-        state: Any = self._kept
-        return self.broadcast(state)["ratio"]
-
     def exchange(self, n_clients: int) -> OptOutExchange:
         """Protect the messages of private clients, and weigh them."""
-        assert self.privacy is not None
-        common = self.schedule, n_clients, self.privacy, self.message_bounds
-        return OptOutExchange(*common, self.ratio)
+        given = self.estimator
+        assert given.privacy is not None
+        common = self.schedule, n_clients, given.privacy, self.message_bounds
+        return OptOutExchange(*common, given.ratio)

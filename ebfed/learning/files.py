@@ -106,13 +106,13 @@ class LearnerFile:
             fit.protocol().conclude(state)
         else:
             clients = _without_rows(groups["labels"], groups["n"])
-            sent, net = fit.broadcast(state), fit.predictor(state)
+            rounds = fit.protocol()
+            sent, net = rounds.broadcast(state), rounds.predictor(state)
             name_columns(fit, state)
-            fit._is_server = False
             parameters = groups["parameters"]
             if parameters.shape != (len(clients), net.size):
                 raise ValueError(f"parameters must be of shape {(len(clients), net.size)}")
-            settle(fit, sent, groups["memory"], clients, parameters)
+            settle(rounds, sent, groups["memory"], clients, parameters)
             fit.keep_rows = is_private(fit._ledger)
         fit._style_ = Style.of_data(columns["style"])
         fit._y_name, fit._group_name = columns["response"], columns["group"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +14,29 @@ from ebfed.learning.validation import Portion
 from ebfed.privacy.calibration import check_positive
 from ebfed.tables.clients import Clients
 
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
-    from ebfed.learning.training import LocalTraining, Task
-
 __all__ = ["TRIED", "FineTuning", "check_fine_tuning", "makes_last_steps", "shares_model"]
 
 # Numbers of steps that "auto" compares.
 TRIED = (0, 1, 2, 5, 10, 20, 50, 100)
 
 
-def shares_model(learner: Learner) -> bool:
+def shares_model(rounds: Any) -> bool:
     """Return whether a client that was never invited is predicted by a model of its own form."""
-    return getattr(learner, "shared_model", None) is None
+    return getattr(rounds.estimator, "shared_model", None) is None
 
 
-def makes_last_steps(learner: Learner) -> bool:
+def makes_last_steps(rounds: Any) -> bool:
     """Return whether also clients that were never invited make steps of their own in the end."""
-    steps = learner.fine_tune or getattr(learner, "refining", 0)
-    return bool(steps) and shares_model(learner)
+    steps = rounds.estimator.fine_tune or getattr(rounds, "refining", 0)
+    return bool(steps) and shares_model(rounds)
 
 
-def check_fine_tuning(learner: Learner) -> None:
+def check_fine_tuning(rounds: Any) -> None:
     """Raise an error if `fine_tune` or `fine_tune_rate` is wrong."""
-    count, rate = learner.fine_tune, learner.fine_tune_rate
+    given = rounds.estimator
+    count, rate = given.fine_tune, given.fine_tune_rate
     if isinstance(count, str) and count == "auto":
-        if not learner.validation_fraction:
+        if not given.validation_fraction:
             raise ValueError(
                 "fine_tune='auto' needs rows that are held back, to compare numbers of steps: give "
                 "validation_fraction, such as 0.2."
@@ -55,7 +52,7 @@ class FineTuning:
 
     Parameters
     ----------
-    learner : Learner
+    rounds : LearnerRounds
     training : LocalTraining
         Deals batches of rows.
     sent : dict
@@ -68,23 +65,24 @@ class FineTuning:
 
     def __init__(
         self,
-        learner: Learner,
-        training: LocalTraining,
+        rounds: Any,
+        training: Any,
         sent: LearningSent,
         memory: LearningMemory,
         clients: Clients,
         members: NDArray[np.int64],
     ):
-        self._learner, self._training, self._sent = learner, training, sent
+        self._rounds, self._given = rounds, rounds.estimator
+        self._training, self._sent = training, sent
         self._memory, self._clients, self._members = memory, clients, members
 
     def rates(self) -> list[float]:
         """Return learning rates of the steps: the user's, or those that "auto" compares."""
-        learner = self._learner
-        if learner.fine_tune_rate is not None:
-            return [float(learner.fine_tune_rate)]
-        last = learner.peak_rate * learner.schedule.rate(self._sent["round"])
-        return [last, last / 10] if learner.fine_tune == "auto" else [last]
+        given, rounds = self._given, self._rounds
+        if given.fine_tune_rate is not None:
+            return [float(given.fine_tune_rate)]
+        last = rounds.peak_rate * rounds.schedule.rate(self._sent["round"])
+        return [last, last / 10] if given.fine_tune == "auto" else [last]
 
     def tune(self, theta: NDArray) -> NDArray[np.float64]:
         """Return parameters after the steps, shape (len(members), p).
@@ -94,8 +92,8 @@ class FineTuning:
         theta : ndarray of shape (len(members), p)
             Parameters before them.
         """
-        if self._learner.fine_tune != "auto":
-            count = np.full(len(theta), self._learner.fine_tune)
+        if self._given.fine_tune != "auto":
+            count = np.full(len(theta), self._given.fine_tune)
             return self._steps(theta, count, np.full(len(theta), self.rates()[0]))
         return self._steps(theta, *self.choose(theta), whole=True)
 
@@ -140,10 +138,10 @@ class FineTuning:
         theta : ndarray of shape (len(places), p)
         places : ndarray of positions among members
         """
-        learner, net = self._learner, self._learner.predictor(self._sent)
-        held = Portion.held_back(self._clients, learner.validation_fraction)
+        rounds, net = self._rounds, self._rounds.predictor(self._sent)
+        held = Portion.held_back(self._clients, rounds.estimator.validation_fraction)
         who, out = self._members[places], np.full(len(places), np.nan)
-        encode = encoder(learner, self._sent)
+        encode = encoder(rounds, self._sent)
         for some, rows in deal(held, who, None, encode=encode, n_parameters=net.size):
             batch = rows.all()
             loss = net.loss.of(net.outputs(theta[some], batch.X), batch.y, batch.weight)[0]
@@ -171,10 +169,10 @@ class FineTuning:
             out[places] = path.parameters(place)
         return out
 
-    def _tunes(self, task: Task) -> NDArray[np.bool_]:
+    def _tunes(self, task: Any) -> NDArray[np.bool_]:
         """Whether clients have rows, and a predictor to begin with."""
-        return (task.n > 0) & (shares_model(self._learner) | ~task.new[:, 0])
+        return (task.n > 0) & (shares_model(self._rounds) | ~task.new[:, 0])
 
-    def _tasks(self, whole: bool = False) -> Iterator[tuple[NDArray[np.int64], Task]]:
+    def _tasks(self, whole: bool = False) -> Iterator[tuple[NDArray[np.int64], Any]]:
         some = self._sent, self._memory, self._clients, self._members, None
         return self._training.tasks(*some, whole=whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,11 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import check_whole, without_of_rows
 
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
-
-__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "rows_shown", "settle"]
+__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
 
 
 def read_clients(
-    learner: Learner, X: Any, y: Any, groups: Any, weights: Any
+    learner: Any, X: Any, y: Any, groups: Any, weights: Any
 ) -> tuple[Clients, NDArray | None]:
     """Read rows, as in `fit`; return clients, and the number of each row's group."""
     declared = learner.classes
@@ -56,14 +53,15 @@ def read_clients(
     return clients, codes
 
 
-def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: Any) -> Clients:
+def _weighted(learner: Any, clients: Clients, codes: NDArray | None, given: Any) -> Clients:
     """Give rows the weights that were given in their own order."""
     weights = without_of_rows(None, {"sample_weight": given})[1]["sample_weight"]
     if len(weights) != len(clients.X):
         raise ValueError(
             f"sample_weight has {len(weights)} entries for the {len(clients.X)} rows of X."
         )
-    schedule = learner.schedule
+    rounds = learner.protocol()
+    schedule = rounds.schedule
     if schedule.by_rows:
         check_whole(weights, "weights='rows'")
     if schedule.by_rows and learner.privacy is not None:
@@ -73,7 +71,7 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
         )
     check_metric(learner.metric)
     weights = weights[order_of_rows(codes)]
-    if learner.drops_weightless:
+    if rounds.drops_weightless:
         clients = clients.weighted(weights)
     else:
         clients = replace(clients, weight=weights)
@@ -86,7 +84,7 @@ def _weighted(learner: Learner, clients: Clients, codes: NDArray | None, given: 
 
 
 def rows_shown(
-    learner: Learner, clients: Clients, memory: LearningMemory
+    learner: Any, clients: Clients, memory: LearningMemory
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return how many rows a change, or an evaluation, is of, and whether it has no guarantee."""
     learner.check()
@@ -99,7 +97,7 @@ def rows_shown(
 
 
 def read_choices(
-    learner: Learner, X: Any, y: Any, groups: Any, consent: Any, weights: Any
+    learner: Any, X: Any, y: Any, groups: Any, consent: Any, weights: Any
 ) -> tuple[Clients, NDArray | None, Any]:
     """Read rows and what clients chose; return clients, numbers of rows' groups, and `consent`."""
     given = {"X": X, "y": y, "groups": groups, "consent": consent, "sample_weight": weights}
@@ -110,20 +108,21 @@ def read_choices(
 
 
 def hold_rounds(
-    learner: Learner, clients: Clients, memory: LearningMemory
+    rounds: Any, clients: Clients, memory: LearningMemory
 ) -> tuple[LearningState, LearningMemory]:
     """Hold all rounds of a fit; return the last state and what clients keep.
 
     Parameters
     ----------
-    learner : Learner
-        With its `checkpoint` or `warm_start`.
+    rounds : LearnerRounds
+        Of a learner with its `checkpoint` or `warm_start`.
     clients : Clients
     memory : dict
         What the clients keep before the first round.
     """
     state: LearningState | None = None
-    private = learner.exchange(len(clients)).promises
+    learner = rounds.estimator
+    private = rounds.exchange(len(clients)).promises
     hooks: dict[str, Any] = {"private": private}
     if learner.checkpoint is not None:
         kept = Checkpoint(learner.checkpoint, _arguments(learner, private), clients, memory)
@@ -152,11 +151,11 @@ def hold_rounds(
             "keep_rows = True before the fit is pickled."
         )
     elif learner.warm_start and learner._state is not None:
-        state, memory = _resumed(learner, clients, memory, private)
-    return converse_here(learner.protocol(), clients, memory, state, **hooks)
+        state, memory = _resumed(rounds, clients, memory, private)
+    return converse_here(rounds, clients, memory, state, **hooks)
 
 
-def _arguments(learner: Learner, private: bool) -> dict[str, str]:
+def _arguments(learner: Any, private: bool) -> dict[str, str]:
     """Return what a fit that goes on must have in common with the one that began.
 
     A round that is repeated draws the same noise, so its messages must be the same: those of
@@ -174,25 +173,26 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
 
 
 def _resumed(
-    learner: Learner, clients: Clients, memory: LearningMemory, private: bool
+    rounds: Any, clients: Clients, memory: LearningMemory, private: bool
 ) -> tuple[LearningState, LearningMemory]:
     """Return the state that the last fit ended with, and what its clients kept.
 
     Rows may have changed since, so the key of a private fit's noise is a new one.
     """
+    learner = rounds.estimator
     assert learner._state is not None
     state = learner._state
     if not np.array_equal(clients.ids, learner.clients_.ids):
         raise ValueError("groups must be those of the last fit, as warm_start is True.")
-    facts, then = dict[str, Any](learner.describe(clients, memory)), dict[str, Any](state)
+    facts, then = dict[str, Any](rounds.describe(clients, memory)), dict[str, Any](state)
     for name in ("n_features", "columns", *(("classes",) if "classes" in facts else ())):
         if not np.array_equal(np.ravel(facts[name]), np.ravel(then[name])):
             raise ValueError(f"{name} must be those of the last fit, as warm_start is True.")
-    if repr(learner.predictor(state).model) != state["model"]:
+    if repr(rounds.predictor(state).model) != state["model"]:
         raise ValueError("model must be that of the last fit, as warm_start is True.")
     if learner.validation_fraction != state["held_back"]:  # or trained rows would be held back
         raise ValueError("validation_fraction must be that of the last fit, as warm_start is True.")
-    exchange, round_ = learner.exchange(len(state["n"])), state["round"]
+    exchange, round_ = rounds.exchange(len(state["n"])), state["round"]
     every = learner.evaluate_every or state["evaluate_every"]
     if not exchange.sends_losses and every != (state["evaluate_every"] or every):
         raise ValueError(
@@ -201,18 +201,18 @@ def _resumed(
         )
     state = state | {"done": round_ >= learner.n_rounds, "began": round_, "evaluate_every": every}
     exchange.check_resume(state, memory, learner._memory)
-    _check_shapes(learner, state)
+    _check_shapes(rounds, state)
     if private:
         state = state | {"key": noise_key(learner.random_state)}
     turn = exchange.invite(state, draw(state["key"], INVITE, round_))
     return state | {"turn": turn}, learner._memory
 
 
-def _check_shapes(learner: Learner, state: LearningState) -> None:
+def _check_shapes(rounds: Any, state: LearningState) -> None:
     """Raise a ValueError if parameters of the last fit are not those of the arguments of now."""
     rng, facts = np.random.default_rng(0), cast("LearningFacts", state)
-    shared = learner.shared_parameters(facts, rng)
-    own = learner.own_parameters(shared, facts, rng)
+    shared = rounds.shared_parameters(facts, rng)
+    own = rounds.own_parameters(shared, facts, rng)
     for kind, now, then in (("shared", shared, state["shared"]), ("own", own, state["own"])):
         sizes, before = ({k: x.shape for k, x in named.items()} for named in (now, then))
         if sizes != before:
@@ -224,26 +224,27 @@ def _check_shapes(learner: Learner, state: LearningState) -> None:
 
 
 def settle(
-    learner: Learner,
+    rounds: Any,
     sent: LearningSent,
     memory: LearningMemory | None,
     clients: Clients,
     parameters: NDArray[np.float64],
-) -> Learner:
+) -> Any:
     """Set the learned attributes, of clients or of a server, whose memory is None."""
-    learner.clients_ = clients
+    learner = rounds.estimator
+    learner._is_server, learner.clients_ = memory is None, clients
     learner.parameters_ = parameters.astype(precision_of(learner), copy=False)
     learner.n_iter_, learner.shared_ = sent["round"], sent["shared"]
     learner._history, learner._every = sent["history"], sent["every"]
     learner._n_clients, learner._memory = sent["n_clients"], memory
     if not learner._numeric:
         learner.classes_ = sent["classes"]
-    learner._net = learner.predictor(sent)
+    learner._net = rounds.predictor(sent)
     learner.model_ = learner._net.model
-    unseen_net, unseen = learner.unseen_predictor(sent)
+    unseen_net, unseen = rounds.unseen_predictor(sent)
     learner._unseen = unseen_net, unseen.astype(precision_of(learner), copy=False)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
-    own_steps = makes_last_steps(learner)
+    own_steps = makes_last_steps(rounds)
     if memory is not None and sent["own"] and not own_steps and not memory["trained"].all():
         new = learner._without_own = ~memory["trained"]
         learner._notes = [
@@ -258,14 +259,14 @@ def settle(
             "learning rates, or rescale the features.",
             stacklevel=3,
         )
-    exchange = learner.exchange(sent["n_clients"])
+    exchange = rounds.exchange(sent["n_clients"])
     rows = exchange.released(sent, memory, len(clients), sent["round"])
     by_server = memory is None and exchange.server_adds_noise and is_fixed(learner.random_state)
     learner._ledger = simulated(rows) if learner._simulated or by_server else rows
     return learner
 
 
-def history_rows(learner: Learner) -> list[dict]:
+def history_rows(learner: Any) -> list[dict]:
     """Rows of the history, with what clients noted and did not send, and epsilon."""
     n, noted = len(learner._history), {}
     if not all("loss" in row for row in learner._history):
@@ -274,7 +275,7 @@ def history_rows(learner: Learner) -> list[dict]:
             noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
     if learner.evaluate_every and not all("validation" in row for row in learner._history):
         noted["validation"] = losses(learner._memory, "validation", n, learner.evaluate_every)
-    spent = learner.exchange(learner._n_clients).spent(n, learner._ledger)
+    spent = learner.protocol().exchange(learner._n_clients).spent(n, learner._ledger)
     if spent is not None:
         noted["epsilon"] = spent
     return [

@@ -17,12 +17,12 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.checks import check_between
-from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.strengths import StrengthTraining, moved, responsibilities, unit_of
 from ebfed.learning.temperatures import GRID, N_POPULATIONS
 from ebfed.privacy.calibration import as_float, check_count
 
-__all__ = ["HierarchicalEB"]
+__all__ = ["HierarchicalEB", "HierarchicalEBRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -141,96 +141,6 @@ class HierarchicalEB(FedAvg):
     strength_rounds: int = 10
     averaged: float = 0.3
 
-    def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
-        super().check()
-        for name in ("fine_tune", "folds", "strength_rounds"):
-            check_count(name, getattr(self, name))
-        if self.folds < 2:
-            raise ValueError(f"folds must be at least 2; got {self.folds!r}.")
-        check_between("averaged", self.averaged, 0, 1)
-        if self.early_stopping is not None:
-            raise ValueError(
-                "early_stopping is not for HierarchicalEB, whose last rounds weigh strengths; give "
-                "fewer rounds."
-            )
-        if not np.iterable(self.strengths) or isinstance(self.strengths, str):
-            raise TypeError(f"strengths must be a sequence of numbers; got {self.strengths!r}.")
-        grid = [as_float(strength) for strength in self.strengths]
-        if not grid or not grid[0] >= 0 or not np.all(np.diff(grid) > 0):
-            raise ValueError(
-                "strengths must be increasing numbers from 0 or more, such as "
-                f"(0, 0.1, 1, 10, inf); got {self.strengths!r}."
-            )
-
-    @property
-    def shared_rounds(self) -> int:
-        """Number of rounds in which w is learned; the weights of strengths are in the others."""
-        return self.n_rounds - min(self.strength_rounds, self.n_rounds // 2)
-
-    def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
-        """Return w, and equal weights of strengths."""
-        even = np.full(len(self.strengths), 1 / len(self.strengths))
-        shared = super().shared_parameters(facts, rng) | {"strengths": even}
-        if self._heats and self.privacy is None:
-            shared["temperatures"] = np.zeros(N_POPULATIONS)
-        return shared
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return log-likelihoods, and for the w of which round they are: of none."""
-        own = {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
-        if self._heats:
-            own["temperature"] = np.ones(1)
-        if "temperatures" in shared:
-            own["held"] = np.zeros(len(GRID))
-        return own
-
-    def expected_invited(self, n_clients: int) -> float:
-        """Return how many of all clients one of the last rounds is expected to invite."""
-        rounds, schedule = self.n_rounds - self.shared_rounds, self.schedule
-        share = min(schedule.clients(n_clients) / n_clients, 1.0)
-        return n_clients * (1 - (1 - share) ** rounds)
-
-    @property
-    def _heats(self) -> bool:
-        """Whether outputs are divided by temperatures."""
-        return self.validation_fraction > 0 and not self._numeric
-
-    def local_training(self) -> StrengthTraining:
-        """Return what trains w, and then weighs strengths."""
-        return StrengthTraining(self)
-
-    def move(self, shared: Named, average: Named, round_: int) -> Named:
-        """Move w, or the weights of strengths and what is known of temperatures."""
-        moving = {"w"} if round_ < self.shared_rounds else shared.keys() - {"w"}
-        return shared | {name: shared[name] + average[name] for name in moving}
-
-    def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
-        """Move the shared parameters; w becomes its average before strengths are weighed."""
-        before, unit = state["shared"], unit_of(self.broadcast(state))
-        round_, last = state["round"], self.shared_rounds - 1
-        state = super().update(state, messages)
-        shared = state["shared"]
-        first = math.ceil((1 - self.averaged) * (last + 1))
-        if first <= round_ <= last:
-            mean = shared["w"]
-            if round_ > max(first, state["began"]):
-                mean = state["mean"]["w"]
-                mean = mean + (shared["w"] - mean) / (round_ - max(first, state["began"]) + 1)
-            state = state | {"mean": {"w": mean}}
-            shared = shared | ({"w": mean} if round_ == last else {})
-        elif round_ > last:
-            change = {name: (shared[name] - before[name]) / unit for name in shared}
-            count = round_ - last
-            after = moved(before["strengths"], change["strengths"], count)
-            shared = shared | {"strengths": after}
-            if "temperatures" in shared:  # the mean of rounds
-                mean = before["temperatures"]
-                shared["temperatures"] = mean + (change["temperatures"] - mean) / count
-        return state | {"shared": shared}
-
     @property
     def temperatures_(self) -> NDArray[np.float64] | None:
         """Temperatures T_i of each group, shape (n_groups,); None without rows that are held back.
@@ -249,3 +159,104 @@ class HierarchicalEB(FedAvg):
         if self._memory is None:  # of a server, which knows those of all groups
             return np.broadcast_to(weights, (len(self.parameters_), len(weights)))
         return responsibilities(self._memory["own"]["scores"], weights)
+
+    def protocol(self) -> HierarchicalEBRounds:
+        """Return what clients and server do, by these arguments."""
+        return HierarchicalEBRounds(self)
+
+
+class HierarchicalEBRounds(FedAvgRounds):
+    """What clients and server of `HierarchicalEB` do."""
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
+        super().check()
+        for name in ("fine_tune", "folds", "strength_rounds"):
+            check_count(name, getattr(given, name))
+        if given.folds < 2:
+            raise ValueError(f"folds must be at least 2; got {given.folds!r}.")
+        check_between("averaged", given.averaged, 0, 1)
+        if given.early_stopping is not None:
+            raise ValueError(
+                "early_stopping is not for HierarchicalEB, whose last rounds weigh strengths; give "
+                "fewer rounds."
+            )
+        if not np.iterable(given.strengths) or isinstance(given.strengths, str):
+            raise TypeError(f"strengths must be a sequence of numbers; got {given.strengths!r}.")
+        grid = [as_float(strength) for strength in given.strengths]
+        if not grid or not grid[0] >= 0 or not np.all(np.diff(grid) > 0):
+            raise ValueError(
+                "strengths must be increasing numbers from 0 or more, such as "
+                f"(0, 0.1, 1, 10, inf); got {given.strengths!r}."
+            )
+
+    @property
+    def shared_rounds(self) -> int:
+        """Number of rounds in which w is learned; the weights of strengths are in the others."""
+        given = self.estimator
+        return given.n_rounds - min(given.strength_rounds, given.n_rounds // 2)
+
+    def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
+        """Return w, and equal weights of strengths."""
+        given = self.estimator
+        even = np.full(len(given.strengths), 1 / len(given.strengths))
+        shared = super().shared_parameters(facts, rng) | {"strengths": even}
+        if self._heats and given.privacy is None:
+            shared["temperatures"] = np.zeros(N_POPULATIONS)
+        return shared
+
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
+        """Return log-likelihoods, and for the w of which round they are: of none."""
+        own = {"scores": np.zeros(len(self.estimator.strengths)), "scored": np.full(1, -1.0)}
+        if self._heats:
+            own["temperature"] = np.ones(1)
+        if "temperatures" in shared:
+            own["held"] = np.zeros(len(GRID))
+        return own
+
+    def expected_invited(self, n_clients: int) -> float:
+        """Return how many of all clients one of the last rounds is expected to invite."""
+        rounds, schedule = self.estimator.n_rounds - self.shared_rounds, self.schedule
+        share = min(schedule.clients(n_clients) / n_clients, 1.0)
+        return n_clients * (1 - (1 - share) ** rounds)
+
+    @property
+    def _heats(self) -> bool:
+        """Whether outputs are divided by temperatures."""
+        return self.estimator.validation_fraction > 0 and not self.numeric
+
+    def local_training(self) -> StrengthTraining:
+        """Return what trains w, and then weighs strengths."""
+        return StrengthTraining(self)
+
+    def move(self, shared: Named, average: Named, round_: int) -> Named:
+        """Move w, or the weights of strengths and what is known of temperatures."""
+        moving = {"w"} if round_ < self.shared_rounds else shared.keys() - {"w"}
+        return shared | {name: shared[name] + average[name] for name in moving}
+
+    def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
+        """Move the shared parameters; w becomes its average before strengths are weighed."""
+        before, unit = state["shared"], unit_of(self.broadcast(state))
+        round_, last = state["round"], self.shared_rounds - 1
+        state = super().update(state, messages)
+        shared = state["shared"]
+        first = math.ceil((1 - self.estimator.averaged) * (last + 1))
+        if first <= round_ <= last:
+            mean = shared["w"]
+            if round_ > max(first, state["began"]):
+                mean = state["mean"]["w"]
+                mean = mean + (shared["w"] - mean) / (round_ - max(first, state["began"]) + 1)
+            state = state | {"mean": {"w": mean}}
+            shared = shared | ({"w": mean} if round_ == last else {})
+        elif round_ > last:
+            change = {name: (shared[name] - before[name]) / unit for name in shared}
+            count = round_ - last
+            after = moved(before["strengths"], change["strengths"], count)
+            shared = shared | {"strengths": after}
+            if "temperatures" in shared:  # the mean of rounds
+                mean = before["temperatures"]
+                shared["temperatures"] = mean + (change["temperatures"] - mean) / count
+        return state | {"shared": shared}

@@ -22,6 +22,7 @@ from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import project
 from ebfed.learning.owner_exchange import OwnerExchange, PrivateMean
 from ebfed.learning.owner_training import OwnerTraining
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.learning.users import Split, Users
 from ebfed.learning.winsorized_rounds import warn_of_few
@@ -31,7 +32,7 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.labels import number_labels
 
-__all__ = ["JointDPSGD"]
+__all__ = ["JointDPSGD", "JointDPSGDRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -139,10 +140,6 @@ class JointDPSGD(Learner):
     'one user more or less, seen by all but its owner'
     """
 
-    requires_privacy: ClassVar[bool] = True
-    # How many rows and users there are is public, and must not depend on weights.
-    drops_weightless: ClassVar[bool] = False
-
     personal: Sequence[str] = ()
     protect: Literal["shared", "all"] = "shared"
     own_learning_rate: float | None = None
@@ -158,63 +155,6 @@ class JointDPSGD(Learner):
     shuffle: bool = field(default=True, init=False)
     # Rows hold numbers of users, which may not be rounded.
     dtype: Literal["float64", "float32"] = field(default="float64", init=False)
-
-    def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
-        super().check()
-        assert self.privacy is not None
-        for name in ("own_learning_rate", "radius", "own_radius"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-        if not np.iterable(self.personal):
-            raise TypeError(f"personal must be a sequence of names; got {self.personal!r}.")
-        if self.schedule.sampling != "poisson":
-            raise ValueError(f"sampling must be 'poisson'; got {self.sampling!r}.")
-        if self.validation_fraction:
-            raise ValueError("validation_fraction must be 0: owners learn from all their users.")
-        if self.protect not in ("shared", "all"):
-            raise ValueError(f"protect must be 'shared' or 'all'; got {self.protect!r}.")
-        if self.fine_tune and self.protect == "all":
-            raise ValueError(
-                "fine_tune must be 0 with protect='all': its steps have no noise; "
-                f"got {self.fine_tune!r}."
-            )
-        if isinstance(self.personal, str):
-            raise TypeError(f"personal must be a list of names; got the string {self.personal!r}.")
-        if self.guide_learning_rate is not None:
-            check_between("guide_learning_rate", self.guide_learning_rate, 0, LARGEST)
-            if self.protect == "all":
-                raise ValueError("guide_learning_rate must be None where owners predict by guides.")
-        if self.private_mean not in get_args(PrivateMean):
-            raise ValueError(
-                f"private_mean must be one of {get_args(PrivateMean)}; got {self.private_mean!r}."
-            )
-        if self.private_mean == "winsorized":
-            self._check_winsorized(self.privacy.clip, self.privacy.trust)
-        elif self.concentration is not None:
-            raise ValueError(
-                "concentration must be None, unless private_mean is 'winsorized'; "
-                f"got {self.concentration!r}."
-            )
-
-    def _check_winsorized(self, clip: float, trust: str) -> None:
-        assert self.privacy is not None
-        if self.privacy.clip_quantile is not None:
-            raise ValueError(
-                "clip_quantile must be None with private_mean='winsorized', whose noise is for how "
-                "far gradients are from one another, not for their norm."
-            )
-        if self.concentration is None:
-            raise ValueError(
-                "concentration must be given with private_mean='winsorized': how far gradients of "
-                f"users are from one another, such as {clip / 20:g}, a twentieth of clip."
-            )
-        check_positive("concentration", self.concentration)
-        if trust != "none":
-            raise ValueError(
-                "trust must be 'none' with private_mean='winsorized': owners add the noise; "
-                f"got {trust!r}."
-            )
 
     def fit(
         self,
@@ -246,15 +186,93 @@ class JointDPSGD(Learner):
         self
         """
         given = {"groups": groups, "sample_weight": sample_weight, "users": users}
-        return self._fit(*self.prepare(X, y, **given))
+        return self._fit(*self.protocol().prepare(X, y, **given))
 
-    # The algorithm ----------------------------------------------------------------------------
+    def _extended(self, design: NDArray, X: Any, table: Any, covariates: Any, reset: bool) -> Any:
+        """Return the features, in the fit with one more column: the user's number."""
+        if not reset:
+            return design
+        users = np.arange(len(design)) if self._users is None else self._users
+        if len(users) != len(design):
+            raise ValueError(f"users has {len(users)} entries for the {len(design)} rows of X.")
+        return np.column_stack([design, users])
+
+    def protocol(self) -> JointDPSGDRounds:
+        """Return what clients and server do, by these arguments."""
+        return JointDPSGDRounds(self)
+
+
+class JointDPSGDRounds(LearnerRounds):
+    """What clients and server of `JointDPSGD` do."""
+
+    requires_privacy: ClassVar[bool] = True
+    # How many rows and users there are is public, and must not depend on weights.
+    drops_weightless: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
+        super().check()
+        assert given.privacy is not None
+        for name in ("own_learning_rate", "radius", "own_radius"):
+            if getattr(given, name) is not None:
+                check_positive(name, getattr(given, name))
+        if not np.iterable(given.personal):
+            raise TypeError(f"personal must be a sequence of names; got {given.personal!r}.")
+        if self.schedule.sampling != "poisson":
+            raise ValueError(f"sampling must be 'poisson'; got {given.sampling!r}.")
+        if given.validation_fraction:
+            raise ValueError("validation_fraction must be 0: owners learn from all their users.")
+        if given.protect not in ("shared", "all"):
+            raise ValueError(f"protect must be 'shared' or 'all'; got {given.protect!r}.")
+        if given.fine_tune and given.protect == "all":
+            raise ValueError(
+                "fine_tune must be 0 with protect='all': its steps have no noise; "
+                f"got {given.fine_tune!r}."
+            )
+        if isinstance(given.personal, str):
+            raise TypeError(f"personal must be a list of names; got the string {given.personal!r}.")
+        if given.guide_learning_rate is not None:
+            check_between("guide_learning_rate", given.guide_learning_rate, 0, LARGEST)
+            if given.protect == "all":
+                raise ValueError("guide_learning_rate must be None where owners predict by guides.")
+        if given.private_mean not in get_args(PrivateMean):
+            raise ValueError(
+                f"private_mean must be one of {get_args(PrivateMean)}; got {given.private_mean!r}."
+            )
+        if given.private_mean == "winsorized":
+            self._check_winsorized(given.privacy.clip, given.privacy.trust)
+        elif given.concentration is not None:
+            raise ValueError(
+                "concentration must be None, unless private_mean is 'winsorized'; "
+                f"got {given.concentration!r}."
+            )
+
+    def _check_winsorized(self, clip: float, trust: str) -> None:
+        given = self.estimator
+        assert given.privacy is not None
+        if given.privacy.clip_quantile is not None:
+            raise ValueError(
+                "clip_quantile must be None with private_mean='winsorized', whose noise is for how "
+                "far gradients are from one another, not for their norm."
+            )
+        if given.concentration is None:
+            raise ValueError(
+                "concentration must be given with private_mean='winsorized': how far gradients of "
+                f"users are from one another, such as {clip / 20:g}, a twentieth of clip."
+            )
+        check_positive("concentration", given.concentration)
+        if trust != "none":
+            raise ValueError(
+                "trust must be 'none' with private_mean='winsorized': owners add the noise; "
+                f"got {trust!r}."
+            )
 
     def split(self, facts: LearningFacts | LearningSent) -> Split:
         """Return where shared and own parameters lie in a predictor's."""
         columns, net = str(np.ravel(facts["columns"])[0]), self.predictor(facts)
         names = columns.split("\n") if columns else [f"x{j}" for j in range(net.n_features)]
-        return Split.of(self.personal, net, names)
+        return Split.of(self.estimator.personal, net, names)
 
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return u."""
@@ -269,13 +287,13 @@ class JointDPSGD(Learner):
         own = {"x": x}
         if self.guided(x):
             own["guide"] = x
-        if self.average:
+        if self.estimator.average:
             own["x_average"] = np.zeros_like(x)
         return own
 
     def guided(self, own: NDArray) -> bool:
         """Whether gradients of u are at other own parameters than predictions."""
-        return self.protect == "shared" and len(own) > 0
+        return self.estimator.protect == "shared" and len(own) > 0
 
     def local_training(self) -> OwnerTraining:
         """Return what adds up gradients over users."""
@@ -287,22 +305,26 @@ class JointDPSGD(Learner):
 
     def exchange(self, n_clients: int) -> OwnerExchange:
         """Protect each user of an owner."""
-        assert self.privacy is not None
-        common = self.schedule, n_clients, self.privacy, self.message_bounds
-        own = tuple(self.personal), self.protect, self.private_mean, self.concentration
+        given = self.estimator
+        assert given.privacy is not None
+        common = self.schedule, n_clients, given.privacy, self.message_bounds
+        own = (
+            tuple(given.personal),
+            given.protect,
+            given.private_mean,
+            given.concentration,
+        )
         return OwnerExchange(*common, *own)
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of u, and project it."""
         step = self.schedule.rate(round_) * self.peak_rate
-        return {"u": project((shared["u"] - step * average["u"])[None], self.radius)[0]}
+        return {"u": project((shared["u"] - step * average["u"])[None], self.estimator.radius)[0]}
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
         """Return the predictor of u, and of x_j as it begins."""
         x = sent["own"]["x"]
         return self.predictor(sent), self.split(sent).assemble(sent["shared"]["u"], x[None])[0]
-
-    # Clients ----------------------------------------------------------------------------------
 
     def prepare(
         self,
@@ -315,37 +337,27 @@ class JointDPSGD(Learner):
         users: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        fit = self.estimator
         given = {"X": X, "y": y, "groups": groups, "users": users, "sample_weight": sample_weight}
         X, y, groups, users, sample_weight = aligned(given).values()
-        users, X = self._aside(X, users, "users", reset=True)
-        self._users = None if users is None else number_labels(users, "users")[1]
+        users, X = fit._aside(X, users, "users", reset=True)
+        fit._users = None if users is None else number_labels(users, "users")[1]
         try:
-            aside = self._set_aside
+            aside = fit._set_aside
             rows = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
             clients, memory = super().prepare(X, y, **rows)
-            self._set_aside = (*aside, *self._set_aside)
+            fit._set_aside = (*aside, *fit._set_aside)
         finally:
-            del self._users
+            del fit._users
         return clients, memory
-
-    def _extended(self, design: NDArray, X: Any, table: Any, covariates: Any, reset: bool) -> Any:
-        """Return the features, in the fit with one more column: the user's number."""
-        if not reset:
-            return design
-        users = np.arange(len(design)) if self._users is None else self._users
-        if len(users) != len(design):
-            raise ValueError(f"users has {len(users)} entries for the {len(design)} rows of X.")
-        return np.column_stack([design, users])
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows and of users, columns and classes."""
         return super().describe(clients, memory) | {"users": Users.of(clients).count}
 
-    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Self:
+    def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Any:
         """Set the learned attributes of these owners' own copy; numbers of users are no feature."""
         return super().finish(sent, memory, replace(clients, X=clients.X[:, :-1]))
-
-    # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: LearningFacts) -> None:
         """Raise a ValueError if that is not what clients may state."""
@@ -381,4 +393,6 @@ class JointDPSGD(Learner):
     def broadcast(self, state: LearningState) -> LearningSent:
         """Return what owners need; in the end the average of u, if that is asked for."""
         sent = super().broadcast(state)
-        return sent | {"shared": state["mean"]} if self.average and state["done"] else sent
+        return (
+            sent | {"shared": state["mean"]} if self.estimator.average and state["done"] else sent
+        )

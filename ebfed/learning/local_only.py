@@ -10,9 +10,10 @@ import numpy as np
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.exchange import Exchange, Silence
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 
-__all__ = ["LocalOnly"]
+__all__ = ["LocalOnly", "LocalOnlyRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -37,21 +38,30 @@ class LocalOnly(Learner):
     [0.0]
     """
 
+    def protocol(self) -> LocalOnlyRounds:
+        """Return what clients and server do, by these arguments."""
+        return LocalOnlyRounds(self)
+
+
+class LocalOnlyRounds(LearnerRounds):
+    """What clients and server of `LocalOnly` do."""
+
     any_optimizer: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        if self.privacy is not None:
+        if given.privacy is not None:
             raise ValueError(
                 "privacy must be None: LocalOnly sends nothing, so nothing needs protection; "
-                f"got {self.privacy!r}."
+                f"got {given.privacy!r}."
             )
 
-        if self.fine_tune:
+        if given.fine_tune:
             raise ValueError(
                 "fine_tune must be 0: LocalOnly has no shared predictor to begin with; give it "
-                f"more rounds, or use FedAvg; got {self.fine_tune!r}."
+                f"more rounds, or use FedAvg; got {given.fine_tune!r}."
             )
 
     def exchange(self, n_clients: int) -> Exchange:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from ebfed.engines.protocol import LearningSent
 from ebfed.models import Batch
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
-
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
 
 __all__ = [
     "CELLS",
@@ -196,10 +193,10 @@ class Minibatches:
         return rows, self._encode(np.asarray(self._clients.y)[rows]), weight
 
 
-def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
+def encoder(rounds: Any, sent: LearningSent) -> Callable[[NDArray], NDArray]:
     """Return the function that turns responses into what losses take: numbers of classes."""
-    if learner._numeric:
-        return lambda y: np.asarray(y, precision_of(learner))
+    if rounds.numeric:
+        return lambda y: np.asarray(y, precision_of(rounds.estimator))
     return lambda y: np.searchsorted(sent["classes"], y)
 
 
@@ -316,7 +313,7 @@ def _order(
     return np.where(np.arange(width) < n[:, None], order, -1)
 
 
-def precision_of(learner: Learner) -> np.dtype:
+def precision_of(learner: Any) -> np.dtype:
     """Return the type of the numbers that clients compute in.
 
     Raises

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,7 @@ from ebfed.channels.integer_sum import IntegerSum
 from ebfed.engines.protocol import LearningMessage, LearningSent
 from ebfed.learning.privacy import PrivateExchange
 
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
-
-__all__ = ["NodeSums", "node_sums"]
+__all__ = ["NodeSums"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class NodeSums:
     Parameters
     ----------
     exchange : PrivateExchange
-        Of a learner with ``privacy=ClientPrivacy(trust="server")``: nodes call `Learner.local` as
+        Of a learner with ``privacy=ClientPrivacy(trust="server")``: nodes call `LearnerRounds.local` as
         for a trusted server, and encode the message before it is sent.
     sent : dict
         What the server broadcast in this round.
@@ -60,7 +57,7 @@ class NodeSums:
     >>> import ebfed as eb
     >>> learner = eb.learning.FedAvg(privacy=eb.ClientPrivacy(noise_multiplier=0.01, clip=2.0))
     >>> sent = {"shared": {"w": np.zeros(2)}, "clip": 2.0}
-    >>> sums = NodeSums(learner.exchange(n_clients=6), sent, nodes=2, rows=3)
+    >>> sums = NodeSums(learner.protocol().exchange(n_clients=6), sent, nodes=2, rows=3)
     >>> rng = np.random.default_rng(0)
     >>> message = {"changes": {"w": np.array([[0.5, 1.0], [0.5, -1.5], [0.0, 0.0]])}}
     >>> sums.decode(sums.encode(message, rng) + sums.encode(message, rng))["changes"]["w"].round(1)
@@ -112,7 +109,7 @@ class NodeSums:
         Parameters
         ----------
         message : dict
-            A row for each client of the node that takes part, clipped: what `Learner.local`
+            A row for each client of the node that takes part, clipped: what `LearnerRounds.local`
             returned.
         rng : Generator or "secure"
             Generator for a simulation; ``"secure"`` draws noise from the operating system.
@@ -157,13 +154,3 @@ class NodeSums:
         if "bit" in whole:
             message["bit"] = whole["bit"]
         return message
-
-
-def node_sums(
-    learner: Learner, sent: LearningSent, *, nodes: int, rows: int, survivors: int
-) -> NodeSums | None:
-    """Return how a node encodes its message where nobody is trusted; None if somebody is."""
-    if learner.privacy is None or learner.privacy.trust != "nobody":
-        return None
-    exchange: Any = learner.exchange(sent["n_clients"])
-    return NodeSums(exchange, sent, nodes, rows, survivors)

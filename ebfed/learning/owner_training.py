@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from ebfed.models import Slope
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
-if TYPE_CHECKING:
-    from ebfed.learning.joint_dp import JointDPSGD
-
 __all__ = ["OwnerTraining"]
 
 
@@ -29,10 +26,8 @@ class OwnerTraining(LocalTraining):
 
     Parameters
     ----------
-    learner : JointDPSGD
+    rounds : LearnerRounds
     """
-
-    _learner: JointDPSGD
 
     def work(
         self,
@@ -43,12 +38,16 @@ class OwnerTraining(LocalTraining):
         rng: Any,
     ) -> Work:
         """Sum gradients over the users of each owner, and move its own parameters."""
-        learner, users, kept = self._learner, Users.of(clients), memory["own"]
-        places = learner.split(sent)
-        guided = learner.guided(places.own)
+        given, rounds = self._given, self._rounds
+        users, kept = Users.of(clients), memory["own"]
+        places = rounds.split(sent)
+        guided = rounds.guided(places.own)
         at = kept["guide" if guided else "x"]
-        if learner.private_mean == "gaussian":  # [J] Algorithm 1
-            chosen, share = users.draw(learner.sample_rate, rng), learner.sample_rate
+        if given.private_mean == "gaussian":  # [J] Algorithm 1
+            chosen, share = (
+                users.draw(given.sample_rate, rng),
+                given.sample_rate,
+            )
             sums = self._sum(sent, memory, clients, users, chosen, at)
             slope = self.noisy(sums.total[:, places.own], sent, memory, members, rng)
         else:
@@ -58,26 +57,26 @@ class OwnerTraining(LocalTraining):
         shared = sums.total[:, places.shared][members]
         bits = sums.bits[members, None]
         expected = np.maximum(share * users.count, 1e-300)[:, None]
-        own_rate = learner.own_learning_rate
-        eta = learner.peak_rate if own_rate is None else own_rate
-        rate = learner.schedule.rate(sent["round"]) * eta
+        own_rate = given.own_learning_rate
+        eta = rounds.peak_rate if own_rate is None else own_rate
+        rate = rounds.schedule.rate(sent["round"]) * eta
         if guided:
             # before the guide moves, so that without noise both are the same
             sums = self._sum(sent, memory, clients, users, chosen, kept["x"])
             own_step = rate * sums.total[:, places.own] / expected
-            kept["x"][:] = project(kept["x"] - own_step, learner.own_radius)
-            if learner.guide_learning_rate is not None:
-                rate = learner.schedule.rate(sent["round"]) * learner.guide_learning_rate
-        at[:] = project(at - rate * slope / expected, learner.own_radius)
-        if learner.average:
+            kept["x"][:] = project(kept["x"] - own_step, given.own_radius)
+            if given.guide_learning_rate is not None:
+                rate = rounds.schedule.rate(sent["round"]) * given.guide_learning_rate
+        at[:] = project(at - rate * slope / expected, given.own_radius)
+        if given.average:
             done = sent["round"] - sent["began"] + 1
             kept["x_average"] += (kept["x"] - kept["x_average"]) / done
         if sent["record"] >= 0:
             with np.errstate(invalid="ignore", divide="ignore"):
                 memory["loss"][:, sent["record"]] = sums.loss / sums.count
                 memory["score"][:, sent["record"]] = sums.score / sums.count
-        assert learner.privacy is not None
-        adaptive = learner.privacy.clip_quantile is not None
+        assert given.privacy is not None
+        adaptive = given.privacy.clip_quantile is not None
         changes = {"u": shared} | ({"bit": bits} if adaptive else {})
         yield np.arange(len(members)), changes
 
@@ -85,8 +84,8 @@ class OwnerTraining(LocalTraining):
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the parameters of each owner's predictor in the end, shape (m, p)."""
-        x = memory["own"]["x_average" if self._learner.average else "x"]
-        theta = self._learner.split(sent).assemble(sent["shared"]["u"], x)
+        x = memory["own"]["x_average" if self._given.average else "x"]
+        theta = self._rounds.split(sent).assemble(sent["shared"]["u"], x)
         return self.tuned(sent, memory, clients, np.arange(len(clients)), theta)
 
     def _gradients(
@@ -99,13 +98,13 @@ class OwnerTraining(LocalTraining):
         x: NDArray,
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], Slope, NDArray[np.float64]]]:
         """Compute clipped gradients of users at own parameters x, shape (m, k), part by part."""
-        net, places = self._learner.predictor(sent), self._learner.split(sent)
-        y = encoder(self._learner, sent)
+        net, places = self._rounds.predictor(sent), self._rounds.split(sent)
+        y = encoder(self._rounds, sent)
         for part in users.batches(chosen, net):
             owner = users.owner[part]
             theta = places.assemble(sent["shared"]["u"], x[owner])
             step = net.gradient(theta, users.gather(clients, part, y))
-            gradient = step.gradient + self._learner.weight_decay * theta
+            gradient = step.gradient + self._given.weight_decay * theta
             short, norm = shorten(gradient, sent["clip"])
             memory["clipped"][owner[norm > sent["clip"]]] = True
             yield part, short, step, norm
@@ -120,7 +119,7 @@ class OwnerTraining(LocalTraining):
         x: NDArray,
     ) -> Sums:
         """Sum clipped gradients over users of each owner."""
-        sums = Sums(len(clients), self._learner.predictor(sent).size)
+        sums = Sums(len(clients), self._rounds.predictor(sent).size)
         for part, short, step, norm in self._gradients(sent, memory, clients, users, chosen, x):
             sums.add(users.owner[part], short, step)
             bits = np.where(norm <= sent["clip"], 0.5, -0.5) * (norm > 0)
@@ -138,8 +137,8 @@ class OwnerTraining(LocalTraining):
         rng: Any,
     ) -> Sums:
         """Take private means over the users of each owner, times their number."""
-        sums = Sums(len(clients), self._learner.predictor(sent).size)
-        mean = self._learner.exchange(sent["n_clients"]).winsorized_mean
+        sums = Sums(len(clients), self._rounds.predictor(sent).size)
+        mean = self._rounds.exchange(sent["n_clients"]).winsorized_mean
         ends, secure = np.cumsum(users.count), not isinstance(rng, Stream)
         # [J] Algorithm 2
         for owner, own_rng in zip(members.tolist(), generators(rng, members), strict=True):
@@ -163,5 +162,5 @@ class OwnerTraining(LocalTraining):
         """Add the noise of sums that stay with the owners: the guides depend on them."""
         if not values.size:
             return values
-        exchange = self._learner.exchange(sent["n_clients"])
+        exchange = self._rounds.exchange(sent["n_clients"])
         return exchange.disturb(values, exchange.scales(sent)[0]["u"], memory, members, rng)

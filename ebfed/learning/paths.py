@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from ebfed.learning.minibatches import Picked
 from ebfed.learning.optimizers import Optimizer
 from ebfed.models import Layered, Predictor
 from ebfed.models.layered import multiply
-
-if TYPE_CHECKING:
-    from ebfed.learning.training import Task
 
 __all__ = ["Path", "RowChange", "RowPath", "path_of", "saves_products"]
 
@@ -39,7 +36,7 @@ class Path:
         Coordinates of each block of parameters.
     """
 
-    def __init__(self, task: Task, theta: NDArray):
+    def __init__(self, task: Any, theta: NDArray):
         self._task, self.start, self.blocks = task, theta, task.net.blocks
 
     @staticmethod
@@ -82,7 +79,7 @@ class RowPath(Path):
     b rows needs about b n h multiplications, rather than 2 b d h.
     """
 
-    def __init__(self, task: Task, theta: NDArray):
+    def __init__(self, task: Any, theta: NDArray):
         model = task.net.model
         assert isinstance(model, Layered)
         self._task, self._model, self._theta = task, model, theta

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.models import Batch
 from ebfed.privacy.calibration import check_positive
 
-__all__ = ["PerFedAvg"]
+__all__ = ["PerFedAvg", "PerFedAvgRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -55,19 +56,27 @@ class PerFedAvg(Learner):
     own_learning_rate: float = 0.01
     hessian: bool = True
 
+    def protocol(self) -> PerFedAvgRounds:
+        """Return what clients and server do, by these arguments."""
+        return PerFedAvgRounds(self)
+
+
+class PerFedAvgRounds(LearnerRounds):
+    """What clients and server of `PerFedAvg` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        check_positive("own_learning_rate", self.own_learning_rate)
+        check_positive("own_learning_rate", self.estimator.own_learning_rate)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make steps of the loss after one step, for each batch."""
-        w, alpha = shared["w"], self.own_learning_rate
+        w, alpha = shared["w"], self.estimator.own_learning_rate
         batches = list(task)
         for batch, other in zip(batches, [*batches[1:], batches[0]], strict=True):
             adapted = w - alpha * task.gradient(w, batch)
             slope = task.gradient(adapted, other)
-            if self.hessian:
+            if self.estimator.hessian:
                 slope = slope - alpha * self._curvature(w, slope, batch, task)
             w = w - task.rate * self.peak_rate * slope
         return {"w": w - shared["w"]}, own
@@ -85,4 +94,4 @@ class PerFedAvg(Learner):
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the shared parameters after one step."""
         (batch,) = task.batches(1)
-        return shared["w"] - self.own_learning_rate * task.gradient(shared["w"], batch)
+        return shared["w"] - self.estimator.own_learning_rate * task.gradient(shared["w"], batch)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_pull
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.models import Batch
 from ebfed.privacy.calibration import check_count, check_positive
 
-__all__ = ["PFedMe"]
+__all__ = ["PFedMe", "PFedMeRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -64,28 +65,38 @@ class PFedMe(Learner):
     own_steps: int = 3
     mixing: float = 1.0
 
+    def protocol(self) -> PFedMeRounds:
+        """Return what clients and server do, by these arguments."""
+        return PFedMeRounds(self)
+
+
+class PFedMeRounds(LearnerRounds):
+    """What clients and server of `PFedMe` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
         for name in ("regularization", "own_learning_rate", "mixing"):
-            check_positive(name, getattr(self, name))
-        check_pull(self.regularization, max(self.own_learning_rate, self.peak_rate))
-        check_count("own_steps", self.own_steps)
+            check_positive(name, getattr(given, name))
+        check_pull(given.regularization, max(given.own_learning_rate, self.peak_rate))
+        check_count("own_steps", given.own_steps)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Find theta near w, and move w towards it, for each batch."""
         w = shared["w"]
         for batch in task:
             theta = self._nearby(w, batch, task)
-            w = w - task.rate * self.peak_rate * self.regularization * (w - theta)
+            w = w - task.rate * self.peak_rate * self.estimator.regularization * (w - theta)
         return {"w": w - shared["w"]}, own
 
     def _nearby(self, w: NDArray, batch: Batch, task: Task) -> NDArray[np.float64]:
         """Make steps towards the minimum near w."""
+        given = self.estimator
         theta = w
-        for _ in range(self.own_steps):
-            slope = task.gradient(theta, batch) + self.regularization * (theta - w)
-            theta = theta - task.rate * self.own_learning_rate * slope
+        for _ in range(given.own_steps):
+            slope = task.gradient(theta, batch) + given.regularization * (theta - w)
+            theta = theta - task.rate * given.own_learning_rate * slope
         return theta
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
@@ -95,4 +106,4 @@ class PFedMe(Learner):
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Move w by a share of the average change."""
-        return {"w": shared["w"] + self.mixing * average["w"]}
+        return {"w": shared["w"] + self.estimator.mixing * average["w"]}

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import LearningFacts, LearningMemory, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, Task
 from ebfed.tables.clients import Clients
 
-__all__ = ["PPSGD"]
+__all__ = ["PPSGD", "PPSGDRounds"]
 
 Objective = Literal["clients", "rows"]
 
@@ -74,29 +75,38 @@ class PPSGD(Learner):
     array([ 2.9, -1. ])
     """
 
-    requires_privacy: ClassVar[bool] = True
-
     alpha: float = 1.0
     objective: Objective = "clients"
 
+    def protocol(self) -> PPSGDRounds:
+        """Return what clients and server do, by these arguments."""
+        return PPSGDRounds(self)
+
+
+class PPSGDRounds(LearnerRounds):
+    """What clients and server of `PPSGD` do."""
+
+    requires_privacy: ClassVar[bool] = True
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        check_between("alpha", self.alpha, 0, np.inf)
-        if self.local_steps != 1:
-            raise ValueError(f"local_steps must be 1: a round is a step; got {self.local_steps}.")
-        if self.objective not in get_args(Objective):
+        check_between("alpha", given.alpha, 0, np.inf)
+        if given.local_steps != 1:
+            raise ValueError(f"local_steps must be 1: a round is a step; got {given.local_steps}.")
+        if given.objective not in get_args(Objective):
             raise ValueError(
-                f"objective must be one of {get_args(Objective)}; got {self.objective!r}."
+                f"objective must be one of {get_args(Objective)}; got {given.objective!r}."
             )
 
     @property
     def schedule(self) -> Schedule:
         """Rounds, whose sums are divided by numbers of clients or of rows."""
         plain = super().schedule
-        if self.objective == "clients":
+        if self.estimator.objective == "clients":
             return plain  # [P] Algorithm 3
-        return OfRows(**vars(plain), batch_size=self.batch_size)
+        return OfRows(**vars(plain), batch_size=self.estimator.batch_size)
 
     def prepare(
         self,
@@ -108,7 +118,7 @@ class PPSGD(Learner):
         sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        if sample_weight is not None and self.objective == "rows":
+        if sample_weight is not None and self.estimator.objective == "rows":
             raise ValueError(
                 "sample_weight is not for objective='rows', which divides by public numbers of "
                 "rows. Use objective='clients'."
@@ -118,7 +128,7 @@ class PPSGD(Learner):
 
     def local_training(self) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""
-        return LocalTraining(self, total=self.objective == "rows")
+        return LocalTraining(self, total=self.estimator.objective == "rows")
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -130,14 +140,14 @@ class PPSGD(Learner):
         """Return the gradient at w + theta, and theta after a step."""
         (batch,) = task
         slope = task.gradient(shared["w"] + own["theta"], batch)  # [P] Algorithm 1
-        if np.isinf(self.alpha):
+        if np.isinf(self.estimator.alpha):
             return {"w": slope}, own
         step = task.rate * self.peak_rate / task.expected
         return {"w": slope}, {"theta": own["theta"] - step * slope}
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of w."""
-        alpha = 1.0 if np.isinf(self.alpha) else self.alpha
+        alpha = 1.0 if np.isinf(self.estimator.alpha) else self.estimator.alpha
         step = alpha * self.schedule.rate(round_) * self.peak_rate
         return {"w": shared["w"] - step * average["w"]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from ebfed.models import Linear, Predictor, Softmax
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
 from ebfed.tables.unseen import warn_of_mistyped
-
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
 
 __all__ = ["Predictions", "estimates", "expected_of", "export", "term_names"]
 
@@ -78,7 +75,7 @@ class Predictions:
         return out
 
 
-def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
+def expected_of(learner: Any, X: Any, groups: Any) -> NDArray[np.float64]:
     """Return probabilities or numbers that a fitted learner expects of each row, shape (n, k)."""
     rows, labels = learner._read_design(X, groups)
     if learner._is_server:  # it does not know which group is which
@@ -90,7 +87,7 @@ def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
     return Predictions(*known, unseen[0], unseen[1], temperatures).of_rows(rows, place)
 
 
-def export(learner: Learner, group: Any = None) -> dict[str, Any]:
+def export(learner: Any, group: Any = None) -> dict[str, Any]:
     """Return the parameters of a group's predictor, by name.
 
     Parameters
@@ -160,7 +157,7 @@ def term_names(net: Predictor, columns: list[str], classes: list | None) -> list
     return names
 
 
-def estimates(learner: Learner, backend: str | None = None) -> Any:
+def estimates(learner: Any, backend: str | None = None) -> Any:
     """Return the parameters of each group's predictor: a frame.
 
     Parameters

@@ -9,10 +9,11 @@ import numpy as np
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.privacy.calibration import check_positive
 
-__all__ = ["QuPeD"]
+__all__ = ["QuPeD", "QuPeDRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -54,12 +55,21 @@ class QuPeD(Learner):
     distillation: float = 0.25
     shared_learning_rate: float | None = None
 
+    def protocol(self) -> QuPeDRounds:
+        """Return what clients and server do, by these arguments."""
+        return QuPeDRounds(self)
+
+
+class QuPeDRounds(LearnerRounds):
+    """What clients and server of `QuPeD` do."""
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
+        given = self.estimator
         super().check()
-        if self.shared_learning_rate is not None:
-            check_positive("shared_learning_rate", self.shared_learning_rate)
-        check_between("distillation", self.distillation, 0, 1)
+        if given.shared_learning_rate is not None:
+            check_positive("shared_learning_rate", given.shared_learning_rate)
+        check_between("distillation", given.distillation, 0, 1)
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -69,8 +79,8 @@ class QuPeD(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step of theta, and then one of a copy of w, for each batch."""
-        w, theta, share, net = shared["w"], own["theta"], self.distillation, task.net
-        eta_w = self.shared_learning_rate
+        w, theta, share, net = shared["w"], own["theta"], self.estimator.distillation, task.net
+        eta_w = self.estimator.shared_learning_rate
         eta_w = self.peak_rate if eta_w is None else eta_w
         for X, y, weight in task:
             outputs, back = net.pull(theta, X)

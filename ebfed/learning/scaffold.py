@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, Named
-from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.training import Task
 
-__all__ = ["Scaffold"]
+__all__ = ["Scaffold", "ScaffoldRounds"]
 
 
 @dataclass(eq=False, repr=False)
@@ -55,13 +55,21 @@ class Scaffold(FedAvg):
     0.8...
     """
 
+    def protocol(self) -> ScaffoldRounds:
+        """Return what clients and server do, by these arguments."""
+        return ScaffoldRounds(self)
+
+
+class ScaffoldRounds(FedAvgRounds):
+    """What clients and server of `Scaffold` do."""
+
     any_optimizer: ClassVar[bool] = False
     holds_paths: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        if self.weights != "clients":
+        if self.estimator.weights != "clients":
             raise ValueError("weights must be 'clients': control variates of clients count alike.")
 
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
@@ -82,6 +90,6 @@ class Scaffold(FedAvg):
         for batch in task:
             theta = theta - eta * (task.gradient(theta, batch) + correction)
         change = theta - shared["w"]
-        control = own["control"] - shared["c"] - change / (self.local_steps * eta)
+        control = own["control"] - shared["c"] - change / (self.estimator.local_steps * eta)
         renewal = task.share * (control - own["control"])
         return {"w": change, "c": renewal}, {"control": control}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from ebfed.learning.temperatures import (
 from ebfed.learning.training import LocalTraining, Task, Work
 from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
-
-if TYPE_CHECKING:
-    from ebfed.learning.hierarchical_eb import HierarchicalEB
 
 __all__ = ["StrengthTraining", "moved", "responsibilities", "unit_of"]
 
@@ -86,12 +83,8 @@ class StrengthTraining(LocalTraining):
 
     Parameters
     ----------
-    learner : HierarchicalEB
+    rounds : LearnerRounds
     """
-
-    def __init__(self, learner: HierarchicalEB):
-        super().__init__(learner)
-        self._options = learner
 
     def work(
         self,
@@ -102,7 +95,7 @@ class StrengthTraining(LocalTraining):
         rng: Any,
     ) -> Work:
         """Let members of a block work for a round; see `LocalTraining.work`."""
-        if sent["round"] < self._options.shared_rounds:
+        if sent["round"] < self._rounds.shared_rounds:
             yield from super().work(sent, memory, clients, members, rng)
             return
         if sent["record"] >= 0:
@@ -133,7 +126,7 @@ class StrengthTraining(LocalTraining):
             held = self._held(sent, memory, clients, everyone)
             population = sent["shared"].get("temperatures", np.zeros(N_POPULATIONS))
             found = own_temperatures(
-                held, population, self._options.expected_invited(sent["n_clients"])
+                held, population, self._rounds.expected_invited(sent["n_clients"])
             )
             memory["own"]["temperature"][:, 0] = found
         return self._average(sent, memory, clients, everyone, memory["own"]["scores"], heats)
@@ -147,7 +140,7 @@ class StrengthTraining(LocalTraining):
     ) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, were this the end."""
         scores = memory["own"]["scores"][members]
-        if sent["round"] < self._options.shared_rounds:  # of another w, or none
+        if sent["round"] < self._rounds.shared_rounds:  # of another w, or none
             w = self.shared(sent)["w"]
             for places, task in self.tasks(sent, memory, clients, members, None):
                 scores[places] = self._likelihoods(w, task)
@@ -183,8 +176,8 @@ class StrengthTraining(LocalTraining):
         with np.errstate(over="ignore", invalid="ignore"):
             scores = memory["own"]["scores"][members]
             theta = self._average(sent, memory, clients, members, scores)
-            net = self._options.predictor(sent)
-            return held_likelihoods(self._options, net, sent, theta, clients, members)
+            net = self._rounds.predictor(sent)
+            return held_likelihoods(self._rounds, net, sent, theta, clients, members)
 
     def _score(
         self,
@@ -195,12 +188,12 @@ class StrengthTraining(LocalTraining):
         rng: Any,
     ) -> None:
         """Find the log-likelihoods of members that have none for the w that is now shared."""
-        own, round_ = memory["own"], self._options.shared_rounds
+        own, round_ = memory["own"], self._rounds.shared_rounds
         missing = members[own["scored"][members, 0] != round_]
         w = self.shared(sent)["w"]
         for places, task in self.tasks(sent, memory, clients, missing, rng):
             own["scores"][missing[places]] = self._likelihoods(w, task)
-        if "temperatures" in sent["shared"] and sent["round"] < self._options.n_rounds:
+        if "temperatures" in sent["shared"] and sent["round"] < self._given.n_rounds:
             own["held"][missing] = self._held(sent, memory, clients, missing)
         own["scored"][missing] = round_
 
@@ -221,9 +214,9 @@ class StrengthTraining(LocalTraining):
 
     def _likelihoods(self, w: NDArray, task: Task) -> NDArray[np.float64]:
         """Return the log-likelihoods of rows that were left out, shape (c, n_strengths)."""
-        losses = np.zeros((len(task), len(self._options.strengths)))
+        losses = np.zeros((len(task), len(self._given.strengths)))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, held in task.folds(self._options.folds):
+            for part, held in task.folds(self._given.folds):
                 for g, theta in enumerate(self._paths(w, part)):
                     outputs = task.net.outputs(theta, held.X)
                     losses[:, g] += task.net.loss.of(outputs, held.y, held.weight)[0]
@@ -233,9 +226,9 @@ class StrengthTraining(LocalTraining):
 
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
-        options = self._options
+        options = self._given
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
-        eta = options.peak_rate if rate is None else rate
+        eta = self._rounds.peak_rate if rate is None else rate
         steps = options.fine_tune * int((strengths > 0).sum())
         path = task.path(w, steps)
         batches = path.batches(steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from ebfed.learning.minibatches import deal, encoder
 from ebfed.learning.validation import Portion
 from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
-
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
 
 __all__ = ["GRID", "N_POPULATIONS", "evidence", "held_likelihoods", "own_temperatures"]
 
@@ -87,7 +84,7 @@ def own_temperatures(scores: NDArray, population: NDArray, n_clients: float) -> 
 
 
 def held_likelihoods(
-    learner: Learner,
+    rounds: Any,
     net: Predictor,
     sent: LearningSent,
     theta: NDArray,
@@ -98,7 +95,7 @@ def held_likelihoods(
 
     Parameters
     ----------
-    learner : Learner
+    rounds : LearnerRounds
     net : Predictor
     sent : dict
         A broadcast.
@@ -108,8 +105,8 @@ def held_likelihoods(
     members : ndarray of positions of clients
     """
     scores = np.zeros((len(members), len(GRID)))
-    held = Portion.held_back(clients, learner.validation_fraction)
-    encode = encoder(learner, sent)
+    held = Portion.held_back(clients, rounds.estimator.validation_fraction)
+    encode = encoder(rounds, sent)
     every = deal(held, members, None, encode=encode, n_parameters=net.size, total=True)
     for some, rows in every:
         batch = rows.all()

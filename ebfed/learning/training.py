@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from ebfed.learning.paths import Path, path_of
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
-
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
 
 __all__ = ["LocalTraining", "SharedTraining", "Task", "Work", "portions"]
 
@@ -186,21 +183,21 @@ class Task:
 
 
 class LocalTraining:
-    """Rounds in which clients call `Learner.train` on batches of their rows.
+    """Rounds in which clients call `LearnerRounds.train` on batches of their rows.
 
     Parameters
     ----------
-    learner : Learner
+    rounds : LearnerRounds
     total : bool
         Whether the loss of a client is the sum over its rows, rather than their mean.
     """
 
-    def __init__(self, learner: Learner, total: bool = False):
-        self._learner, self._total = learner, total
+    def __init__(self, rounds: Any, total: bool = False):
+        self._rounds, self._given, self._total = rounds, rounds.estimator, total
 
     def shared(self, sent: LearningSent) -> Named:
         """Return the shared parameters in the precision of clients, each of shape (1, size)."""
-        precision = precision_of(self._learner)
+        precision = precision_of(self._given)
         return {name: value[None].astype(precision) for name, value in sent["shared"].items()}
 
     def work(
@@ -216,7 +213,7 @@ class LocalTraining:
         Parameters
         ----------
         sent, memory, clients, rng
-            As in `Learner.local`.
+            As in `LearnerRounds.local`.
         members : ndarray of positions of the clients that work
 
         Yields
@@ -226,13 +223,13 @@ class LocalTraining:
         changes : dict of ndarrays, or Columns, of shape (len(places), size)
             By which each would move the shared parameters.
         """
-        shared, paths = self.shared(sent), self._learner.holds_paths
+        shared, paths = self.shared(sent), self._rounds.holds_paths
         self._evaluate(sent, memory, clients, members)
         for places, task in self.tasks(sent, memory, clients, members, rng, paths=paths):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
             with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
-                changes, own = self._learner.train(shared, own, task)
+                changes, own = self._rounds.train(shared, own, task)
             for name, value in own.items():
                 memory["own"][name][who] = value
             if sent["record"] >= 0:
@@ -253,7 +250,7 @@ class LocalTraining:
         """Write down how well members predict rows that are held back, if it is time to."""
         if sent["evaluate"] >= 0:
             theta = self._predictors_now(sent, memory, clients, members)
-            scores = scores_of(self._learner, sent, theta, clients, members)
+            scores = scores_of(self._rounds, sent, theta, clients, members)
             memory["validation"][members, sent["evaluate"]] = scores
 
     def _predictors_now(
@@ -265,7 +262,7 @@ class LocalTraining:
     ) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, were this the end."""
         theta = self._personal(sent, memory, clients, members)
-        if self._learner.fine_tune == "auto":  # which chooses by the rows that are held back
+        if self._given.fine_tune == "auto":  # which chooses by the rows that are held back
             return theta
         return self.tuned(sent, memory, clients, members, theta)
 
@@ -286,9 +283,9 @@ class LocalTraining:
         theta: NDArray,
     ) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, shape (c, p), after `fine_tune` steps."""
-        if not self._learner.fine_tune:
+        if not self._given.fine_tune:
             return theta
-        steps = FineTuning(self._learner, self, sent, memory, clients, members)
+        steps = FineTuning(self._rounds, self, sent, memory, clients, members)
         with np.errstate(over="ignore", invalid="ignore"):
             return steps.tune(theta)
 
@@ -300,13 +297,13 @@ class LocalTraining:
         members: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """Return the parameters of members' personal predictors, were this the end."""
-        size = self._learner.predictor(sent).size
-        theta = np.empty((len(members), size), precision_of(self._learner))
+        size = self._rounds.predictor(sent).size
+        theta = np.empty((len(members), size), precision_of(self._given))
         shared = self.shared(sent)
         for places, task in self.tasks(sent, memory, clients, members, None):
             own = {name: memory["own"][name][members[places]] for name in sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
-                theta[places] = self._learner.personal_parameters(shared, own, task)
+                theta[places] = self._rounds.personal_parameters(shared, own, task)
         return theta
 
     def tasks(
@@ -324,37 +321,37 @@ class LocalTraining:
         Parameters
         ----------
         rng : Stream, "secure" or None
-            None for the order of rows that `Learner.personal_parameters` sees: it is known
+            None for the order of rows that `LearnerRounds.personal_parameters` sees: it is known
             beforehand.
         whole : bool
             Whether rows that are held back are among the batches.
         paths : bool
             Whether of each client no more is held than its path needs.
         """
-        learner = self._learner
-        net, steps = learner.predictor(sent), learner.local_steps
+        rounds = self._rounds
+        net, steps = rounds.predictor(sent), rounds.estimator.local_steps
 
         def cells(n: int, size: int | None) -> int:
-            return path_of(net, n, steps, size, learner.optimizer).cells(net, n)
+            return path_of(net, n, steps, size, rounds.estimator.optimizer).cells(net, n)
 
         dealt = deal(
-            Portion.training(clients, 0 if whole else learner.validation_fraction),
+            Portion.training(clients, 0 if whole else rounds.estimator.validation_fraction),
             members,
             rng,
-            encode=encoder(learner, sent),
+            encode=encoder(rounds, sent),
             n_parameters=cells if paths else net.size,
-            batch_size=learner.batch_size,
+            batch_size=rounds.estimator.batch_size,
             steps=steps,
-            shuffle=learner.shuffle,
+            shuffle=rounds.estimator.shuffle,
             skip=0 if rng is None else steps * (sent["round"] - sent["began"]),
             total=self._total,
         )
-        schedule, m = learner.schedule, sent["n_clients"]
+        schedule, m = rounds.schedule, sent["n_clients"]
         rate, share = schedule.rate(sent["round"]), schedule.clients(m) / m
         for places, rows in dealt:
             new = ~memory["trained"][members[places]]
-            figures = rate, sent["expected"], share, learner.weight_decay
-            yield places, Task(rows, net, *figures, new, learner.optimizer)
+            figures = rate, sent["expected"], share, rounds.estimator.weight_decay
+            yield places, Task(rows, net, *figures, new, rounds.estimator.optimizer)
 
 
 class SharedTraining(LocalTraining):
@@ -364,7 +361,7 @@ class SharedTraining(LocalTraining):
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the shared parameters of all clients, shape (m, p): a view of one row."""
-        shared = self._learner.unseen_predictor(sent)[1].astype(precision_of(self._learner))
+        shared = self._rounds.unseen_predictor(sent)[1].astype(precision_of(self._given))
         return np.broadcast_to(shared, (len(clients), len(shared)))
 
 

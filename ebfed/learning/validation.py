@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import LearningSent
 from ebfed.learning.minibatches import deal
 from ebfed.tables.clients import Clients
-
-if TYPE_CHECKING:
-    from ebfed.learning.base import Learner
 
 __all__ = ["Portion", "check_metric", "has_stalled", "hold_back", "scores_of"]
 
@@ -78,7 +75,7 @@ def hold_back(clients: Clients, fraction: float) -> Clients:
 
 
 def scores_of(
-    learner: Learner,
+    rounds: Any,
     sent: LearningSent,
     parameters: NDArray,
     clients: Clients,
@@ -88,7 +85,7 @@ def scores_of(
 
     Parameters
     ----------
-    learner : Learner
+    rounds : LearnerRounds
     sent : dict
         A broadcast.
     parameters : ndarray of shape (len(members), p)
@@ -96,9 +93,9 @@ def scores_of(
     clients : Clients
     members : ndarray of positions of clients
     """
-    net, scores = learner.predictor(sent), np.full(len(members), np.nan)
-    held = Portion.held_back(clients, learner.validation_fraction)
-    classes = None if learner._numeric else sent["classes"]
+    net, scores = rounds.predictor(sent), np.full(len(members), np.nan)
+    held = Portion.held_back(clients, rounds.estimator.validation_fraction)
+    classes = None if rounds.numeric else sent["classes"]
     for places, rows in deal(held, members, None, n_parameters=net.size):
         batch = rows.all()
         expected = net.predict(parameters[places], batch.X)
@@ -106,7 +103,7 @@ def scores_of(
             real = weight > 0
             if real.any():
                 own = None if clients.weight is None else weight[real]
-                scores[place] = _metric(learner.metric, y[real], guess[real], classes, own)
+                scores[place] = _metric(rounds.estimator.metric, y[real], guess[real], classes, own)
     return scores
 
 

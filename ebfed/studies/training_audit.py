@@ -192,7 +192,7 @@ def _privacy(learner: Learner) -> ClientPrivacy:
 
 
 def _exchange(learner: Learner, n_clients: int) -> PrivateExchange:
-    exchange = learner.exchange(n_clients)
+    exchange = learner.protocol().exchange(n_clients)
     assert isinstance(exchange, PrivateExchange)
     return exchange
 
@@ -239,7 +239,7 @@ def _on_parameters(
     signals = [_signal(above, units), _signal(below, units)]
     spread = views[1].spread(signals[1], simulations // 4)
     rate = learner.sample_rate
-    if learner.schedule.sampling == "fixed":
+    if learner.protocol().schedule.sampling == "fixed":
         rate = max(1, round(rate * m)) / m
     rates: list[Any] = [[float(rate)] * 2]
     if all(np.isin(view.count, (0, 1)).all() for view in views):  # it is known who was invited
@@ -329,7 +329,7 @@ class _View:
         """Take off the moves of the others, or where samples are of a fixed size their mean."""
         turns = np.array([turns for _, turns, _ in runs]) == 0
         known = turns[:, :, 1:].astype(np.float64)
-        if learner.schedule.sampling == "fixed" and learner.sample_rate < 1:
+        if learner.protocol().schedule.sampling == "fixed" and learner.sample_rate < 1:
             known[:] = learner.sample_rate
         x = np.empty((*turns.shape[:2], len(units)))
         for t, move in enumerate(moves):

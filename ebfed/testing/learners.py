@@ -169,7 +169,7 @@ def _check_nodes(
             "a server must predict with them",
         )
     assert len(server.history_) == fitted.n_iter_, "a server has the history"
-    sent_too = fitted.exchange(len(fitted.groups_)).sends_losses
+    sent_too = fitted.protocol().exchange(len(fitted.groups_)).sends_losses
     for name in {"loss", "accuracy"} & set(fitted.history_):
         np.testing.assert_array_equal(
             server.history_[name],

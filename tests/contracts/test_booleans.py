@@ -39,7 +39,9 @@ def test_there_are_some():
 @pytest.mark.parametrize("value", [10**9, 1, "no", None, 0.5], ids=repr)
 @pytest.mark.parametrize(("cls", "name"), [(cls, name) for _, name, cls in CASES])
 def test_other_values_are_refused_by_name(cls, name, value):
-    others = {"privacy": eb.ClientPrivacy(epsilon=8)} if getattr(cls, "requires_privacy", 0) else {}
+    others = {}
+    if issubclass(cls, eb.learning.Learner) and cls().protocol().requires_privacy:
+        others = {"privacy": eb.learning.ClientPrivacy(epsilon=8)}
     if issubclass(cls, models.Model):
         with pytest.raises(ValueError, match=f"{name} must be True or False; got "):
             cls(**{name: value}).bind(2, 2)

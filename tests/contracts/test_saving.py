@@ -377,7 +377,9 @@ MLP = models.MLP(hidden=4)
 
 def trained(name, model=None):
     cls = getattr(learning, name)
-    privacy = eb.ClientPrivacy(epsilon=8.0, delta=1e-5) if cls.requires_privacy else None
+    privacy = (
+        eb.ClientPrivacy(epsilon=8.0, delta=1e-5) if cls().protocol().requires_privacy else None
+    )
     steps = {} if name in ("JointDPSGD", "PPSGD") else {"local_steps": 2, "batch_size": 4}
     steps |= {"personal": ["intercept"]} if name == "FedBN" else {}
     learner = cls(model, n_rounds=2, privacy=privacy, random_state=1, **steps)

@@ -7,6 +7,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed.channels import Clip, secure
 from ebfed.engines import Cohort, converse
+from ebfed.learning.dp_fed_avg import DPFedAvgRounds
 from ebfed.models import Linear
 
 RNG = np.random.default_rng(4)
@@ -100,10 +101,14 @@ def test_a_server_says_that_its_own_noise_is_simulated():
 
 
 def test_a_generator_of_a_server_makes_a_new_key():
-    class Key(eb.learning.DPFedAvg):
+    class Noted(DPFedAvgRounds):
         def start(self, facts, key):
             keys.append(tuple(key))
             return super().start(facts, key)
+
+    class Key(eb.learning.DPFedAvg):
+        def protocol(self):
+            return Noted(self)
 
     pytest.importorskip("opendp")
     keys = []

@@ -180,7 +180,7 @@ def test_scaffold(loss, share):
 def invitations(est):
     """Clients that each round of a fit of four clients invited."""
     for t in range(ROUNDS):
-        turn = est.schedule.invite(4, draw(np.asarray(est._state["key"]), INVITE, t))
+        turn = est.protocol().schedule.invite(4, draw(np.asarray(est._state["key"]), INVITE, t))
         yield np.flatnonzero(turn == 0)
 
 
@@ -788,7 +788,7 @@ def test_no_learner_predicts_clients_worse_that_were_never_invited(cls):
     est = cls(sample_rate=1 / 60, sampling="fixed", n_rounds=1, learning_rate=1.0, random_state=1)
     if cls in (learning.FedBN, learning.FedRep):
         est.set_params(personal=["intercept"])
-    if cls.requires_privacy:
+    if cls().protocol().requires_privacy:
         est.set_params(privacy=learning.ClientPrivacy(noise_multiplier=0.0, clip=100.0))
     est.fit(X, y, groups=groups)
     own, shared = est.predict_proba(X, groups=groups), est.predict_proba(X)

@@ -8,6 +8,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed import wire
 from ebfed.learning.exchange import Exchange
+from ebfed.learning.fed_avg import FedAvgRounds
 from ebfed.models import MLP, Linear, Softmax
 from ebfed.streams import Stream
 from ebfed.testing.nodes import fit_on_nodes
@@ -100,7 +101,7 @@ def test_a_node_sends_one_row(name):
 def test_clients_may_be_added_up_one_after_the_other(name, monkeypatch):
     """What is kept of them at once changes nothing, to the last bit."""
     at_once = clone(LEARNERS[name]).fit(X, Y, groups=GROUPS)
-    monkeypatch.setattr("ebfed.learning.base.KEPT", 1)
+    monkeypatch.setattr("ebfed.learning.rounds.KEPT", 1)
     monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
     one_by_one = clone(LEARNERS[name]).fit(X, Y, groups=GROUPS)
     for part, value in at_once.shared_.items():
@@ -110,7 +111,7 @@ def test_clients_may_be_added_up_one_after_the_other(name, monkeypatch):
 
 
 def test_sums_of_small_portions_are_one_row(monkeypatch):
-    monkeypatch.setattr("ebfed.learning.base.KEPT", 1)
+    monkeypatch.setattr("ebfed.learning.rounds.KEPT", 1)
     monkeypatch.setattr("ebfed.learning.minibatches.CELLS", 1)
     est = clone(LEARNERS["FedAvg"])
     state, sent, facts, message = begin(est)
@@ -176,9 +177,14 @@ class Median(Exchange):
         return {name: np.median(x, axis=0) for name, x in message["changes"].items()}, state
 
 
-class MedianFedAvg(eb.learning.FedAvg):
+class MedianRounds(FedAvgRounds):
     def exchange(self, n_clients):
         return Median(self.schedule, n_clients)
+
+
+class MedianFedAvg(eb.learning.FedAvg):
+    def protocol(self):
+        return MedianRounds(self)
 
 
 def test_a_method_that_needs_rows_has_them():

@@ -35,7 +35,7 @@ def test_no_client_spends_more_than_its_epsilon():
     assert ledger["clients"].tolist() == [20, 20, 20]
     assert ledger["times"].is_monotonic_increasing
     assert ledger["times"].iloc[-1] == 12
-    z = fitted.exchange(60).multiplier
+    z = fitted.protocol().exchange(60).multiplier
     for times, epsilon, most in zip(
         ledger["times"], ledger["epsilon"], [0.4, 1.5, 4.0], strict=True
     ):
@@ -78,7 +78,7 @@ def test_sums_are_divided_by_the_number_that_still_takes_part():
         learning_rate=1.0,
         random_state=0,
     )
-    exchange = est.exchange(60)
+    exchange = est.protocol().exchange(60)
     spent = exchange.round.spent(0.05, 4, 1e-5)
     budgets = {g: spent[1] if g < 40 else np.inf for g in range(60)}
     fitted = est.fit(X, Y, groups=GROUPS, consent=budgets)

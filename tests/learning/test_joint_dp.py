@@ -300,7 +300,7 @@ def test_a_user_does_not_show_through_what_others_tell(kind, sound):
     present = messages(est, (rows, response, users), 2)[:, :, 0]
     absent = messages(est, (rows[:, :20], response[:, :20], users[:, :20]), 2)[:, :, 0]
     scores = [np.array([told[1], -told[0], told[1] - told[0]]) for told in (present, absent)]
-    claim = est.exchange(draws).round.epsilon(2.0, 2, delta)
+    claim = est.protocol().exchange(draws).round.epsilon(2.0, 2, delta)
     lower = bound_from_scores(*scores, delta=delta, error=1e-6).lower
     assert (lower < claim) == sound
     assert sound or lower > 3 * claim
@@ -317,7 +317,7 @@ def test_the_ledger_says_what_the_accountant_does(trust):
     assert row["relation"] == "one user more or less, seen by all but its owner"
     assert ("the server is trusted" in row["assumptions"]) == (trust == "server")
     assert f"added by {'the server' if trust == 'server' else 'each owner'}" in row["what"]
-    z = est.exchange(12).multiplier
+    z = est.protocol().exchange(12).multiplier
     training = events.repeated(events.poisson(0.2, events.gaussian(z)), 7)
     spent = accountant.epsilon(training, 1e-5, relation="add_or_remove", interval=1e-3)
     assert row["epsilon"] == pytest.approx(spent, rel=1e-3)

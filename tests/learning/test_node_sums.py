@@ -39,7 +39,7 @@ class Hospitals:
     def round(self, last=None):
         """Hold a round; `last` names lost nodes, with the last step that each answers."""
         sent, turn = self.server.protocol().broadcast(self.state), self.state["turn"]
-        exchange = self.learner.exchange(300)
+        exchange = self.learner.protocol().exchange(300)
         sums = NodeSums(exchange, sent, nodes=3, rows=100, survivors=self.survivors)
         vectors = {}
         for i, (name, node) in enumerate(self.nodes.items()):
@@ -59,7 +59,7 @@ class Hospitals:
         for round_ in range(rounds):
             self.round((lost or {}).get(round_))
         w = self.state["shared"]["w"]
-        predicted = self.server.predictor(self.state).predict(w[None], X[None])
+        predicted = self.server.protocol().predictor(self.state).predict(w[None], X[None])
         return np.mean(predicted[0].argmax(axis=1) == Y)
 
 
@@ -101,7 +101,7 @@ def test_a_round_is_that_of_a_trusted_server_without_noise():
 def test_noise_and_account_are_those_of_a_trusted_server(quantile):
     est = learner(epsilon=4.0, clip_quantile=quantile)
     hospitals = Hospitals(est, survivors=None)
-    sums, exchange = hospitals.round(), est.exchange(300)
+    sums, exchange = hospitals.round(), est.protocol().exchange(300)
     assert sums.grid.multiplier == pytest.approx(exchange.multiplier, rel=1e-12)
     scales, bit = exchange.scales(sums.sent)
     assert sums.grid.noise(3) == pytest.approx(1.0, rel=1e-4)  # in units of each part's noise
@@ -115,12 +115,12 @@ def test_decoded_parts_have_the_noise_of_each():
     est = learner(epsilon=4.0, clip_quantile=0.5, clip=0.3)
     hospitals = Hospitals(est)
     sent = hospitals.server.protocol().broadcast(hospitals.state)
-    sums = NodeSums(est.exchange(300), sent, nodes=3, rows=100)
+    sums = NodeSums(est.protocol().exchange(300), sent, nodes=3, rows=100)
     size = len(sent["shared"]["w"])
     nothing = {"changes": {"w": np.zeros((100, size))}, "bit": np.zeros((100, 1))}
     rng = np.random.default_rng(0)
     drawn = [sums.decode(sum(sums.encode(nothing, rng) for _ in range(3))) for _ in range(400)]
-    scales, bit = est.exchange(300).scales(sent)
+    scales, bit = est.protocol().exchange(300).scales(sent)
     changes = np.concatenate([each["changes"]["w"].ravel() for each in drawn])
     # the error of a standard deviation is 3.5 % of 400 numbers, and less of more
     assert changes.std() == pytest.approx(scales["w"], rel=5 * 0.71 / np.sqrt(changes.size))
@@ -142,14 +142,14 @@ def test_it_learns_as_with_a_trusted_server_and_when_nodes_are_lost():
 def test_noise_that_is_not_of_one_sum_is_refused():
     est = eb.learning.FeO2(privacy=eb.ClientPrivacy(epsilon=4.0), n_rounds=2)
     with pytest.raises(ValueError, match="got OptOutExchange"):
-        NodeSums(est.exchange(10), {}, nodes=2, rows=5)
+        NodeSums(est.protocol().exchange(10), {}, nodes=2, rows=5)
 
 
 def test_rows_that_are_not_clipped_are_refused():
     est = learner(epsilon=4.0)
     hospitals = Hospitals(est)
     sent = hospitals.server.protocol().broadcast(hospitals.state)
-    sums = NodeSums(est.exchange(300), sent, nodes=3, rows=100)
+    sums = NodeSums(est.protocol().exchange(300), sent, nodes=3, rows=100)
     long = {"changes": {"w": np.ones((1, len(sent["shared"]["w"])))}}
     with pytest.raises(ValueError, match="rows must be finite, of norms"):
         sums.encode(long, np.random.default_rng(0))

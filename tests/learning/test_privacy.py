@@ -126,7 +126,7 @@ def test_one_client_cannot_spoil_the_rest(learner, trust):
     state, clients, memory = begin(est.set_params(privacy__noise_multiplier=0.0), X)
     for _ in range(4):
         message, memory = answer(est, state, clients, memory)
-        limits = est.exchange(8).limits(est.protocol().broadcast(state))
+        limits = est.protocol().exchange(8).limits(est.protocol().broadcast(state))
         for name, values in message["changes"].items():
             assert np.linalg.norm(values, axis=1).max() <= limits[name] * (1 + 1e-12)
         state = est.protocol().update(state, message)
@@ -148,7 +148,7 @@ def test_changes_are_clipped_as_a_whole(learner):
     state, clients, memory = begin(est)
     turn = {"turn": np.zeros(8, np.int8)}
     message, _ = answer(est, state | turn, clients, memory)
-    exchange, sent = est.exchange(8), est.protocol().broadcast(state)
+    exchange, sent = est.protocol().exchange(8), est.protocol().broadcast(state)
     longest = exchange.longest(sent, est.protocol().describe(clients, memory), turn["turn"])[0]
     whole = np.hstack([message["changes"][name] for name in exchange.clipped(sent)[0][0]])
     assert exchange.clipped(sent)[0][1] == clip
@@ -166,7 +166,9 @@ def test_limits_of_clipped_steps(variant):
     est.set_params(shared_learning_rate=0.3, psi_learning_rate=0.05, variant=variant)
     state, _, _ = begin(est)
     for round_ in range(3):
-        limits = est.exchange(8).limits(est.protocol().broadcast(state | {"round": round_}))
+        limits = (
+            est.protocol().exchange(8).limits(est.protocol().broadcast(state | {"round": round_}))
+        )
         rate = 0.9**round_
         whole = 0.1 if variant == "refined" else 7 * 0.3 * 0.1 * rate
         assert limits["mu"] == pytest.approx(whole, rel=1e-8)
@@ -267,8 +269,8 @@ def test_noise_of_a_server_in_two_parts():
         state["key"] = key(seed)
         psis.append(est.protocol().update(state, message)["shared"]["psi"][0] - 3.5)
     assert looks_like(np.array(psis), 1.5 / math.sqrt(0.04) * 5 * 0.05 * 1.0 / 8)
-    scales, _ = est.exchange(8).scales(est.protocol().broadcast(state))
-    limits = est.exchange(8).limits(est.protocol().broadcast(state))
+    scales, _ = est.protocol().exchange(8).scales(est.protocol().broadcast(state))
+    limits = est.protocol().exchange(8).limits(est.protocol().broadcast(state))
     each = [scales[name] / limits[name] for name in limits]
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
 
@@ -289,7 +291,7 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
         est.set_params(personal=["intercept"])
     state, clients, memory = begin(est)
     sent = est.protocol().broadcast(state | {"clip": 0.07})
-    exchange = est.exchange(8)
+    exchange = est.protocol().exchange(8)
     scales, bits = exchange.scales(sent)
     each = [scales[names[0]] / limit for names, limit in exchange.clipped(sent)] + [2 * bits]
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
@@ -358,16 +360,19 @@ def test_changes_and_bits_are_one_release(trust, bit_noise):
         bit_noise=bit_noise,
     )
     for m in (1, 10, 25, 1000):
-        z, noise = est.exchange(m).split()
+        z, noise = est.protocol().exchange(m).split()
         assert events.joint_multiplier([z, 2 * noise]) == pytest.approx(1.5, rel=1e-9)
         assert z == pytest.approx(events.split_multiplier(1.5, [2 * noise]), rel=1e-12)
-    assert est.set_params(privacy__clip_quantile=None).exchange(10).split() == (1.5, 0.0)
+    assert est.set_params(privacy__clip_quantile=None).protocol().exchange(10).split() == (1.5, 0.0)
 
 
 def test_bits_never_cost_much_by_default():
     for m in range(1, 1000, 7):
         z, _ = (
-            make(eb.learning.DPFedAvg, noise_multiplier=9.99, clip_quantile=0.5).exchange(m).split()
+            make(eb.learning.DPFedAvg, noise_multiplier=9.99, clip_quantile=0.5)
+            .protocol()
+            .exchange(m)
+            .split()
         )
         assert z < 1.2 * 9.99
 

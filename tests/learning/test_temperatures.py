@@ -86,11 +86,11 @@ def test_the_mean_counts_for_as_many_clients_as_are_invited(sampling):
     )
     rng = np.random.default_rng(0)
     seen = [
-        np.any([est.schedule.invite(30, rng) == 0 for _ in range(4)], axis=0).sum()
+        np.any([est.protocol().schedule.invite(30, rng) == 0 for _ in range(4)], axis=0).sum()
         for _ in range(2000)
     ]
-    assert est.expected_invited(30) == pytest.approx(np.mean(seen), rel=0.04)
-    assert est.set_params(sample_rate=1.0).expected_invited(30) == 30
+    assert est.protocol().expected_invited(30) == pytest.approx(np.mean(seen), rel=0.04)
+    assert est.set_params(sample_rate=1.0).protocol().expected_invited(30) == 30
 
 
 def test_evidence_of_few_clients_is_not_that_of_all():

@@ -35,7 +35,7 @@ class Strict(MLP):
 
 def learner(name, model, **more):
     cls = getattr(eb.learning, name)
-    if cls.requires_privacy:
+    if cls().protocol().requires_privacy:
         more["privacy"] = eb.ClientPrivacy(noise_multiplier=0.5)
     if name == "FedBN":
         more["personal"] = ["hidden"]

@@ -276,13 +276,39 @@ for name, fit in {"rates": fits["beta"], "means": means}.items():
 #    v_i \leftarrow v_i - \eta a \nabla f_i(\theta_i), \qquad
 #    w_i \leftarrow w_i - \eta \nabla f_i(w_i), $$
 #
-# and the server averages the $w_i$. The class says which parameters are a client's own, what a
-# client does with the batches of a round, and what it predicts by. Rounds, invitations, batches,
-# checkpoints, predictions, reports, Dask, Flower and privacy come from `Learner`. Arrays have a row
-# for each of many clients: one step is a step of all of them.
+# and the server averages the $w_i$. A learner has two classes. Its *rounds* say which parameters are
+# a client's own, what a client does with the batches of a round, and what it predicts by;
+# invitations, batches, checkpoints, Dask, Flower and privacy come from `LearnerRounds`. The
+# estimator has the arguments, and its `protocol` returns the rounds; predictions and reports come
+# from `Learner`. Arrays have a row for each of many clients: one step is a step of all of them.
 
 
 # %%
+class MixedRounds(eb.learning.LearnerRounds):
+    """What clients and server of `Mixed` do."""
+
+    def check(self):
+        super().check()
+        weight = self.estimator.own_weight
+        if not 0 <= weight <= 1:
+            raise ValueError(f"own_weight must be a number from 0 to 1; got {weight!r}.")
+
+    def own_parameters(self, shared, facts, rng):
+        return {"v": shared["w"]}
+
+    def train(self, shared, own, task):
+        w, v, a = shared["w"], own["v"], self.estimator.own_weight
+        for batch in task:
+            eta = task.rate * self.peak_rate
+            v = v - eta * a * task.gradient(a * v + (1 - a) * w, batch)
+            w = w - eta * task.gradient(w, batch)
+        return {"w": w - shared["w"]}, {"v": v}
+
+    def personal_parameters(self, shared, own, task):
+        a = self.estimator.own_weight
+        return a * own["v"] + (1 - a) * shared["w"]
+
+
 @dataclass(eq=False, repr=False)
 class Mixed(eb.learning.Learner):
     """Own and shared parameters, mixed.
@@ -297,24 +323,8 @@ class Mixed(eb.learning.Learner):
 
     own_weight: float = 0.5
 
-    def check(self):
-        super().check()
-        if not 0 <= self.own_weight <= 1:
-            raise ValueError(f"own_weight must be a number from 0 to 1; got {self.own_weight!r}.")
-
-    def own_parameters(self, shared, facts, rng):
-        return {"v": shared["w"]}
-
-    def train(self, shared, own, task):
-        w, v, a = shared["w"], own["v"], self.own_weight
-        for batch in task:
-            eta = task.rate * self.learning_rate
-            v = v - eta * a * task.gradient(a * v + (1 - a) * w, batch)
-            w = w - eta * task.gradient(w, batch)
-        return {"w": w - shared["w"]}, {"v": v}
-
-    def personal_parameters(self, shared, own, task):
-        return self.own_weight * own["v"] + (1 - self.own_weight) * shared["w"]
+    def protocol(self):
+        return MixedRounds(self)
 
 
 # %% [markdown]

@@ -36,8 +36,8 @@ class NodeSums:
     Parameters
     ----------
     exchange : PrivateExchange
-        Of a learner with ``privacy=ClientPrivacy(trust="server")``: nodes call `LearnerRounds.local` as
-        for a trusted server, and encode the message before it is sent.
+        Of a learner with ``privacy=ClientPrivacy(trust="server")``: nodes call
+        `LearnerRounds.local` as for a trusted server, and encode the message before it is sent.
     sent : dict
         What the server broadcast in this round.
     nodes : int

@@ -276,8 +276,8 @@ for name, fit in {"rates": fits["beta"], "means": means}.items():
 #    v_i \leftarrow v_i - \eta a \nabla f_i(\theta_i), \qquad
 #    w_i \leftarrow w_i - \eta \nabla f_i(w_i), $$
 #
-# and the server averages the $w_i$. A learner has two classes. Its *rounds* say which parameters are
-# a client's own, what a client does with the batches of a round, and what it predicts by;
+# and the server averages the $w_i$. A learner has two classes. Its *rounds* say which parameters
+# are a client's own, what a client does with the batches of a round, and what it predicts by;
 # invitations, batches, checkpoints, Dask, Flower and privacy come from `LearnerRounds`. The
 # estimator has the arguments, and its `protocol` returns the rounds; predictions and reports come
 # from `Learner`. Arrays have a row for each of many clients: one step is a step of all of them.

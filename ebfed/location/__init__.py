@@ -14,6 +14,7 @@ from ebfed.location.negative_binomial import NegativeBinomialEB
 from ebfed.location.nulls import TwoGroups, two_groups
 from ebfed.location.opt_out import OptOutMean
 from ebfed.location.poisson import PoissonEB
+from ebfed.location.rounds import LocationRounds
 from ebfed.location.shrinkage import posterior_from
 from ebfed.location.variance import VarianceEB
 
@@ -24,6 +25,7 @@ __all__ = [
     "FayHerriot",
     "GaussianEB",
     "GroupEncoder",
+    "LocationRounds",
     "MetaAnalysis",
     "MixtureEB",
     "ModeratedT",

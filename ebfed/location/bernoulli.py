@@ -158,7 +158,8 @@ class BernoulliEB(LocationEstimator):
         """Read rows of 0 and 1, or of shares with numbers of trials; see `Intake.read`."""
         rows = super()._read(X, groups, y=y, learn=learn, **given)
         if rows.values is not None and "sample_weight" not in rows.of_rows:
-            Binomial().check_whole_rows(rows.values)
+            family: Any = self.protocol().family
+            family.check_whole_rows(rows.values)
         return rows
 
     def _checked_rows(self, rows: Table, learn: bool) -> NDArray:

@@ -10,6 +10,7 @@ from ebfed.engines import journal
 from ebfed.engines.flower import PlannedNode, plan_of_run
 from ebfed.engines.flower.gate import odometer_of
 from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, FeO2, JointDPSGD
+from ebfed.learning.fed_avg import FedAvgRounds
 from ebfed.loading import METHODS
 from ebfed.models import Linear, Softmax
 from ebfed.streams import make_key
@@ -293,8 +294,8 @@ def test_rows_of_one_person_are_of_one(tmp_path):
 @pytest.mark.parametrize("part", ["records", "evaluations"])
 def test_a_broadcast_asks_for_no_more_places_than_rounds(make, part, monkeypatch):
     """Before, a node made an array for a billion records."""
-    broadcast = FedAvg.broadcast
-    monkeypatch.setattr(FedAvg, "broadcast", lambda *a: broadcast(*a) | {part: 10**9})
+    broadcast = FedAvgRounds.broadcast
+    monkeypatch.setattr(FedAvgRounds, "broadcast", lambda *a: broadcast(*a) | {part: 10**9})
     found = asked(make(NO_BUDGET + ROLES), FedAvg(Linear(), n_rounds=1), SLOPES)
     assert f"{part} must be from 0 to 2" in found
 

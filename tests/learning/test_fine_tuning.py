@@ -52,7 +52,14 @@ def descended(theta, rows, steps, rate, y=Y):
 
 
 def test_all_learners_are_here():
-    others = {"ClientPrivacy", "HierarchicalEB", "Learner", "LocalOnly", "RateSchedule"}
+    others = {
+        "ClientPrivacy",
+        "HierarchicalEB",
+        "Learner",
+        "LearnerRounds",
+        "LocalOnly",
+        "RateSchedule",
+    }
     assert set(LEARNERS) == set(eb.learning.__all__) - others
 
 

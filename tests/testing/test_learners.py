@@ -21,11 +21,11 @@ FEW = {"n_rounds": 4, "batch_size": 3, "local_steps": 2, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def source():
-    """The lines of the class, and no others of the vignette."""
-    text = VIGNETTE.read_text()
-    (found,) = [x for x in ast.parse(text).body if getattr(x, "name", None) == "Mixed"]
-    first = found.decorator_list[0].lineno - 1
-    return text.splitlines()[first : found.end_lineno]
+    """The lines of the two classes, and no others of the vignette."""
+    text, names = VIGNETTE.read_text(), ("MixedRounds", "Mixed")
+    rounds, settings = (x for x in ast.parse(text).body if getattr(x, "name", None) in names)
+    assert settings.decorator_list[0].lineno - rounds.end_lineno == 3
+    return text.splitlines()[rounds.lineno - 1 : settings.end_lineno]
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,17 @@ def test_it_keeps_the_contract(mixed, privacy):
 def test_several_shared_parts_are_clipped_together(mixed):
     """A message of two parts has a norm of at most C, whatever each of them has."""
 
-    class TwoParts(mixed):
+    class Rounds(type(mixed().protocol())):
         def shared_parameters(self, facts, rng):
             return super().shared_parameters(facts, rng) | {"more": np.zeros(2)}
 
         def train(self, shared, own, task):
             changes, own = super().train(shared, own, task)
             return changes | {"more": np.full((len(task), 2), 3.0)}, own
+
+    class TwoParts(mixed):
+        def protocol(self):
+            return Rounds(self)
 
     est = TwoParts(privacy=eb.ClientPrivacy(noise_multiplier=0.0, clip=0.5), **FEW)
     clients, memory = est.protocol().prepare(X, Y, groups=GROUPS)

@@ -36,6 +36,7 @@ def from_formula(
     subset: str | ArrayLike | None = None,
     na_action: Literal["raise", "drop", "exclude"] = "raise",
     context: Mapping[str, Any] | None = None,
+    max_memory: float | None = None,
     **settings: Any,
 ) -> FormulaFit:
     """Fit a model written as a formula.
@@ -71,7 +72,8 @@ def from_formula(
     ----------
     formula : str
     data : data frame
-        Frame of pandas, polars or Arrow.
+        Frame of pandas, polars or Arrow. Of a table of DuckDB, polars, Dask or Spark, the columns
+        that the formula uses are read into memory.
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
@@ -113,6 +115,8 @@ def from_formula(
         of the fit have these too, with missing predictions.
     context : mapping, optional
         Names of functions and variables that are not columns; those of the caller if None.
+    max_memory : float, optional
+        Most gibibytes that a fit of such a table may need; half the memory of the machine if None.
     **settings
         Arguments of the estimator: ``method="ml"``, ``channel=…``
 
@@ -143,5 +147,5 @@ def from_formula(
         context = surroundings()
     given: dict[str, Any] = {"family": family, "prior": prior, "weights": weights}
     given |= {"dispersion": dispersion, "consent": consent, "subset": subset}
-    given |= {"na_action": na_action, "context": context}
+    given |= {"na_action": na_action, "context": context, "max_memory": max_memory}
     return FormulaFit(formula, estimator, **given, **settings).fit(data)

@@ -48,9 +48,10 @@ from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
-from ebfed.tables.lazy import Summarised
+from ebfed.tables.lazy import Summarised, is_lazy
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
+from ebfed.tables.scans import collected
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class FormulaFit:
         subset: str | ArrayLike | None = None,
         na_action: Literal["raise", "drop", "exclude"] = "raise",
         context: Mapping[str, Any] | None = None,
+        max_memory: float | None = None,
         **settings: Any,
     ):
         self.formula = formula
@@ -119,6 +121,7 @@ class FormulaFit:
             "subset": subset,
             "na_action": na_action,
             "context": context,
+            "max_memory": max_memory,
         } | settings
 
     def fit(self, data: Any, y: Any = None) -> Self:
@@ -127,7 +130,8 @@ class FormulaFit:
         Parameters
         ----------
         data : data frame
-            Frame of pandas, polars or Arrow.
+            Frame of pandas, polars or Arrow, or a table of DuckDB, polars, Dask or Spark, of which
+            the columns in use are read.
         y : ignored
 
         Returns
@@ -139,8 +143,13 @@ class FormulaFit:
         TypeError, ValueError
             As `from_formula`.
         """
-        model, data = parse(self.formula), Columns.of(data)
         given = dict(self._given)
+        max_memory = given.pop("max_memory")
+        if is_lazy(data):
+            named = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
+            texts = [self.formula, *(each for each in named if isinstance(each, str))]
+            data = collected(data, texts, max_memory)
+        model, data = parse(self.formula), Columns.of(data)
         weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
         if context is None:
             context = surroundings()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FITTED", "in_blocks", "with_figures"]
+from ebfed.blocks import memory
+
+__all__ = ["FITTED", "collected", "in_blocks", "with_figures"]
 
 # Rows that are in memory at a time.
 ROWS = 1_000_000
@@ -63,6 +66,55 @@ def in_blocks(X: Any, size: int = ROWS) -> Iterator[Any]:
             yield rows[start : start + size].to_native()
     if is_empty:
         raise ValueError("X has no rows.")
+
+
+def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> Any:
+    """Read the columns of a lazy table that are named in texts, such as those of a formula.
+
+    Parameters
+    ----------
+    X : table that narwhals calls lazy
+    texts : sequence of str
+        Expressions of columns; a ``.`` that stands alone means all columns.
+    max_memory : float, optional
+        Most gibibytes that a fit of the columns may need, about four times what they have; half the
+        memory of the machine if None.
+
+    Returns
+    -------
+    frame
+        Of polars, if the table is one of polars, else of pandas.
+
+    Raises
+    ------
+    MemoryError
+        If the fit would need more.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"y": [1.0], "x": [2.0], "xy": [3.0]})
+    >>> collected(rows, ["y ~ log(x)"]).columns
+    ['y', 'x']
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X)
+    there = list(table.collect_schema())
+    has_dot = any(re.search(r"(?<![\w.)])\.(?![\w.(])", text) for text in texts)
+    words = {name: rf"(?<!\w){re.escape(name)}(?!\w)" for name in there}
+    used = [x for x in there if has_dot or any(re.search(words[x], text) for text in texts)]
+    library = "polars" if table.implementation.is_polars() else "pyarrow"
+    rows = int(table.select(n=nw.len()).collect(library)["n"][0])
+    most = memory() / 2 if max_memory is None else max_memory * 2**30
+    if (needed := 4 * 8 * rows * len(used)) > most:
+        raise MemoryError(
+            f"a fit of {rows:,} rows of {', '.join(map(repr, used))} needs about "
+            f"{needed / 2**30:.3g} GiB of memory, and max_memory is {most / 2**30:.3g}; estimators "
+            "of one column, and LinearEB of columns as they are, need sums only."
+        )
+    frame = table.select(used).collect(library)
+    return (frame if library == "polars" else nw.from_native(frame.to_pandas())).to_native()
 
 
 def with_figures(

@@ -393,6 +393,33 @@ def test_predictions_stay_where_the_rows_are(lazy):
         )
 
 
+@pytest.mark.parametrize(
+    ("formula", "settings"),
+    [
+        ("small ~ whole + (1 + whole | g)", {}),
+        ("whole ~ small + np.log(years) + (1 | g)", {"weights": "years"}),
+        ("bit ~ small + (1 | g)", {"family": "binomial"}),
+        ("events ~ 1 + offset(log(years)) + (1 | g)", {"family": "poisson"}),
+    ],
+)
+def test_formulas_read_the_columns_that_they_use(lazy, formula, settings):
+    table = table_of("strings", ["small", "whole", "bit"])
+    table = table.append_column("years", [EXPOSURE]).append_column("events", [EVENTS])
+    table = table.append_column("not read", [LABELS["days"]])
+    fitted = eb.from_formula(formula, lazy(table), **settings)
+    expected = eb.from_formula(formula, table, **settings)
+    assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(
+        fitted.fixef()["estimate"], expected.fixef()["estimate"], rtol=1e-6, atol=1e-9
+    )
+
+
+def test_formulas_of_too_many_rows_are_refused(lazy):
+    table = table_of("strings", ["small", "whole"])
+    with pytest.raises(MemoryError, match="max_memory"):
+        eb.from_formula("small ~ whole + (1 | g)", lazy(table), max_memory=1e-6)
+
+
 def test_predictions_of_durations_are_expected_events(lazy):
     table = pa.table({"g": LABELS["strings"], "days": EXPOSURE})
     fitted = eb.DurationEB().fit(lazy(table), groups="g")

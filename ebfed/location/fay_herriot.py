@@ -16,7 +16,7 @@ from ebfed.priors.random_effects import RandomEffects, design_of
 from ebfed.priors.regression import check_covariates
 from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
-from ebfed.tables.alignment import of_groups
+from ebfed.tables.alignment import labels_of, of_groups
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.numbers import numbers
@@ -227,7 +227,7 @@ class FayHerriot(Synthesis):
             If the fit has no covariates, or other ones.
         """
         found = covariates_like(self.given, covariates)
-        n = len(found)
+        n, labels = len(found), labels_of(covariates, labels)
         names = np.arange(n) if labels is None else read_labels(labels, "labels")
         if len(names) != n:
             raise ValueError(f"labels has {len(names)} entries for {n} areas.")

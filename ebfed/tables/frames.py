@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.alignment import aligned
+from ebfed.tables.alignment import aligned, labels_of
 from ebfed.tables.labels import check_labels, dates_of_objects
 from ebfed.tables.numbers import PLAIN, numbers, plain, unmasked, wrapped
 
@@ -62,6 +62,8 @@ class Style:
         Type of the labels in the library itself, for categories and nullable types of pandas.
     above : tuple of Style
         Names and types of the columns of the levels above, from the outermost.
+    rows : ndarray or None
+        Labels of rows that are groups of their own, and so are numbered: those of their index.
     """
 
     backend: Any = "pandas"
@@ -69,6 +71,7 @@ class Style:
     dtype: Any = None
     native: Any = field(default=None, compare=False)
     above: tuple[Style, ...] = ()
+    rows: NDArray | None = field(default=None, compare=False)
 
     def using(self, backend: str) -> Style:
         """Return the style with another library.
@@ -109,6 +112,7 @@ class Style:
             native = str(self.native)
         dtype = None if self.dtype is None else repr(self.dtype)
         data = {"backend": self.backend, "group": self.group, "dtype": dtype, "native": native}
+        data |= {} if self.rows is None else {"rows": self.rows}
         return data | {"above": [each.as_data() for each in self.above]}
 
     @classmethod
@@ -127,7 +131,8 @@ class Style:
             native = pd.api.types.pandas_dtype(native)
         dtype = None if data["dtype"] is None else _type_of(data["dtype"])
         above = tuple(map(cls.of_data, data["above"]))
-        return cls(str(data["backend"]), str(data["group"]), dtype, native, above)
+        named = str(data["backend"]), str(data["group"])
+        return cls(*named, dtype, native, above, data.get("rows"))
 
     def avoiding(self, names: Iterable[str]) -> Style:
         """Rename the group column if a result has its name."""
@@ -207,6 +212,7 @@ def read(
     named = groups if isinstance(groups, str) else ""
     columns: list[Any] | None = None
     style, given = style_for(X), wrapped(X, eager_only=True, allow_series=True)
+    as_given = X
     if is_frame(given):
         keys = {"groups": groups, "consent": consent, "y": y}
         keys = {key: name for key, name in keys.items() if isinstance(name, str)}
@@ -229,7 +235,7 @@ def read(
     if y is not None:
         y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
     if groups is None:
-        return Table(values, columns, None, style, consent, y)
+        return Table(values, columns, None, style_of_rows(as_given, style), consent, y)
     labels = read_labels(groups, named or "groups")
     return Table(values, columns, labels, style_of(groups, style), consent, y)
 
@@ -273,6 +279,24 @@ def style_of(labels: Any, style: Style | None = None) -> Style:
         style = style.using(_backend(labels))
     native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
     return replace(style, group=name, dtype=labels.dtype, native=native)
+
+
+def style_of_rows(X: Any, style: Style) -> Style:
+    """Return how frames look whose groups are the rows of a frame or series of pandas.
+
+    They have the labels of its index, unless that only counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> style_of_rows(pd.Series([1.0, 2.0], index=["b", "a"]), Style()).rows.tolist()
+    ['b', 'a']
+    """
+    own = labels_of(X)
+    if own is None or own.index.nlevels > 1 or own.index.hasnans:
+        return style
+    named = own if own.index.name == own.name else own.rename(None)
+    return replace(style_of(named, style), rows=read_labels(own, "the index of X"))
 
 
 def value_columns(there: Iterable[str], keys: Mapping[str, str]) -> list[str]:
@@ -609,6 +633,8 @@ def _series(name: str, array: NDArray, backend: Any) -> Any:
 
 def _restored(ids: NDArray, style: Style) -> list[Any]:
     """Return labels in the type of the input: of several levels, a column for each."""
+    if style.rows is not None and ids.dtype.kind == "i" and ids.max(initial=-1) < len(style.rows):
+        ids = style.rows[ids]
     if not (style.above and len(ids) and isinstance(ids[0], tuple)):
         return [_restore(ids, style)]
     parts = map(list, zip(*ids.tolist(), strict=True))

@@ -111,7 +111,7 @@ ENTRIES = {
         | WEIGHT,
     ),
     "LocalOnly": (
-        predicted(lambda: eb.LocalOnly(n_rounds=2), "predict_proba"),
+        predicted(lambda: eb.learning.LocalOnly(n_rounds=2), "predict_proba"),
         ROWS | {"y": ("won", CLASSES)},
     ),
     "GroupEncoder": (encoded, {"X": ("k", CLASSES), "y": ("y", DATA)} | WEIGHT),

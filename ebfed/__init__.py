@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ebfed.formula import from_formula
     from ebfed.learning import ClientPrivacy
     from ebfed.loading import load_fit
-    from ebfed.location import (
+    from ebfed.location import (  # type: ignore[no-redef]
         BernoulliEB,
         CategoricalEB,
         DurationEB,

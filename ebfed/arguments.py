@@ -27,7 +27,7 @@ class WithArguments(BaseEstimator):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return _names(cls)
+        return _names(cls)  # type: ignore[arg-type]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         if not self._get_param_names():

@@ -10,8 +10,7 @@ from sklearn.base import clone, is_classifier
 
 from ebfed import regression
 from ebfed.formula.design import CONSTANT, Design
-from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.names import column_name, plain_name
+from ebfed.formula.grammar import FormulaTerms, column_name, parse, plain_name
 from ebfed.formula.terms import Terms
 from ebfed.regression.columns import INTERCEPT
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ebfed.families.base import IDENTITY, Link
 from ebfed.formula.design import Design
 from ebfed.formula.expressions import names_of
-from ebfed.formula.names import plain_name
+from ebfed.formula.grammar import plain_name
 from ebfed.formula.terms import Terms, required
 from ebfed.inference.contrasts import contrast_tests
 from ebfed.inference.degrees_of_freedom import Inference

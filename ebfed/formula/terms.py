@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ebfed.formula.expressions import functions_of, multiplied, names_of
+from ebfed.formula.grammar import plain_name
 from ebfed.formula.limits import check_terms, check_text, shortened
-from ebfed.formula.names import plain_name
 
 __all__ = ["Terms", "evaluated", "reason_of", "required"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.base import WELL_KNOWN
+from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
 from ebfed.priors.plausible_regression import CountRegression
 from ebfed.priors.variance_components import MomentTable, Profile, informative
@@ -93,7 +93,7 @@ class Design:
         return cls(np.hstack([ones, (covariates - centre) / scale]), centre, scale)
 
 
-class WithCovariates:
+class WithCovariates(Prior):
     """Base of the priors whose predictor is linear in covariates.
 
     Attributes

@@ -175,8 +175,9 @@ class Columns:
     def take(self, rows: NDArray[np.bool_] | None, names: Sequence[str]) -> Columns:
         """Return a copy of these rows, all if None, and columns."""
         table = self.table.select(*names)
-        whole = rows is None or rows.all()
-        return Columns(table.clone() if whole else table.filter(rows.tolist()))
+        if rows is None or rows.all():
+            return Columns(table.clone())
+        return Columns(table.filter(rows.tolist()))
 
 
 def column_of(X: Any, name: str) -> Any:

@@ -37,12 +37,9 @@ def population_within(population: Prior, stated: Sequence[str]) -> Prior:
         )
     if not names or population.is_fitted:
         return population
-    if population.within is None:
-        raise TypeError(
-            f"{population!r} is one population for all groups; levels of groups are for "
-            "priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
-        )
-    return population.within(names)
+    from ebfed.priors.within import within
+
+    return within(population, names)
 
 
 def check_levels(rounds: Any, stated: Sequence[str]) -> None:

@@ -108,8 +108,6 @@ class Prior(WithArguments, ABC):
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
-    # Function from names of levels to the population of groups of parents; None if there is none.
-    within: Any = None
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.

@@ -110,17 +110,6 @@ class Beta(WithCovariates, Prior):
         """Whether the method is the paper's, which takes reports for proportions (Theorem 4)."""
         return self.method == "paper"
 
-    def within(self, names: Sequence[str]) -> Any:
-        """Return the population of groups of parents; see `NestedBeta`."""
-        from ebfed.priors.nested_conjugate import NestedBeta
-
-        if self.alpha is not None or self.method != "ml":
-            raise ValueError(
-                "levels of groups are for priors.Beta() fitted by maximum likelihood; got "
-                f"{self!r}."
-            )
-        return NestedBeta(list(names))
-
     @property
     def estimates_spread(self) -> bool:
         """Whether the parameters are not given."""

@@ -93,17 +93,6 @@ class Gamma(WithCovariates, Prior):
         self.mean = mean
         self.shape = shape
 
-    def within(self, names: Sequence[str]) -> Any:
-        """Return the population of groups of parents; see `NestedGamma`."""
-        from ebfed.priors.nested_conjugate import NestedGamma
-
-        if self.shape is not None:
-            raise ValueError(
-                "levels of groups are for priors.Gamma() fitted by maximum likelihood; got "
-                f"{self!r}."
-            )
-        return NestedGamma(list(names))
-
     @property
     def estimates_spread(self) -> bool:
         """Whether the parameters are not given."""

@@ -79,10 +79,6 @@ class NestedConjugate(Prior):
     def __init__(self, names: Sequence[str] = ("parent",)):
         self.names = names
 
-    def within(self, names: Sequence[str]) -> Self:
-        """Return this population, whose level above has this name."""
-        return self.unfitted().set_params(names=list(names))
-
     # Fitting ----------------------------------------------------------------------------------
 
     def _fit(self, likelihood: Likelihood) -> None:

@@ -231,10 +231,6 @@ class NestedNormal(Prior):
 
     # Populations ------------------------------------------------------------------------------
 
-    def within(self, names: Sequence[str]) -> Self:
-        """Return this population, whose levels have these names."""
-        return self.unfitted().set_params(names=list(names))
-
     @property
     def _n_covariates(self) -> int:
         return len(self.names)

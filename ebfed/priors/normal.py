@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -468,18 +467,6 @@ class Normal(WithCovariates, Prior):
             self._check_clients()
             return super()._posterior(likelihood)
         return NormalPosterior(self, likelihood, own, noise)
-
-    def within(self, names: Sequence[str]) -> Any:
-        """Return the normal population of groups of parents; see `NestedNormal`."""
-        from ebfed.priors.nested_normal import NestedNormal
-
-        self._check()
-        if self.mean is not None or self.variance is not None or self.covariance != "diag":
-            raise ValueError(
-                "levels of groups are for priors.Normal() whose mean and variance are estimated, "
-                f"each column with its own; got {self!r}."
-            )
-        return NestedNormal(list(names), method=self.method)  # type: ignore[arg-type]
 
     @property
     def shares_scale(self) -> bool:

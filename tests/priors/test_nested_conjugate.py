@@ -11,6 +11,7 @@ from ebfed.likelihoods import Binomial, Poisson
 from ebfed.priors import Beta, Gamma
 from ebfed.priors.base import OwnReports
 from ebfed.priors.nested_conjugate import NestedBeta, NestedGamma
+from ebfed.priors.within import within
 
 STATES = np.repeat(np.arange(8.0), 10)[:, None]
 
@@ -199,6 +200,6 @@ def test_wrong_arguments_are_refused(binomial):
     with pytest.raises(ValueError, match="has one level above the groups"):
         NestedBeta(["country", "state"]).fit(binomial, np.zeros((80, 2)))
     with pytest.raises(ValueError, match="fitted by maximum likelihood"):
-        Beta(method="moments").within(["state"])
+        within(Beta(method="moments"), ["state"])
     with pytest.raises(ValueError, match="fitted by maximum likelihood"):
-        Gamma(1.0, 2.0).within(["state"])
+        within(Gamma(1.0, 2.0), ["state"])

@@ -7,6 +7,7 @@ from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import IdentificationWarning, Normal
 from ebfed.priors.base import OwnReports
 from ebfed.priors.nested_normal import NestedNormal
+from ebfed.priors.within import within
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_wrong_arguments_are_refused(messages):
     with pytest.raises(ValueError, match="method must be 'reml' or 'ml' with levels"):
         NestedNormal(method="moments").fit(likelihood, parents)
     with pytest.raises(ValueError, match="each column with its own"):
-        Normal(covariance="spherical").within(["state"])
+        within(Normal(covariance="spherical"), ["state"])
     counts = Binomial(np.array([[1]]), np.array([3]))
     with pytest.raises(TypeError, match="lives on"):
         NestedNormal().fit(counts, np.zeros((1, 1)))

@@ -7,6 +7,7 @@ squared errors has the same expectation, and is within four standard errors of i
 is wrong: a false alarm in 6 of 100,000 cases, .4 % for all.
 """
 
+import contextlib
 import re
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
+from ebfed.priors.within import within
 from ebfed.studies.coverage.rows import ROW_VARIANCE
 from ebfed.studies.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 
@@ -268,9 +270,11 @@ def test_risk_of_levels_is_near_the_oracle(family):
 
 
 def test_every_population_with_levels_has_a_case():
-    nested = {
-        name
-        for name in priors.__all__
-        if getattr(getattr(priors, name), "within", None) is not None
-    }
+    nested = set()
+    for name in priors.__all__:
+        kind = getattr(priors, name)
+        if isinstance(kind, type) and issubclass(kind, priors.Prior) and kind is not priors.Prior:
+            with contextlib.suppress(TypeError):  # which says that it has no parents
+                within(kind(), ["state"])
+                nested.add(name)
     assert nested == {"Normal", "Beta", "Gamma"}

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
-from ebfed.priors.within import within
+from ebfed.priors import within as parents
 from ebfed.studies.coverage.rows import ROW_VARIANCE
 from ebfed.studies.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 
@@ -275,6 +275,6 @@ def test_every_population_with_levels_has_a_case():
         kind = getattr(priors, name)
         if isinstance(kind, type) and issubclass(kind, priors.Prior) and kind is not priors.Prior:
             with contextlib.suppress(TypeError):  # which says that it has no parents
-                within(kind(), ["state"])
+                parents.within(kind(), ["state"])
                 nested.add(name)
     assert nested == {"Normal", "Beta", "Gamma"}

@@ -8,9 +8,20 @@ if TYPE_CHECKING:
     from ebfed.engines.base import Block, Blocks, Cohort, Engine, join
     from ebfed.engines.dask import Dask
     from ebfed.engines.local import Local
-    from ebfed.engines.protocol import Estimator
+    from ebfed.engines.protocol import Estimator, Rounds
     from ebfed.engines.rounds import converse
 
-__all__ = ["Block", "Blocks", "Cohort", "Dask", "Engine", "Estimator", "Local", "converse", "join"]
+__all__ = [
+    "Block",
+    "Blocks",
+    "Cohort",
+    "Dask",
+    "Engine",
+    "Estimator",
+    "Local",
+    "Rounds",
+    "converse",
+    "join",
+]
 
 __getattr__ = at_first_use(__name__)

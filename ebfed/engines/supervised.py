@@ -22,8 +22,6 @@ from ebfed.engines.publishing import (
     published,
     shallow_copied,
 )
-from ebfed.engines.rounds import without_messages
-from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
@@ -39,16 +37,13 @@ __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 class SupervisedEstimator(WithArguments, ABC):
     """A method whose clients have features and a response, and are labelled by group."""
 
-    answers_every_round: ClassVar[bool] = True
-    begins_again: ClassVar[bool] = False
-
     clients_: Any
     _history: list[dict]
     _ledger: list[dict]
     _y_name: str | None = None
     _group_name: str | list[str] | None = None
     # Whether groups may be of several levels.
-    takes_levels: bool = False
+    _takes_levels: bool = False
     # Names of the levels of the fit, from the outermost; none where there is one. None: no fit yet.
     _level_names: tuple[str, ...] | None = None
     # Whether this copy is a server's, and the rows stay with clients.
@@ -104,82 +99,18 @@ class SupervisedEstimator(WithArguments, ABC):
     def _check_classes(self, classes: NDArray) -> None:
         """Raise a ValueError if these are not the classes that can be learned."""
 
-    add_up = staticmethod(unsummed)
-    secure_sums = staticmethod(no_secure_sums)
-
     # Notes of who held the fit, on nodes and their labels.
     _remarks: tuple[str, ...] = ()
-    # Whether messages of one group from several nodes can be merged.
-    matches: bool = False
 
+    @abstractmethod
     def protocol(self) -> Any:
-        """Return what clients and server do."""
-        return self
-
-    @property
-    def estimator(self) -> Any:
-        """The estimator."""
-        return self
-
-    # What clients state -----------------------------------------------------------------------
-
-    def describe(self, clients: Any, memory: Any) -> Any:
-        """State numbers of rows, and columns."""
-        return {
-            "n": clients.n,
-            "n_features": np.array([self.n_features_in_]),
-            "columns": np.array(["\n".join(getattr(self, "feature_names_in_", ()))]),
-        }
-
-    def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if that is not what clients may state."""
-        kinds = {"n": "i", "n_features": "i", "columns": "U"}
-        sound = facts.keys() >= kinds.keys() and all(
-            isinstance(facts[name], np.ndarray)
-            and facts[name].dtype.kind == kind
-            and facts[name].ndim == 1
-            for name, kind in kinds.items()
-        )
-        if not (
-            sound
-            and len(facts["n"]) > 0
-            and len(facts["n_features"]) == len(facts["columns"]) == 1
-            and facts["n"].min() >= 0
-            and facts["n_features"][0] > 0
-        ):
-            raise ValueError("facts must be numbers of rows, and columns.")
-
-    def start(self, facts: Any, key: NDArray) -> Any:
-        """Return the state before the first round."""
-        check_single(self)
-        for name in ("n_features", "columns"):
-            different = sorted(set(facts[name].tolist()))
-            if len(different) > 1:
-                raise ValueError(f"clients have different columns: {different}.")
-        return {
-            "round": 0,
-            "done": False,
-            "turn": np.zeros(len(facts["n"]), np.int8),
-            "key": key,
-            "n": facts["n"],
-            "n_features": int(facts["n_features"][0]),
-            "columns": str(facts["columns"][0]),
-            "history": [],
-            "converged": None,
-        }
+        """Return what clients and server do, by these arguments; see `ebfed.engines.Rounds`."""
 
     def _become_server(self, state: Any, kept: dict[str, Any]) -> None:
         """Take over the columns of clients whose rows stay with them."""
         self._is_server, self._kept = True, kept
         name_columns(self, state)
         self._style_ = Style()
-
-    def keep(self, state: Any) -> dict[str, Any]:
-        """Return what is to be kept of the last state.
-
-        That is neither messages, nor the key of noise, nor who took part in the last round.
-        """
-        return {name: x for name, x in without_messages(state).items() if name != "turn"}
 
     def published(self) -> Self:
         """Return a copy with nothing in it that did not leave the clients: that of a server.
@@ -194,41 +125,7 @@ class SupervisedEstimator(WithArguments, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return pickled(self, super().__getstate__(), getattr(self, "_ledger", ()))
 
-    def expected_rounds(self) -> int | None:
-        """Return the most rounds there can be, if that is known: `n_rounds` of a learner."""
-        return getattr(self, "n_rounds", None)
-
     # Learning ---------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Learn from rows.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_rows, d)
-        y : array-like or series of shape (n_rows,), or str
-            The response, or the column of the frame `X` that holds it.
-        groups : array-like of shape (n_rows,) or str, optional
-            Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If rows are missing, infinite or of the wrong type, labels do not fit them, or an
-            argument is wrong.
-
-        Notes
-        -----
-        Pandas series and frames pair by label, not by position as in scikit-learn: `y` and `groups`
-        in another order than `X` are put in its order, and other labels are refused. An index that
-        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
-        """
-        return self._fit(*self.prepare(X, y, groups=groups))
 
     @abstractmethod
     def _fit(self, clients: Any, memory: dict) -> Self:
@@ -392,7 +289,7 @@ class SupervisedEstimator(WithArguments, ABC):
         if groups is None and named is not None and set(named) <= set(columns):
             groups = self._group_name
         levels = split_levels(groups, X, tuples=bool(self._level_names))
-        if not self.takes_levels:
+        if not self._takes_levels:
             labels = levels[0] if len(levels) == 1 else groups
             return read(X, labels, y=y, numeric=self._numeric)
         check_depth(self._level_names, levels)

@@ -208,7 +208,7 @@ def following(
         raise ValueError(
             f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
         )
-    if model.above and not estimator.takes_levels:
+    if model.above and not estimator._takes_levels:
         raise ValueError(
             f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
             f"GaussianEB() have several, {'/'.join(model.levels)}."

@@ -173,6 +173,12 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         ValueError, TypeError
             If rows are missing, infinite or of the wrong type, labels or weights do not fit them,
             or an argument is wrong.
+
+        Notes
+        -----
+        Pandas series and frames pair by label, not by position as in scikit-learn: `y` and `groups`
+        in another order than `X` are put in its order, and other labels are refused. An index that
+        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
         """
         return self._fit(*self.protocol().prepare(X, y, groups=groups, sample_weight=sample_weight))
 

@@ -159,7 +159,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     """
 
     covariance_above_: dict[str, NDArray]
-    takes_levels = True
+    _takes_levels = True
     # Response, weight and offset.
     _per_row = (3,)
     _endless: Endless | None = None

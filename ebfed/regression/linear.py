@@ -179,7 +179,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     noise_variances_: dict[str, float]
     # Column of the frame of the fit that has the levels of noise.
     _dispersion_name: str | None = None
-    takes_levels = True
+    _takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
     def __init__(

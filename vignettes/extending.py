@@ -242,10 +242,10 @@ ax = eb.report.plot_privacy(price)
 # %% [markdown]
 # ## A plot: from the view of a fit
 #
-# Tables and plots read `fit.view()`, a small dataclass, and no private attribute. The view names
-# the family of the rows, which has the sampling variance of a group's own estimate. So one function
-# serves means and rates: here, the distances of own estimates from the mean of the population, over
-# the standard deviation that the fit expects of them.
+# Tables and plots read `eb.report.view_of(fit)`, a small dataclass, and no private attribute. The
+# view names the family of the rows, which has the sampling variance of a group's own estimate. So
+# one function serves means and rates: here, the distances of own estimates from the mean of the
+# population, over the standard deviation that the fit expects of them.
 
 
 # %%

@@ -13,6 +13,7 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
+from ebfed.report.view import view_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +274,7 @@ def fit(
 
             # options may be fitted as a formula of means, which alone knows the event of two labels
             fit = estimator
-            if value is not None and isinstance(fit.view(), LocationView):
+            if value is not None and isinstance(view_of(fit), LocationView):
                 by_formula = hasattr(fit, "estimator_") and not fit.response.levels
                 fit = fit.estimator_ if by_formula else fit
             fit.save(save, groups=groups)
@@ -312,7 +313,7 @@ def _estimates(estimator: Any, level: float) -> tuple[pd.DataFrame, list[str]]:
     from ebfed.regression import CrossedEB
 
     if not isinstance(getattr(estimator, "estimator_", None), CrossedEB):
-        style = estimator.view().style
+        style = view_of(estimator).style
         shown = estimator.posterior().to_frame(level=level)
         return shown, [each.group for each in (*style.above, style)]
     frames = []

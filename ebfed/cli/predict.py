@@ -11,6 +11,7 @@ import typer
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.fit import show, warnings_in_a_line
 from ebfed.cli.options import Decimal, Encoding, Separator
+from ebfed.report.view import view_of
 
 __all__ = ["EXAMPLES", "predict"]
 
@@ -90,7 +91,7 @@ def predict(
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         fit = load_fit(file)
-        view = fit.view()
+        view = view_of(fit)
         label = view.style.group if group is None else group
         by_formula = isinstance(fit, FormulaFit)
         # 'y | group', as the options --group and --value are written: columns may have other names
@@ -141,7 +142,7 @@ def _estimated(
     from ebfed.formula import FormulaFit
     from ebfed.report.view import LocationView
 
-    if not isinstance(fit.view(), LocationView):
+    if not isinstance(view_of(fit), LocationView):
         if given:
             option = _option(next(iter(given)))
             raise ValueError(f"{option} goes with a fit of counts, durations or means")
@@ -151,7 +152,7 @@ def _estimated(
         if name not in takes:
             raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
     if isinstance(fit, FormulaFit):
-        return fit.posterior(rows).to_frame(level=level), [fit.view().style.group]
+        return fit.posterior(rows).to_frame(level=level), [view_of(fit).style.group]
     return fit.posterior(rows, groups=label, **given).to_frame(level=level), [label]
 
 

@@ -350,6 +350,15 @@ class Rounds(Protocol):
     def finish(self, sent: Any, memory: Any, clients: Any) -> Any:
         """Return the estimator, these clients' own copy, with what the last broadcast says."""
 
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return what was learned of each client: a frame, a row or more for each.
+
+        Parameters
+        ----------
+        backend : str, optional
+            The library of the frame; that of the frame that was fitted if None.
+        """
+
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: Any) -> None:
@@ -445,12 +454,3 @@ class Estimator(Protocol):
 
     def published(self) -> Self:
         """Return a copy with nothing in it that did not leave the clients."""
-
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return what was learned of each client: a frame, a row or more for each.
-
-        Parameters
-        ----------
-        backend : str, optional
-            The library of the frame; that of the frame that was fitted if None.
-        """

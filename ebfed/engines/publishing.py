@@ -33,9 +33,14 @@ def published(fit: Any) -> Any:
     Raises
     ------
     ValueError
-        If this is the copy of a node of a federation.
+        If this is the copy of a node of a federation, or a fit that is not made in rounds.
     """
-    if fit.view().is_server:
+    if not hasattr(fit, "protocol"):
+        raise ValueError(
+            "the effects of crossed factors are estimated together: a fit without its levels is "
+            "none; save it with groups=True."
+        )
+    if fit._view().is_server:
         return copy.deepcopy(fit)
     if fit._kept is None:
         raise ValueError("this is the copy of a node; what is published is that of the server.")

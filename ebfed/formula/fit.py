@@ -42,7 +42,7 @@ from ebfed.formula.rows import (
 )
 from ebfed.formula.subset import chosen_rows
 from ebfed.privacy.promises import is_private
-from ebfed.report.view import FitView, GroupView
+from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
@@ -309,7 +309,7 @@ class FormulaFit:
         ValueError
             As the estimator's `save`; and if terms of private columns keep figures of the rows.
         """
-        if not self.keep_rows and is_private(self.estimator_.view().ledger):
+        if not self.keep_rows and is_private(view_of(self.estimator_).ledger):
             self._check_figures()
         formula = {
             "text": self.formula,
@@ -335,9 +335,9 @@ class FormulaFit:
 
     def __getstate__(self) -> dict[str, Any]:
         fitted = self.__dict__.get("estimator_")
-        if fitted is None or fitted.keep_rows or fitted.view().is_server:
+        if fitted is None or fitted.keep_rows or view_of(fitted).is_server:
             return self.__dict__
-        return vars(self.published()) if is_private(fitted.view().ledger) else self.__dict__
+        return vars(self.published()) if is_private(view_of(fitted).ledger) else self.__dict__
 
     __deepcopy__ = deep_copied
 
@@ -417,7 +417,7 @@ class FormulaFit:
             return series
         known = self.estimator_.groups_
         text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
-        if text[0] != text[1] and not self.estimator_.view().is_server:
+        if text[0] != text[1] and not view_of(self.estimator_).is_server:
             raise ValueError(
                 f"labels in {self._model.group!r} are {'text' if text[0] else 'numbers'}, and were "
                 f"{'text' if text[1] else 'numbers'} in the fit; convert them."
@@ -444,11 +444,11 @@ class FormulaFit:
 
     # Reports ----------------------------------------------------------------------------------
 
-    def view(self) -> FitView:
+    def _view(self) -> FitView:
         """Return what reports and plots read of the fit."""
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
-        view = self.estimator_.view()
+        view = view_of(self.estimator_)
         view = replace(view, notes=[*view.notes, *self.response.notes])
         if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
             view = replace(view, notes=[*view.notes, RATES[view.population]])
@@ -460,7 +460,7 @@ class FormulaFit:
         """Return the fit as a printed table."""
         from ebfed.report import summary_table
 
-        return summary_table(self.view())
+        return summary_table(self._view())
 
     def _with_tests(self) -> Self:
         """Return the fit; of means of groups the same model by `LinearEB`, which has tests.
@@ -539,7 +539,7 @@ class FormulaFit:
         check_type(type)
         found = estimator.inference() if ddf is None else estimator.inference(ddf)
         terms = contrasts_of_terms(self.design_, self._frame(None), type)
-        return frame(term_tests(found, terms), self.view().style)
+        return frame(term_tests(found, terms), self._view().style)
 
     def confint(self, *args: Any, **options: Any) -> Any:
         """Return intervals for the parameters: see `confint` of the estimator.
@@ -632,7 +632,7 @@ class FormulaFit:
         from ebfed.formula.margins import margins_of
 
         named = [terms] if isinstance(terms, str) else list(terms)
-        style = Style(self.view().style.backend)
+        style = Style(self._view().style.backend)
         given = self.design_, self._frame(data), named, at or {}, slope, weights, group, ddf
         return margins_of(self.estimator_, *given, style)
 

@@ -28,7 +28,7 @@ from ebfed.kernels.threads import one_thread
 from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds
 from ebfed.learning.optimizers import Optimizer
-from ebfed.learning.predictions import estimates, expected_of, export, term_names
+from ebfed.learning.predictions import expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.rates import RateSchedule
 from ebfed.learning.rounds import LearnerRounds
@@ -288,7 +288,7 @@ class Learner(SupervisedEstimator):
         classes = None if self._numeric else self.classes_.tolist()
         return term_names(self._net, self._column_names(), classes)
 
-    def view(self) -> LearnerView:
+    def _view(self) -> LearnerView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
         return LearnerView(
@@ -309,5 +309,4 @@ class Learner(SupervisedEstimator):
         )
 
     _history_rows = history_rows
-    estimates = estimates
     export = export

@@ -14,10 +14,9 @@ from ebfed.kernels.threads import one_thread
 from ebfed.learning.minibatches import CELLS, deal
 from ebfed.models import Linear, Predictor, Softmax
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import frame
 from ebfed.tables.unseen import warn_of_mistyped
 
-__all__ = ["Predictions", "estimates", "expected_of", "export", "term_names"]
+__all__ = ["Predictions", "expected_of", "export", "term_names"]
 
 
 @dataclass(frozen=True)
@@ -155,25 +154,3 @@ def term_names(net: Predictor, columns: list[str], classes: list | None) -> list
         else:
             names += [f"{block}_{k}" for k in range(place.stop - place.start)]
     return names
-
-
-def estimates(learner: Any, backend: str | None = None) -> Any:
-    """Return the parameters of each group's predictor: a frame.
-
-    Parameters
-    ----------
-    backend : str, optional
-        The library of the frame; that of the frame that was fitted if None.
-
-    Returns
-    -------
-    DataFrame
-        Group label, ``n``, and a column for each of `terms_`.
-    """
-    check_is_fitted(learner, "clients_")
-    columns = {"n": learner._sizes()} | dict(
-        zip(learner.terms_, learner.parameters_.T, strict=True)
-    )
-    style = learner._style_.avoiding(columns)
-    style = style if backend is None else style.using(backend)
-    return frame({style.group: learner.groups_} | columns, style)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.channels import secure
 from ebfed.engines.protocol import (
@@ -42,6 +43,7 @@ from ebfed.learning.validation import Portion, has_stalled
 from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Clients
+from ebfed.tables.frames import frame
 
 __all__ = ["LearnerRounds"]
 
@@ -354,6 +356,15 @@ class LearnerRounds(SupervisedRounds, ABC):
         memory = remember(sent, memory, len(clients))
         parameters = self.local_training().predictors(sent, memory, clients)
         return settle(self, sent, memory, clients, parameters)
+
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the parameters of each group's predictor as a frame, of some library if named."""
+        fit = self.estimator
+        check_is_fitted(fit, "clients_")
+        columns = {"n": fit._sizes()} | dict(zip(fit.terms_, fit.parameters_.T, strict=True))
+        style = fit._style_.avoiding(columns)
+        style = style if backend is None else style.using(backend)
+        return frame({style.group: fit.groups_} | columns, style)
 
     # Server -----------------------------------------------------------------------------------
 

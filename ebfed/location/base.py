@@ -74,8 +74,6 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         The fitted population.
     summaries_ : Summary
         Figures of the clients; in a real federation, they stay with the clients.
-    settings_ : list of dict
-        Arguments of channels that the server chose: for each round, by class of consent.
     privacy_ : DataFrame
         Ledger of what clients sent.
     groups_ : ndarray of shape (n_groups,)
@@ -99,7 +97,6 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
 
     prior_: Prior
     summaries_: Summary
-    settings_: list[dict]
     _learned: Learned
     _intake: Intake = Intake()  # before any rows are read
     _takes_weights: ClassVar[bool] = True
@@ -374,11 +371,6 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         )
         return self._learned.shown(found)
 
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the posterior of each group as a frame, of some library if that is named."""
-        posterior = self.posterior()
-        return (posterior if backend is None else posterior.using(backend)).to_frame()
-
     def predict(
         self,
         X: Any = None,
@@ -530,7 +522,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         style = output_style(self, rows.style).avoiding(columns | new)
         return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
 
-    def view(self) -> LocationView:
+    def _view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         return view_of_fit(self)

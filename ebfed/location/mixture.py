@@ -185,10 +185,10 @@ class MixtureEB(LocationEstimator):
 
     # What was learned -------------------------------------------------------------------------
 
-    def view(self) -> LocationView:
+    def _view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         components = Components(self.weights_, self.means_, self.variances_)
-        return replace(super().view(), components=components, refit=None)
+        return replace(super()._view(), components=components, refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:
@@ -226,7 +226,7 @@ class MixtureEB(LocationEstimator):
     def history_(self) -> Any:
         """Frame of the steps or rounds of the fit."""
         check_is_fitted(self, "prior_")
-        return frame(self._history, self.view().style)
+        return frame(self._history, self._view().style)
 
     def responsibilities(self, X: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

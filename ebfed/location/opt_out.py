@@ -163,9 +163,9 @@ class OptOutMean(LocationEstimator):
 
     # What was learned -------------------------------------------------------------------------
 
-    def view(self) -> LocationView:
+    def _view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
-        return replace(super().view(), refit=None)
+        return replace(super()._view(), refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:

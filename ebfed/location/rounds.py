@@ -332,11 +332,16 @@ class LocationRounds:
         fit = self.estimator
         fit._learned = learned
         fit.prior_, fit.summaries_ = learned.prior, learned.summaries
-        fit.settings_, fit.covariate_names_ = learned.settings, learned.covariate_names
+        fit.covariate_names_ = learned.covariate_names
         rows = self.ledger(learned.settings, learned.memory, learned.summaries)
         by_server = learned.is_server and self.server_adds_noise and is_fixed(fit.random_state)
         learned.ledger = simulated(rows) if fit._simulated or by_server else rows
         return fit
+
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the posterior of each group as a frame, of some library if that is named."""
+        posterior = self.estimator.posterior()
+        return (posterior if backend is None else posterior.using(backend)).to_frame()
 
     # The same group at two nodes --------------------------------------------------------------
 

@@ -241,17 +241,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         posterior = self._population().posterior(block)
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the posterior of each group as a frame.
-
-        Parameters
-        ----------
-        backend : str, optional
-            Library of the frame; that of the frame that was fitted if None.
-        """
-        posterior = self.posterior()
-        return (posterior if backend is None else posterior.using(backend)).to_frame()
-
     def reliability(self) -> Any:
         """Return the share of each coefficient's variance that a group's own rows explain.
 
@@ -266,7 +255,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             mixture there is none: coefficients have no single variance there.
         """
         check_is_fitted(self, "mean_")
-        columns = self.view().reliability()
+        columns = self._view().reliability()
         style = self._style_.avoiding(columns)
         return frame({style.group: self.groups_} | columns, style)
 
@@ -369,7 +358,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     _report = staticmethod(reports)
 
-    def view(self) -> RegressionView:
+    def _view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
         population, terms = self._population(), self.terms_

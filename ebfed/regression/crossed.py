@@ -317,16 +317,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self.notes_ = notes_of_crossed(self)
         return self
 
-    def conclude(self, state: Any) -> None:
-        """Refuse to be a fit without its levels."""
-        raise ValueError(
-            "the effects of crossed factors are estimated together: a fit without its levels is "
-            "none; save it with groups=True."
-        )
-
     @property
     def _estimable(self) -> Estimable:
         """Combinations of the coefficients that the rows of the fit identify."""
+        check_is_fitted(self, "mean_")
         return Estimable(self._kept["null"], self.terms_)
 
     def _within(self, design: NDArray) -> NDArray:
@@ -661,7 +655,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     glance: Any = GroupEffects.glance
     summary: Any = GroupEffects.summary
 
-    def view(self) -> RegressionView:
+    def _view(self) -> RegressionView:
         """Return what reports and plots read of the fit: of groups, those of the first factor."""
         check_is_fitted(self, "mean_")
         first = self._names[0]

@@ -503,9 +503,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     tests = coefficient_tests
     confint = confint_of_generalized
 
-    def view(self) -> RegressionView:
+    def _view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super().view())
+        view = view_of_levels(self, super()._view())
         return replace(view, has_density=False, degrees=errors_and_degrees(self))
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:

@@ -597,9 +597,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         options = {"groups": groups, "covariates": covariates}
         return RegressionEstimator.score(self, X, y, sample_weight, **options)
 
-    def view(self) -> RegressionView:
+    def _view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = replace(view_of_levels(self, super().view()), degrees=errors_and_degrees(self))
+        view = replace(view_of_levels(self, super()._view()), degrees=errors_and_degrees(self))
         if not self._is_server:
 
             def maximum() -> float:

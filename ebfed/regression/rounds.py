@@ -144,6 +144,11 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
         fit._ledger = simulated(rows) if fit._simulated else rows
         return fit
 
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the posterior of each group as a frame, of some library if that is named."""
+        posterior = self.estimator.posterior()
+        return (posterior if backend is None else posterior.using(backend)).to_frame()
+
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: Any) -> None:

@@ -1,8 +1,8 @@
 """The view of a fit: the interface between estimators and what reports on them.
 
-Every fitted estimator, and every fitted formula, has a method `view()`. It returns one of three
-dataclasses: a `LocationView` of means or rates, a `RegressionView` of coefficients, or a
-`LearnerView` of predictors. Tables, plots and comparisons read these and public attributes, and
+Of every fitted estimator, and every fitted formula, `view_of` returns one of three dataclasses: a
+`LocationView` of means or rates, a `RegressionView` of coefficients, or a `LearnerView` of
+predictors. Tables, plots and comparisons read these and public attributes, and
 nothing private.
 
 To write a new report or plot, start from `view_of`, which takes an estimator, a formula or a view:
@@ -15,7 +15,7 @@ To write a new report or plot, start from `view_of`, which takes an estimator, a
 ...     return (view.posterior().sd ** 2).mean(axis=0) ** 0.5
 
 Figures that take time to compute are functions. To write a new estimator outside this package,
-build the view of its wing in `view()`; all tables and plots then work. A view of another kind
+build the view of its wing in `_view()`; all tables and plots then work. A view of another kind
 registers its own `tidy`, `glance` and `summary_table`, which are `functools.singledispatch`
 functions.
 """
@@ -368,7 +368,7 @@ def view_of(fit: Any) -> FitView:
     """
     if isinstance(fit, FitView):
         return fit
-    view = fit.view() if hasattr(fit, "view") else None
+    view = fit._view() if hasattr(fit, "_view") else None
     if not isinstance(view, FitView):
         raise TypeError(f"fit must be a fitted estimator or formula; got {fit!r}.")
     return view

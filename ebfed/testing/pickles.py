@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.privacy.promises import is_private
+from ebfed.report.view import view_of
 
 __all__ = ["check_pickle", "found_in"]
 
@@ -28,14 +29,14 @@ def check_pickle(fitted: Any, answer: Callable[[Any], NDArray], secrets: Iterabl
     secrets : iterable of arrays
         Rows, and what clients have of them.
     """
-    if is_private(fitted.view().ledger):
+    if is_private(view_of(fitted).ledger):
         public = pickle.loads(pickle.dumps(fitted))
         for part in secrets:
             assert not found_in(pickle.dumps(fitted), part), "a private fit's pickle has no rows"
             assert not found_in(pickle.dumps(fitted.published()), part)
-        assert public.view().is_server, "what is published is a server's copy"
+        assert view_of(public).is_server, "what is published is a server's copy"
         assert str(public.summary()), "what is published has a summary"
-        both = zip(public.view().ledger, fitted.view().ledger, strict=True)
+        both = zip(view_of(public).ledger, view_of(fitted).ledger, strict=True)
         for row, own in both:  # a server does not count in how many rounds a client answered
             assert row["epsilon"] >= own["epsilon"], "what is published costs as much"
             assert row["assumptions"] == own["assumptions"]

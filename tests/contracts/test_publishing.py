@@ -18,6 +18,7 @@ from ebfed.engines import rounds
 from ebfed.learning import fitting
 from ebfed.models import Linear
 from ebfed.privacy.promises import SIMULATED
+from ebfed.report.view import view_of
 from ebfed.testing.pickles import found_in
 
 RNG = np.random.default_rng(11)
@@ -251,7 +252,7 @@ def test_copies_in_this_process_keep_their_rows(name):
     est = fit(make(name))
     for other in (copy.copy(est), copy.deepcopy(est)):
         np.testing.assert_array_equal(released(other), released(est))
-        assert not other.view().is_server
+        assert not view_of(other).is_server
 
 
 def test_names_of_columns_are_published():
@@ -271,7 +272,7 @@ def test_pickles_without_privacy_have_rows():
         np.testing.assert_array_equal(
             again.predict(X, groups=GROUPS), est.predict(X, groups=GROUPS)
         )
-        assert est.published().view().is_server
+        assert view_of(est.published()).is_server
 
 
 def test_unfitted_estimators_pass_through_other_processes():
@@ -283,4 +284,4 @@ def test_unfitted_estimators_pass_through_other_processes():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert np.isfinite(search.predict(X)).all()
     found = cross_validate(est, X, Y, cv=2, n_jobs=2, return_estimator=True)
-    assert all(each.view().is_server for each in found["estimator"])
+    assert all(view_of(each).is_server for each in found["estimator"])

@@ -11,6 +11,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed import channels, learning, location, models, priors, regression
 from ebfed.engines import rounds
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(5)
 M, N = 29, 290
@@ -324,9 +325,9 @@ def test_the_copy_of_a_server_comes_back(name, fits, tmp_path):
     public = fits(name).published()
     read, kind = again(public, tmp_path), EVERY[name][1]
     same(results(read, kind, groups=False), results(public, kind, groups=False))
-    np.testing.assert_array_equal(read.view().sizes, public.view().sizes)
+    np.testing.assert_array_equal(view_of(read).sizes, view_of(public).sizes)
     pd.testing.assert_frame_equal(read.privacy_, public.privacy_)
-    assert read.view().is_server
+    assert view_of(read).is_server
 
 
 @private
@@ -414,7 +415,7 @@ def test_a_learner_that_was_read_predicts_as_before(name, groups, tmp_path):
     assert repr(float(X[0, 0])) not in text, "no row is in a file"
     if groups:
         assert str(read.summary()) == str(expected.summary())
-        pd.testing.assert_frame_equal(read.estimates(), expected.estimates())
+        pd.testing.assert_frame_equal(read.protocol().estimates(), expected.protocol().estimates())
         pd.testing.assert_frame_equal(read.tidy(), expected.tidy())
         again = tmp_path / "again.json"
         read.save(again)
@@ -450,7 +451,7 @@ def test_torn_parameters_are_refused(tmp_path):
         del torn["groups"][part]
         path.write_text(json.dumps(torn))
         if part == "labels":  # what is left is the copy of a server
-            assert eb.load_fit(path).view().is_server
+            assert view_of(eb.load_fit(path)).is_server
             continue
         with pytest.raises(ValueError, match="is damaged"):
             eb.load_fit(path)

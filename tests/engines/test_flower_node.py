@@ -299,7 +299,9 @@ def test_only_the_last_messages_are_kept(tmp_path):
         7, {"exchange": "result", "sent": learner.protocol().broadcast(state), "used": True}
     )
     written = pd.read_csv(tmp_path / "run-7" / "estimate.csv")
-    np.testing.assert_allclose(written.iloc[:, 2:], here.estimates().iloc[:, 2:], rtol=1e-3)
+    np.testing.assert_allclose(
+        written.iloc[:, 2:], here.protocol().estimates().iloc[:, 2:], rtol=1e-3
+    )
     first = {
         "exchange": "round",
         "sent": learner.protocol().broadcast(state) | {"round": 3, "done": False},

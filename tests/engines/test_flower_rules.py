@@ -227,7 +227,7 @@ def test_small_groups_send_nothing_and_have_estimates(estimator, tmp_path):
     assert node.answer(1, {"exchange": "result", "sent": sent, "used": True}) == {"name": "north"}
     written = pd.read_csv(tmp_path / "run-1" / "estimate.csv")
     large = clone(estimator).fit(**{name: each[LARGE] for name, each in rows.items()})
-    expected = large.estimates("pandas")
+    expected = large.protocol().estimates("pandas")
     label = written.columns[0]
     assert sorted(set(written[label])) == sorted(set(UNEVEN["groups"])), "every group is there"
     assert written[label].is_monotonic_increasing

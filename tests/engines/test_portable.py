@@ -14,6 +14,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed.engines.portable import VERSION
 from ebfed.families import Gaussian
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(2)
 VALUES = np.repeat([0.0, 1.0, 4.0], 4) + RNG.normal(size=12)
@@ -133,7 +134,7 @@ def test_a_fit_goes_on(tmp_path):
     assert pickle.loads(pickle.dumps(read)).prior_.mean_ == fit.prior_.mean_
     alone = eb.load_fit(_saved(fit, tmp_path, groups=False))
     alone.fit(VALUES, groups=LABELS["text"])
-    assert alone.view().totals is None
+    assert view_of(alone).totals is None
     assert alone.glance()["n_groups"][0] == 3
 
 
@@ -154,7 +155,7 @@ def test_the_server_of_a_federation_saves_what_it_has(wing, tmp_path):
         pd.testing.assert_frame_equal(read.glance(), server.glance(), check_exact=True)
         found, expected = (each.predict(*rows[:1], groups=["new"] * 12) for each in (read, server))
         np.testing.assert_array_equal(found, expected)
-        assert read.view().is_server
+        assert view_of(read).is_server
     expected = clone(estimator).fit(*rows, groups=LABELS["text"]).log_likelihood_
     assert server.log_likelihood_ == expected == read.log_likelihood_
 

@@ -9,6 +9,7 @@ from ebfed.channels import Clip, secure
 from ebfed.engines import Cohort, converse
 from ebfed.learning.dp_fed_avg import DPFedAvgRounds
 from ebfed.models import Linear
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(4)
 GROUPS = np.repeat(np.arange(12), 5)
@@ -79,7 +80,7 @@ def test_where_privacy_is_real_a_server_draws_through_opendp(name, monkeypatch):
     assert [rng for rng, _ in drawn] == ["secure"] * len(drawn)
     assert sum(count for _, count in drawn) == size
     assert not {"secure", "key"} & server.protocol().keep(state).keys()
-    ledger = server.protocol().conclude(server.protocol().keep(state)).view().ledger
+    ledger = view_of(server.protocol().conclude(server.protocol().keep(state))).ledger
     assert not any("simulated" in row["assumptions"] for row in ledger)
 
     for seed, key in ((7, None), (None, np.array([1, 2], np.uint64))):

@@ -7,6 +7,7 @@ from r_fits import data_of, stored
 from scipy.stats import binom, chi2
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 SLEEP = data_of("sleepstudy")
 DAYS = "Reaction ~ Days + "
@@ -142,4 +143,4 @@ def test_crossed_factors_are_tested():
     assert restricted["reference"].tolist() == ["", "mixture", "mixture"]
     assert restricted["df"].tolist()[1:] == [1, 2]
     for one, other in zip(fitted("reml")[1:], fitted("ml")[1:], strict=True):
-        assert one.estimator_.view().maximum() == pytest.approx(other.estimator_.log_likelihood_)
+        assert view_of(one.estimator_).maximum() == pytest.approx(other.estimator_.log_likelihood_)

@@ -8,6 +8,7 @@ import tqdm
 import ebfed as eb
 from ebfed.channels import Exact, Gaussian, Laplace, Piecewise, TwoBit
 from ebfed.evaluation import price
+from ebfed.report.view import view_of
 
 Y, GROUPS, _ = eb.datasets.make_bernoulli_groups(1500, 6, random_state=0)
 RATES = eb.BernoulliEB().fit(Y, groups=GROUPS)
@@ -41,7 +42,7 @@ def test_rows_that_are_worse_than_taking_no_part_say_so(monkeypatch):
     def refit(summary, channel, **others):
         return best + away[type(channel)] * (local - best)
 
-    view = RATES.view()
+    view = view_of(RATES)
     monkeypatch.setattr(price, "_checked", lambda fit: (view, refit))
     table = price.price_of_privacy(RATES, [1], channels=list(away), n_runs=2)
     expected = ["better than own data", *["like own data"] * 2, "worse than own data"]

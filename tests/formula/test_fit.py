@@ -12,6 +12,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.channels import Exact, Gaussian, Laplace
+from ebfed.report.view import view_of
 from ebfed.testing.pickles import found_in
 
 RNG = np.random.default_rng(0)
@@ -549,7 +550,7 @@ def test_figures_of_private_rows_are_not_published():
     fit = eb.from_formula("y ~ center(x) | county", ROWS, estimator)
     with pytest.raises(ValueError, match=r"'center\(x\)' keeps figures of the rows"):
         pickle.dumps(fit)
-    assert fit.estimator_.published().view().is_server
+    assert view_of(fit.estimator_.published()).is_server
 
 
 def test_it_is_the_estimator_besides(fitted):

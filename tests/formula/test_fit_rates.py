@@ -9,6 +9,7 @@ from scipy.special import betaln, expit, log_expit, roots_hermite
 from sklearn.metrics import r2_score
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(4)
 M, N = 60, 8
@@ -90,7 +91,7 @@ def test_counts_choose_too():
     assert logits.log_likelihood_ == pytest.approx(rows.log_likelihood_, rel=1e-9)
     mean, sd = logits.tidy()["estimate"]
     assert log_evidence(mean, sd) == pytest.approx(logits.log_likelihood_, abs=0.1)
-    exact = replace(logits.view(), likelihood_kind="ML")
+    exact = replace(view_of(logits), likelihood_kind="ML")
     table = eb.compare(beta=rates, logits=exact)
     assert table["logLik"].tolist() == [rates.log_likelihood_, logits.log_likelihood_]
     assert table["npar"].tolist() == [2, 2]

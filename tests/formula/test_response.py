@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import r2_score
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(4)
 M, N = 30, 240
@@ -123,7 +124,7 @@ def test_two_labels_are_an_event_and_the_other(formula, tmp_path):
     assert again.score(ROWS.assign(y=upside_down)) == fit.score(ROWS.assign(y=upside_down))
     with pytest.raises(ValueError, match=r"has 'c'; the fit had 'b', 'a'"):
         fit.score(ROWS.assign(y="c"))
-    new = fit.estimator_.view().is_server or fit.predict(ROWS.head(3).drop(columns="hit"))
+    new = view_of(fit.estimator_).is_server or fit.predict(ROWS.head(3).drop(columns="hit"))
     np.testing.assert_allclose(new, chance[:3], rtol=1e-10)
 
 

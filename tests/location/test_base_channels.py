@@ -211,7 +211,7 @@ def test_each_client_reports_once_in_a_private_range():
     assert (ledger["epsilon"] == 1.0).all()
     assert ledger["bits"].sum() == 1000
     channels = named_channels(fit.channel)
-    each_round = [settled(channels, settings)["all clients"] for settings in fit.settings_]
+    each_round = [settled(channels, settings)["all clients"] for settings in fit._learned.settings]
     windows = [channel._box(1).half[0] for channel in each_round]
     assert windows[0] > 2 * windows[-1]
 

@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import ebfed as eb
 from ebfed.location.cross_fitting import N_FOLDS, deal
+from ebfed.report.view import view_of
 
 M = 300
 RNG = np.random.default_rng(0)
@@ -94,7 +95,7 @@ def test_the_fit_is_that_with_the_predictions_as_covariate():
     assert 0.5 < est.coef_[0] < 1.2
     assert "mean_model" in str(est.tidy()["term"].tolist())
     # made again by maximum likelihood, the regressor is not fitted again
-    assert est.view().maximum() == pytest.approx(by_hand.view().maximum(), rel=1e-12)
+    assert view_of(est).maximum() == pytest.approx(view_of(by_hand).maximum(), rel=1e-12)
 
 
 def test_unseen_groups_are_predicted_by_the_regressor_that_was_fitted_to_all():

@@ -13,6 +13,7 @@ import pytest
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 DATASETS = ["grunfeld", "unbalanced", "near_boundary"]
@@ -66,7 +67,7 @@ def test_log_likelihood(case, package):
     value = estimator.log_likelihood_
     assert value == pytest.approx(figures(package, dataset, method)["loglik"], rel=STORED)
     assert estimator.likelihood_kind_ == method.upper()
-    assert estimator.view().log_likelihood() == value
+    assert view_of(estimator).log_likelihood() == value
 
 
 def test_group_means_and_their_errors(case):

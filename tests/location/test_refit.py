@@ -5,6 +5,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.engines.rounds import converse_here
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(40), 5)
@@ -30,8 +31,8 @@ def test_the_largest_likelihood_is_that_of_a_fit_by_ml(case):
         by_ml["prior"] = eb.priors.Normal(covariance="spherical", method="ml")
     expected = eb.GaussianEB(**by_ml).fit(Y, groups=GROUPS, **more)
     assert (restricted.likelihood_kind_, expected.likelihood_kind_) == ("REML", "ML")
-    assert restricted.view().maximum() == pytest.approx(expected.log_likelihood_, rel=1e-12)
-    assert expected.view().maximum is None
+    assert view_of(restricted).maximum() == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    assert view_of(expected).maximum is None
     if case != "some report":  # the likelihood counts groups that the fit does not
         # at the estimates of REML the rows are less likely, and nearly as likely
         at = restricted.log_likelihood_ - restricted.prior_.restriction_
@@ -53,4 +54,4 @@ def test_a_server_has_the_likelihood_and_no_rows_to_fit_again():
     whole = eb.GaussianEB().fit(Y, groups=GROUPS)
     assert server.likelihood_kind_ == "REML"
     assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
-    assert server.view().maximum is None
+    assert view_of(server).maximum is None

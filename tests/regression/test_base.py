@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 ORTHODONT = pd.read_csv(Path(__file__).parents[1] / "reference" / "orthodont.csv")
 
@@ -59,7 +60,7 @@ def test_reliability_of_counts_does_not_depend_on_errors_of_the_mean(family):
     frame["y"] = frame["y"].gt(1).astype(int) if family == "binomial" else frame["b"] % 3
     frame["x"] = np.where(frame["b"] > 22, frame["x"], 0.0)
     fit = eb.from_formula("y ~ x + (1 | b)", frame, family=family)
-    view = fit.view()
+    view = view_of(fit)
     known = fit.estimator_._population().posterior_given_population(fit.estimator_.clients_)
     tau2 = fit.covariance_[0, 0]
     assert fit.posterior().sd[29, 0] ** 2 > known.sd[29, 0] ** 2

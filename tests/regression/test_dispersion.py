@@ -15,6 +15,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ebfed as eb
+from ebfed.report.view import view_of
 from ebfed.testing.nodes import fit_on_nodes
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -89,7 +90,7 @@ def test_posteriors_use_the_noise_of_rows():
     places = np.flatnonzero(girl)[0], np.flatnonzero(~girl)[0]
     spread = FIT.covariance_[0, 0]
     # balanced groups, if the population were known
-    known = FIT.view().posterior_given_population().sd[:, 0] ** 2
+    known = view_of(FIT).posterior_given_population().sd[:, 0] ** 2
     for place, level in zip(places, ("Female", "Male"), strict=True):
         noise = FIT.noise_variances_[level] / 4
         assert known[place] == pytest.approx(spread * noise / (spread + noise), rel=1e-9)

@@ -14,6 +14,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed.regression.families import family_named
 from ebfed.regression.posteriors.predictive import predictive_quantiles
+from ebfed.report.view import view_of
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 EPIL = pd.read_csv(REFERENCE / "epil.csv").assign(
@@ -206,7 +207,7 @@ def test_epil_has_the_figures_of_lme4():
 def test_posterior_moments_are_those_of_a_dense_integral():
     fit = eb.GeneralizedEB("poisson", varying=["intercept"])
     fit.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
-    known = fit.view().posterior_given_population()
+    known = view_of(fit).posterior_given_population()
     sd = np.sqrt(fit.covariance_[0, 0])
     eta = np.linspace(-HALF_WIDTH, HALF_WIDTH, 2001)
     for group in (0, 7, 39):

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm, t
 
 import ebfed as eb
+from ebfed.report.view import view_of
 
 RNG = np.random.default_rng(0)
 M, EACH = 24, 8
@@ -64,8 +65,8 @@ def test_coefficients_are_posterior_means(fitted):
 
 def test_what_is_expected_and_how_groups_differ_make_coefficients(fitted):
     effects, coefficients = fitted.ranef(), fitted.coef()
-    expected = fitted.view().expected()
-    names, varies = fitted.view().terms, fitted.view().varies
+    expected = view_of(fitted).expected()
+    names, varies = view_of(fitted).terms, view_of(fitted).varies
     assert effects.columns.tolist() == ["firm", *np.array(names)[varies]]
     sums = numbers(effects) + expected[:, varies]
     np.testing.assert_allclose(sums, numbers(coefficients)[:, varies], rtol=1e-12, atol=1e-13)
@@ -81,7 +82,7 @@ def test_without_covariates_all_groups_expect_the_fixed_effects(kind):
     fixed = fit.fixef()
     assert fixed.columns.tolist() == ["term", "estimate"]
     wide = np.broadcast_to(fixed["estimate"], (M, len(fixed)))
-    np.testing.assert_array_equal(fit.view().expected(), wide)
+    np.testing.assert_array_equal(view_of(fit).expected(), wide)
     differ, names = fit.ranef(), fixed["term"].tolist()
     if kind != "means":
         assert fit.coef().columns[1:].tolist() == names
@@ -92,7 +93,7 @@ def test_covariates_move_what_groups_are_expected_to_be():
     fit = FITS["covariates"]()
     fixed = fit.fixef().set_index("term")["estimate"]
     expected = fixed["intercept"] + fixed["intercept:u"] * U
-    np.testing.assert_allclose(fit.view().expected()[:, 0], expected, rtol=1e-10)
+    np.testing.assert_allclose(view_of(fit).expected()[:, 0], expected, rtol=1e-10)
     means = FITS["means by covariates"]()
     fixed = means.fixef().set_index("term")["estimate"]
     np.testing.assert_allclose(
@@ -115,10 +116,10 @@ def test_effects_are_parts_of_the_whole(fitted):
 
 
 def test_groups_in_rows(fitted):
-    names, varies = fitted.view().terms, fitted.view().varies
-    expected = fitted.view().expected()
+    names, varies = view_of(fitted).terms, view_of(fitted).varies
+    expected = view_of(fitted).expected()
     for effect, posterior, shown, moved in [
-        ("ran_vals", fitted.view().posterior_given_population(), varies, expected),
+        ("ran_vals", view_of(fitted).posterior_given_population(), varies, expected),
         ("ran_coefs", fitted.posterior(), np.ones_like(varies), np.zeros_like(expected)),
     ]:
         lower, upper = posterior.interval(0.8)

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.report.sql import DIALECTS, Query
+from ebfed.report.view import view_of
 
 # Sums in another order, and quotients of them, of up to a million rows: far above 1e-16 sqrt(n).
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
@@ -369,7 +370,7 @@ def test_only_fits_of_groups_have_sql(fit):
         np.zeros((4, 1)), list("abab"), groups=[0, 0, 1, 1]
     )
     with pytest.raises(TypeError, match="LocalOnly has no SQL"):
-        Query().text(learner.view())
+        Query().text(view_of(learner))
     fit.prior_.mean_ = np.array([np.inf])
     with pytest.raises(ValueError, match="not finite"):
         fit.to_sql()

@@ -68,7 +68,7 @@ def test_reports_read_nothing_private(path):
 
 def test_every_fit_has_a_view(fit):
     name, fitted = fit
-    view = fitted.view()
+    view = view_of(fitted)
     assert isinstance(view, KINDS.get(name, LocationView))
     assert view.title == type(getattr(fitted, "estimator_", fitted)).__name__
     assert view.sizes.tolist() == [5] * 20
@@ -82,7 +82,7 @@ def test_every_fit_has_a_view(fit):
 
 def test_what_is_read_is_what_the_estimator_says(fit):
     _, fitted = fit
-    view = fitted.view()
+    view = view_of(fitted)
     if not isinstance(view, GroupView):
         return
     np.testing.assert_array_equal(view.posterior().mean, fitted.posterior().mean)
@@ -96,23 +96,23 @@ def test_what_is_read_is_what_the_estimator_says(fit):
 
 
 def test_a_formula_is_in_its_view():
-    view = FITS["formula"]().view()
+    view = view_of(FITS["formula"]())
     assert view.formula == "y ~ x + (1 | g)"
     assert view.response == "y"
-    assert FITS["means"]().view().formula is None
+    assert view_of(FITS["means"]()).formula is None
 
 
 def test_components_are_those_of_mixtures():
     fitted = FITS["mixture"]()
-    view = fitted.view()
+    view = view_of(fitted)
     np.testing.assert_array_equal(view.components.means, fitted.means_)
     assert view.refit is None
-    assert FITS["means"]().view().components is None
+    assert view_of(FITS["means"]()).components is None
 
 
 def test_a_fit_is_repeated_with_other_means():
     fitted = FITS["means"]()
-    view = fitted.view()
+    view = view_of(fitted)
     np.testing.assert_allclose(view.refit(view.summary), view.posterior().mean, rtol=1e-12)
     known = view.refit(view.summary, variances=1e-12)
     np.testing.assert_allclose(known, view.summary.mean, rtol=1e-6)
@@ -120,7 +120,7 @@ def test_a_fit_is_repeated_with_other_means():
 
 def test_tables_take_fits_and_views(fit):
     _, fitted = fit
-    view = fitted.view()
+    view = view_of(fitted)
     for table in (report.tidy, report.glance):
         first, second = table(fitted), table(view)
         assert first.keys() == second.keys()

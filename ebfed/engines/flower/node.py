@@ -304,10 +304,11 @@ class Node:
         silent, own = home
         others = copy(protocol.estimator).protocol()
         fitted = protocol.finish(sent, memory, clients)
-        table, text = fitted.estimates("pandas"), f"{fitted.summary()}\n"
+        table, text = protocol.estimates("pandas"), f"{fitted.summary()}\n"
         if len(silent):
             nobody = np.full(len(silent), -1, np.int8)
-            more = others.finish(sent, own | {"turn": nobody}, silent).estimates("pandas")
+            others.finish(sent, own | {"turn": nobody}, silent)
+            more = others.estimates("pandas")
             table = pd.concat([table, more], ignore_index=True)
             table = table.sort_values(table.columns[0], kind="stable", ignore_index=True)
             names = ", ".join(map(str, silent.ids.tolist()))

@@ -43,9 +43,9 @@ def quantity(view: LocationView, column: int) -> str:
     >>> import pandas as pd
     >>> import ebfed as eb
     >>> rows = pd.DataFrame({"score": [1.0, 2.0, 4.0, 3.0], "school": ["a", "a", "b", "b"]})
-    >>> quantity(eb.from_formula("score | school", rows).view(), 0)
+    >>> quantity(view_of(eb.from_formula("score | school", rows)), 0)
     'mean of score'
-    >>> quantity(eb.GaussianEB().fit([1.0, 2.0, 4.0, 3.0], groups=[0, 0, 1, 1]).view(), 0)
+    >>> quantity(view_of(eb.GaussianEB().fit([1.0, 2.0, 4.0, 3.0], groups=[0, 0, 1, 1])), 0)
     'mean'
     """
     names, word = view.columns, view.family.parameter

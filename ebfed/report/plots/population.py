@@ -118,5 +118,5 @@ def plot_population(
 
 def _quantity(population: Any, column: int) -> str:
     """Say what varies between groups, if a fit has words for it."""
-    view = view_of(population) if hasattr(population, "view") else None
+    view = view_of(population) if hasattr(population, "_view") else None
     return quantity(view, column) if isinstance(view, LocationView) else "parameter of a group"

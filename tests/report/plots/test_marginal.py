@@ -7,6 +7,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.report.plots import plot_calibration, plot_marginal
+from ebfed.report.view import view_of
 
 
 def named(ax):
@@ -130,7 +131,7 @@ def test_covariates_widen_the_marginal(kind, ax):
     est = covariates(kind)
     plot_marginal(est, ax=ax)
     at, density = curve(ax)
-    centre = est.prior_.at(est.view().covariates).mean_[:, 0]
+    centre = est.prior_.at(view_of(est).covariates).mean_[:, 0]
     total = np.trapezoid(density, at) if kind == "means" else density.sum() / 6
     assert total == pytest.approx(1, abs=0.02)
     weights = density / density.sum()

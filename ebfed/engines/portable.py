@@ -66,7 +66,7 @@ def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
     """
     if not isinstance(groups, bool | np.bool_):
         raise TypeError(f"groups must be True or False; got {groups!r}.")
-    view = fit._view()
+    view = fit.__ebfed_view__()
     private = is_private(view.ledger)
     if fit._kept is None:
         raise ValueError("this is the copy of a node; the copy of the server can be saved.")
@@ -89,7 +89,7 @@ def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
         "size": {"groups": view.n_groups, "rows": view.n_rows},
         "columns": file.columns(fit, groups),
         "formula": formula,
-        "ledger": shown._view().ledger,
+        "ledger": shown.__ebfed_view__().ledger,
         "simulated": fit._simulated,
         "groups": file.groups(shown) if groups else None,
     }
@@ -202,7 +202,7 @@ def _restored(content: dict[str, Any], classes: Mapping[str, type]) -> Any:
         _check(figures, groups["memory"])
         fit.keep_rows = is_private(content["ledger"])
     fit._file.restore(fit, content["population"], content["columns"], groups)
-    fit._view().ledger[:] = content["ledger"]
+    fit.__ebfed_view__().ledger[:] = content["ledger"]
     return fit
 
 

@@ -40,7 +40,7 @@ def published(fit: Any) -> Any:
             "the effects of crossed factors are estimated together: a fit without its levels is "
             "none; save it with groups=True."
         )
-    if fit._view().is_server:
+    if fit.__ebfed_view__().is_server:
         return copy.deepcopy(fit)
     if fit._kept is None:
         raise ValueError("this is the copy of a node; what is published is that of the server.")

@@ -444,7 +444,7 @@ class FormulaFit:
 
     # Reports ----------------------------------------------------------------------------------
 
-    def _view(self) -> FitView:
+    def __ebfed_view__(self) -> FitView:
         """Return what reports and plots read of the fit."""
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
@@ -460,7 +460,7 @@ class FormulaFit:
         """Return the fit as a printed table."""
         from ebfed.report import summary_table
 
-        return summary_table(self._view())
+        return summary_table(self.__ebfed_view__())
 
     def _with_tests(self) -> Self:
         """Return the fit; of means of groups the same model by `LinearEB`, which has tests.
@@ -539,7 +539,7 @@ class FormulaFit:
         check_type(type)
         found = estimator.inference() if ddf is None else estimator.inference(ddf)
         terms = contrasts_of_terms(self.design_, self._frame(None), type)
-        return frame(term_tests(found, terms), self._view().style)
+        return frame(term_tests(found, terms), self.__ebfed_view__().style)
 
     def confint(self, *args: Any, **options: Any) -> Any:
         """Return intervals for the parameters: see `confint` of the estimator.
@@ -632,7 +632,7 @@ class FormulaFit:
         from ebfed.formula.margins import margins_of
 
         named = [terms] if isinstance(terms, str) else list(terms)
-        style = Style(self._view().style.backend)
+        style = Style(self.__ebfed_view__().style.backend)
         given = self.design_, self._frame(data), named, at or {}, slope, weights, group, ddf
         return margins_of(self.estimator_, *given, style)
 

@@ -288,7 +288,7 @@ class Learner(SupervisedEstimator):
         classes = None if self._numeric else self.classes_.tolist()
         return term_names(self._net, self._column_names(), classes)
 
-    def _view(self) -> LearnerView:
+    def __ebfed_view__(self) -> LearnerView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
         return LearnerView(

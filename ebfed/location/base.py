@@ -522,7 +522,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         style = output_style(self, rows.style).avoiding(columns | new)
         return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
 
-    def _view(self) -> LocationView:
+    def __ebfed_view__(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         return view_of_fit(self)

@@ -185,10 +185,10 @@ class MixtureEB(LocationEstimator):
 
     # What was learned -------------------------------------------------------------------------
 
-    def _view(self) -> LocationView:
+    def __ebfed_view__(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         components = Components(self.weights_, self.means_, self.variances_)
-        return replace(super()._view(), components=components, refit=None)
+        return replace(super().__ebfed_view__(), components=components, refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:
@@ -226,7 +226,7 @@ class MixtureEB(LocationEstimator):
     def history_(self) -> Any:
         """Frame of the steps or rounds of the fit."""
         check_is_fitted(self, "prior_")
-        return frame(self._history, self._view().style)
+        return frame(self._history, self.__ebfed_view__().style)
 
     def responsibilities(self, X: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

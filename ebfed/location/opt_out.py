@@ -163,9 +163,9 @@ class OptOutMean(LocationEstimator):
 
     # What was learned -------------------------------------------------------------------------
 
-    def _view(self) -> LocationView:
+    def __ebfed_view__(self) -> LocationView:
         """Return what reports and plots read of the fit."""
-        return replace(super()._view(), refit=None)
+        return replace(super().__ebfed_view__(), refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:

@@ -255,7 +255,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             mixture there is none: coefficients have no single variance there.
         """
         check_is_fitted(self, "mean_")
-        columns = self._view().reliability()
+        columns = self.__ebfed_view__().reliability()
         style = self._style_.avoiding(columns)
         return frame({style.group: self.groups_} | columns, style)
 
@@ -358,7 +358,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     _report = staticmethod(reports)
 
-    def _view(self) -> RegressionView:
+    def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
         population, terms = self._population(), self.terms_

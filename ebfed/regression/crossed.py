@@ -655,7 +655,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     glance: Any = GroupEffects.glance
     summary: Any = GroupEffects.summary
 
-    def _view(self) -> RegressionView:
+    def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit: of groups, those of the first factor."""
         check_is_fitted(self, "mean_")
         first = self._names[0]

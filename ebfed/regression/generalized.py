@@ -503,9 +503,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     tests = coefficient_tests
     confint = confint_of_generalized
 
-    def _view(self) -> RegressionView:
+    def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super()._view())
+        view = view_of_levels(self, super().__ebfed_view__())
         return replace(view, has_density=False, degrees=errors_and_degrees(self))
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:

@@ -17,7 +17,7 @@ from ebfed.regression.generalized_notes import UNBOUNDED
 from ebfed.regression.generalized_profile import GeneralizedProfile
 from ebfed.regression.inferring import check_rows_of_all, walds_intervals
 from ebfed.regression.intervals import IntervalMethod, check_draws, check_no_degrees, frame_of_ends
-from ebfed.report.view import Parameter, view_of
+from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.levels import parents_of
 
@@ -102,7 +102,7 @@ def confint_of_generalized(
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     check_is_fitted(self, "clients_")
     check_rows_of_all(self, f"intervals by {method!r}")
-    rows = self._view().parameters()
+    rows = self.__ebfed_view__().parameters()
     if method == "profile":
         if "sizes" not in self._result:
             raise ValueError("method='profile' needs a fit by quadrature, LogisticEB's 'aghq'.")
@@ -157,7 +157,7 @@ def _bootstrapped(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentificationWarning)
             again = copy(fit)._fit(draw(), {})
-        found.append([row[3] for row in view_of(again).parameters()])
+        found.append([row[3] for row in again.__ebfed_view__().parameters()])
     values = np.array(found)
     unknown = np.array([effect == "fixed" and np.isnan(error) for effect, *_, error in rows])
     known, tail = ~unknown & ~np.isnan(values).all(axis=0), (1 - level) / 2

@@ -17,7 +17,6 @@ from ebfed.inference.sums import LinearMixedFit
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
-from ebfed.report.view import view_of
 from ebfed.tables.frames import frame
 from ebfed.tables.labels import number_parents
 from ebfed.tables.levels import keys_of_parents
@@ -201,7 +200,7 @@ def _has_degrees(fit: Any) -> bool:
 
 def walds_intervals(self: Any, level: float, ddf: Method | None) -> Any:
     """Return Wald's intervals of the mean's coefficients, by these degrees of freedom."""
-    view = replace(self._view(), degrees=errors_and_degrees(self, ddf))
+    view = replace(self.__ebfed_view__(), degrees=errors_and_degrees(self, ddf))
     return intervals_of_mean(view, level)
 
 
@@ -311,7 +310,7 @@ def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | No
 
 def names_of_mean(fit: Any) -> list[str]:
     """Names of the coefficients of the mean, those of covariates among them."""
-    return [term for effect, _, term, *_ in view_of(fit).parameters() if effect == "fixed"]
+    return [term for effect, _, term, *_ in fit.__ebfed_view__().parameters() if effect == "fixed"]
 
 
 def check_type(type: str) -> None:

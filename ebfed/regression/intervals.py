@@ -108,7 +108,7 @@ def confint_of_linear(
         raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
     every = _parameters(fit, self._columns().places_of_levels())
-    rows = self._view().parameters()
+    rows = self.__ebfed_view__().parameters()
     if method == "profile":
         ends = _profiled(fit, every, level, progress)
     else:

@@ -597,9 +597,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         options = {"groups": groups, "covariates": covariates}
         return RegressionEstimator.score(self, X, y, sample_weight, **options)
 
-    def _view(self) -> RegressionView:
+    def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = replace(view_of_levels(self, super()._view()), degrees=errors_and_degrees(self))
+        view = replace(
+            view_of_levels(self, super().__ebfed_view__()), degrees=errors_and_degrees(self)
+        )
         if not self._is_server:
 
             def maximum() -> float:

@@ -314,9 +314,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     tests = coefficient_tests
     confint = confint_of_generalized
 
-    def _view(self) -> RegressionView:
+    def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        return replace(super()._view(), degrees=errors_and_degrees(self))
+        return replace(super().__ebfed_view__(), degrees=errors_and_degrees(self))
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""

@@ -29,7 +29,7 @@ class GroupEffects:
     """
 
     @abstractmethod
-    def _view(self) -> GroupView:
+    def __ebfed_view__(self) -> GroupView:
         """Return what reports and plots read of the fit."""
 
     def save(self, path: str | Path, *, groups: bool = True) -> None:
@@ -140,7 +140,7 @@ class GroupEffects:
         from ebfed.report.sql import Query
 
         query = Query(dialect, table, group, columns, size, weight, known, each_row)
-        return query.text(self._view(), getattr(self, "classes_", None))
+        return query.text(self.__ebfed_view__(), getattr(self, "classes_", None))
 
     def tidy(
         self,
@@ -171,7 +171,7 @@ class GroupEffects:
         """
         wanted = [effects] if isinstance(effects, str) else list(effects or POPULATION)
         _check_level(conf_level)
-        view = self._view()
+        view = self.__ebfed_view__()
         if len(wanted) == 1 and wanted[0] in GROUPS:
             return _tidy_groups(view, wanted[0], conf_int, conf_level)
         if unknown := [name for name in wanted if name not in POPULATION]:
@@ -189,7 +189,7 @@ class GroupEffects:
 
         With a column ``response`` where several were estimated.
         """
-        view = self._view()
+        view = self.__ebfed_view__()
         columns = tidy(view)
         fixed = columns["effect"] == "fixed"
         several = len(np.unique(columns.get("response", [""]))) > 1
@@ -204,7 +204,7 @@ class GroupEffects:
         DataFrame of shape (n_groups, 1 + k)
             Labels, and a column for each of the k parameters that differ between groups.
         """
-        view = self._view()
+        view = self.__ebfed_view__()
         return _wide(view, view.expected(), view.varies)
 
     def coef(self) -> Any:
@@ -214,7 +214,7 @@ class GroupEffects:
         -------
         DataFrame of shape (n_groups, 1 + d)
         """
-        view = self._view()
+        view = self.__ebfed_view__()
         return _wide(view, 0.0, np.ones_like(view.varies))
 
     def confint(
@@ -260,7 +260,7 @@ class GroupEffects:
                 f"got method={method!r}, ddf={ddf!r}. LinearEB and GeneralizedEB, with a column of "
                 "ones, have others."
             )
-        return intervals_of_mean(self._view(), level)
+        return intervals_of_mean(self.__ebfed_view__(), level)
 
     def ranks(
         self,
@@ -283,7 +283,7 @@ class GroupEffects:
         **options
             Arguments of `Posterior.ranks`.
         """
-        view = self._view()
+        view = self.__ebfed_view__()
         names = view.terms
         if term is None and view.varies.sum() == 1:
             term = names[int(np.argmax(view.varies))]
@@ -296,12 +296,12 @@ class GroupEffects:
 
     def glance(self) -> Any:
         """Return the fit in one row: sizes, log-likelihood, information criteria."""
-        view = self._view()
+        view = self.__ebfed_view__()
         return frame(glance(view), view.style)
 
     def summary(self) -> Text:
         """Return the fit as a printed table."""
-        return summary_table(self._view())
+        return summary_table(self.__ebfed_view__())
 
 
 def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> Any:

@@ -15,16 +15,16 @@ To write a new report or plot, start from `view_of`, which takes an estimator, a
 ...     return (view.posterior().sd ** 2).mean(axis=0) ** 0.5
 
 Figures that take time to compute are functions. To write a new estimator outside this package,
-build the view of its wing in `_view()`; all tables and plots then work. A view of another kind
-registers its own `tidy`, `glance` and `summary_table`, which are `functools.singledispatch`
-functions.
+build the view of its wing in a method `__ebfed_view__`; all tables and plots then work. A view of
+another kind registers its own `tidy`, `glance` and `summary_table`, which are
+`functools.singledispatch` functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -354,6 +354,14 @@ class LearnerView(FitView):
     history: Callable[[], list[dict[str, Any]]]
 
 
+@runtime_checkable
+class Viewed(Protocol):
+    """A fit that has a view."""
+
+    def __ebfed_view__(self) -> FitView:
+        """Return the view."""
+
+
 def view_of(fit: Any) -> FitView:
     """Return the view of a fit.
 
@@ -368,7 +376,7 @@ def view_of(fit: Any) -> FitView:
     """
     if isinstance(fit, FitView):
         return fit
-    view = fit._view() if hasattr(fit, "_view") else None
+    view = fit.__ebfed_view__() if isinstance(fit, Viewed) else None
     if not isinstance(view, FitView):
         raise TypeError(f"fit must be a fitted estimator or formula; got {fit!r}.")
     return view

@@ -14,7 +14,6 @@ from ebfed.engines import Local
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.base import RegressionEstimator
-from ebfed.report.view import view_of
 from ebfed.tables.unseen import UnseenGroupWarning
 from ebfed.testing.nodes import fit_on_two_nodes
 from ebfed.testing.pickles import check_pickle
@@ -182,7 +181,7 @@ def check_regression_contract(
     shown = framed.posterior().to_frame()
     assert list(shown.columns[:3]) == ["g", "term", "n"], "a frame leads with group and term"
 
-    assert len(fitted.tidy()) == len(view_of(fitted).parameters())
+    assert len(fitted.tidy()) == len(fitted.__ebfed_view__().parameters())
     assert len(fitted.glance()) == 1
     assert len(fitted.history_) >= 1
     assert len(fitted.privacy_) >= 1

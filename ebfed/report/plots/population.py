@@ -18,7 +18,7 @@ from ebfed.report.plots.prior_curves import (
     spike_of,
     steps,
 )
-from ebfed.report.view import LocationView, view_of
+from ebfed.report.view import LocationView, Viewed, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,5 +118,5 @@ def plot_population(
 
 def _quantity(population: Any, column: int) -> str:
     """Say what varies between groups, if a fit has words for it."""
-    view = view_of(population) if hasattr(population, "_view") else None
+    view = view_of(population) if isinstance(population, Viewed) else None
     return quantity(view, column) if isinstance(view, LocationView) else "parameter of a group"

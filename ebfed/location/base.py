@@ -604,8 +604,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
 def _check_in_memory(X: Any) -> None:
     if Intake.is_lazy(X):
         raise ValueError(
-            "estimates row by row need the rows in memory; posterior(X, groups=...) estimates "
-            "the groups of X."
+            "the rows of X are not in memory; predict(X) puts estimates beside them, and "
+            "posterior(X, groups=...) estimates its groups."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,11 +25,12 @@ from ebfed.engines.publishing import (
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
-from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
-from ebfed.tables.labels import number_labels
+from ebfed.tables.frames import Style, drop_columns, frame, indexed_like
 from ebfed.tables.lazy import is_lazy
-from ebfed.tables.levels import check_depth, names_of_levels, read_levels, split_levels
+from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
+from ebfed.tables.of_rows import NOTHING
+from ebfed.tables.rows import Rows
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 
@@ -201,9 +202,9 @@ class SupervisedEstimator(WithArguments, ABC):
         """
         check_is_fitted(self, "clients_")
         X, y, groups, _ = paired_rows(X, y, groups)
-        table = self._table(self._features(X, None, False), y, groups)
-        values, response = self._validated(table, reset=False)
-        labels = np.arange(len(values)) if table.labels is None else table.labels
+        rows = self._rows(X, y, groups)
+        values, response = self._validated(rows, reset=False)
+        labels = np.arange(len(values)) if rows.labels is None else rows.labels
         fitted = self.predict(X, groups=groups, **options)
         columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
         name = self._y_name or "y"
@@ -212,7 +213,7 @@ class SupervisedEstimator(WithArguments, ABC):
         if self._numeric:
             columns[".resid"] = response - fitted
             columns |= self._expected_of_rows(X, groups, **options)
-        style = table.style.avoiding(columns)
+        style = rows.style.avoiding(columns)
         return indexed_like(frame({style.group: labels} | columns, style), X)
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
@@ -233,28 +234,34 @@ class SupervisedEstimator(WithArguments, ABC):
     # Reading ----------------------------------------------------------------------------------
 
     def _read(
-        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None
-    ) -> tuple[Clients, NDArray[np.int64] | None]:
-        """Return clients with sorted labels, and the number of each row's group among them."""
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        reset: bool,
+        covariates: Any = None,
+        beside: Mapping[str, Any] = NOTHING,
+    ) -> tuple[Clients, NDArray[np.int64] | None, Mapping[str, NDArray]]:
+        """Return clients with sorted labels, the number of each row's, and what goes with rows."""
         if isinstance(X, Clients):
-            return self._read_clients(X, groups, reset, covariates)
+            return *self._read_clients(X, groups, reset, covariates), NOTHING
         if reset:
             check_single(self)
             self._y_name = y if isinstance(y, str) else None
             self._group_name, self._level_names = _named(groups, X), None
-        table = self._table(self._features(X, covariates, reset), y, groups)
+        rows = self._rows(X, y, groups, covariates, reset=reset, beside=beside)
         if reset:
-            self._level_names = names_of_levels(table.style)
-        values, response = self._validated(table, reset)
+            self._level_names = names_of_levels(rows.style)
+        values, response = self._validated(rows, reset)
         response = self._encode(response, reset)
         if reset:
-            self._style_ = table.style
-        design = self._extended(self._design(values), X, table, covariates, reset)
-        if table.lowest is None:
-            ids = np.arange(len(values))
-            return Clients(ids, np.arange(len(values) + 1), design, response), None
-        ids, codes = table.numbers or number_labels(table.lowest)
-        return Clients.from_codes(design, ids, codes, response), codes
+            self._style_ = rows.style
+        design = self._extended(self._design(values), X, rows, covariates, reset)
+        if not rows.levels:
+            edges = np.arange(len(values) + 1)
+            return Clients(edges[:-1], edges, design, response), None, rows.beside
+        ids, codes = rows.numbered
+        return Clients.from_codes(design, ids, codes, response), codes, rows.beside
 
     def _read_clients(
         self, X: Clients, groups: Any, reset: bool, covariates: Any
@@ -264,7 +271,7 @@ class SupervisedEstimator(WithArguments, ABC):
         if X.y is None:
             raise ValueError("y is missing: it is what is to be learned.")
         labels = np.repeat(X.ids, X.n)
-        clients, codes = self._read(X.X, X.y, labels, reset, covariates)
+        clients, codes, _ = self._read(X.X, X.y, labels, reset, covariates)
         if not X.n.all():  # clients without rows are clients too
             silent = X.ids[X.n == 0]
             nothing = np.zeros((0, clients.X.shape[1])), np.asarray(clients.y)[:0]
@@ -275,8 +282,17 @@ class SupervisedEstimator(WithArguments, ABC):
     def _hint(self) -> str:
         return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"
 
-    def _table(self, X: Any, y: Any, groups: Any) -> Table:
-        """Separate features, response and labels; known names are looked for in frames."""
+    def _rows(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        covariates: Any = None,
+        *,
+        reset: bool = False,
+        beside: Mapping[str, Any] = NOTHING,
+    ) -> Rows:
+        """Read rows; known names are looked for in frames."""
         if is_lazy(X):
             raise ValueError(
                 "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
@@ -288,18 +304,28 @@ class SupervisedEstimator(WithArguments, ABC):
         named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
         if groups is None and named is not None and set(named) <= set(columns):
             groups = self._group_name
-        levels = split_levels(groups, X, tuples=bool(self._level_names))
-        if not self._takes_levels:
-            labels = levels[0] if len(levels) == 1 else groups
-            return read(X, labels, y=y, numeric=self._numeric)
-        check_depth(self._level_names, levels)
-        if len(levels) > 1:
-            return read_levels(X, levels, y, numeric=self._numeric)
-        return read(X, levels[0], y=y, numeric=self._numeric)
+        rows = Rows.read(
+            X,
+            groups,
+            y=y,
+            beside=beside,
+            aside=self._not_features(X, covariates, reset),
+            numeric=self._numeric,
+            several=self._takes_levels,
+            tuples=bool(self._level_names),
+        )
+        check_depth(self._level_names, rows.levels)
+        return rows
 
-    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+    def _values(self, rows: Rows, reset: bool) -> NDArray[np.float64]:
+        """Check features as scikit-learn does."""
+        values = validated(self, rows.X, rows.columns, reset=reset)
+        check_size(values)
+        return values
+
+    def _validated(self, rows: Rows, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
-        y = table.y
+        y = rows.y
         if y is None:
             raise ValueError(
                 f"y is missing: it is what is to be learned{self._hint()} "
@@ -307,8 +333,7 @@ class SupervisedEstimator(WithArguments, ABC):
             )
         if y.ndim > 2 or (y.ndim == 2 and y.shape[1] != 1):
             raise ValueError(f"y must be one response for each row; got shape {y.shape}.")
-        values = validated(self, table.X, table.columns, reset=reset)
-        check_size(values)
+        values = self._values(rows, reset)
         if y.ndim != 1:
             y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f":
@@ -325,21 +350,13 @@ class SupervisedEstimator(WithArguments, ABC):
     ) -> tuple[NDArray, NDArray | None]:
         """Return rows and labels, for prediction."""
         check_is_fitted(self, "clients_")
-        table = self._table(self._features(X, covariates, False), None, groups)
-        values = validated(self, table.X, table.columns, reset=False)
-        check_size(values)
-        if table.labels is not None and len(table.labels) != len(values):
-            raise ValueError(
-                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
-            )
-        design = self._extended(self._design(values), X, table, covariates, False)
-        return design, table.labels
+        rows = self._rows(X, None, groups, covariates)
+        design = self._design(self._values(rows, False))
+        return self._extended(design, X, rows, covariates, False), rows.labels
 
-    def _features(self, X: Any, covariates: Any, reset: bool) -> Any:
-        """Return `X` without what is no feature."""
-        columns = getattr(X, "columns", ())
-        aside = [name for name in self._set_aside if name in columns]
-        return drop_columns(X, aside) if aside else X
+    def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
+        """Return the columns of a frame that are no features."""
+        return list(self._set_aside)
 
     def _aside(self, X: Any, values: Any, what: str, reset: bool) -> tuple[Any, Any]:
         """Return a column of a frame that is named, and the frame without it."""
@@ -357,7 +374,7 @@ class SupervisedEstimator(WithArguments, ABC):
         return np.asarray(X[values]), drop_columns(X, [values])
 
     def _extended(
-        self, design: NDArray, X: Any, table: Table, covariates: Any, reset: bool
+        self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool
     ) -> NDArray:
         """Return the design with what covariates of groups add."""
         return design

@@ -267,7 +267,7 @@ class Learner(SupervisedEstimator):
         sample_weight : array-like of shape (n_rows,), optional
         """
         X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
-        response = self._table(X, y, groups).y
+        response = self._rows(X, y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
         return score_of(response, self.predict(X, groups=groups), weights, self._numeric)

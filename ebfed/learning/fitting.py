@@ -27,7 +27,7 @@ from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
-from ebfed.tables.of_rows import check_whole, without_of_rows
+from ebfed.tables.of_rows import check_whole, of_rows
 
 __all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
 
@@ -39,7 +39,7 @@ def read_clients(
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     weights = X.weight if weights is None and isinstance(X, Clients) else weights
-    clients, codes = learner._read(X, y, groups, reset=True)
+    clients, codes, _ = learner._read(X, y, groups, reset=True)
     if weights is not None:
         clients = _weighted(learner, clients, codes, weights)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
@@ -55,7 +55,7 @@ def read_clients(
 
 def _weighted(learner: Any, clients: Clients, codes: NDArray | None, given: Any) -> Clients:
     """Give rows the weights that were given in their own order."""
-    weights = without_of_rows(None, {"sample_weight": given})[1]["sample_weight"]
+    weights = of_rows(given, "sample_weight")
     if len(weights) != len(clients.X):
         raise ValueError(
             f"sample_weight has {len(weights)} entries for the {len(clients.X)} rows of X."

@@ -37,7 +37,7 @@ from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.frames import Table, frame, indexed_like
+from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, is_lazy
@@ -47,8 +47,8 @@ from ebfed.tables.of_rows import (
     Predicted,
     given_of_rows,
     wants_rate,
-    without_of_rows,
 )
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
 
 __all__ = ["LocationEstimator"]
@@ -406,7 +406,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         if X is None:
             given = given_of_rows(of_rows, family.of_rows, family.name)
             mean = np.asarray(self.transform(None, groups=groups, covariates=covariates))
-            times = without_of_rows(None, given)[1].get("exposure")
+            times = {name: of_rows(each, name) for name, each in given.items()}.get("exposure")
             if times is not None and len(times) != len(mean):
                 raise ValueError(
                     f"exposure has {len(times)} entries for {len(mean)} entries of groups."
@@ -584,11 +584,11 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
             check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
-    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Rows, learn: bool) -> NDArray:
         """Check values as scikit-learn and the family do; returns them in shape (n_rows, d)."""
         return self.protocol().family.check_rows(self._numbers(rows, learn))
 
-    def _numbers(self, rows: Table, learn: bool) -> NDArray:
+    def _numbers(self, rows: Rows, learn: bool) -> NDArray:
         """Check values as scikit-learn does; returns them in shape (n_rows, d)."""
         single = learn or self.n_features_in_ == 1
         return validated(self, rows.X, rows.columns, reset=learn, single=single)

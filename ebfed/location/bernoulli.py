@@ -15,8 +15,8 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
 from ebfed.privacy.calibration import as_float
-from ebfed.tables.frames import Table
 from ebfed.tables.intake import GroupRows
+from ebfed.tables.rows import Rows
 
 __all__ = ["BernoulliEB"]
 
@@ -162,7 +162,7 @@ class BernoulliEB(LocationEstimator):
             family.check_whole_rows(rows.values)
         return rows
 
-    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Rows, learn: bool) -> NDArray:
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
             return super()._checked_rows(rows, learn)

@@ -17,9 +17,10 @@ from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Dirichlet, Prior
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Table, is_frame, is_series, read_labels, with_values
+from ebfed.tables.frames import is_frame, is_series, read_labels, with_values
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
+from ebfed.tables.rows import Rows
 
 __all__ = ["CategoricalEB"]
 
@@ -211,7 +212,7 @@ class CategoricalEB(LocationEstimator):
         place = np.array([places[name] for name in _names(found)], np.int64)
         return codes if np.array_equal(place, np.arange(len(place))) else place[codes]
 
-    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Rows, learn: bool) -> NDArray:
         """Check counts; labels are numbers of categories already."""
         if rows.X.ndim == 1 or rows.X.shape[1] == 1:
             return rows.X.reshape(-1, 1)

@@ -16,7 +16,7 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 from ebfed.privacy.calibration import is_number
-from ebfed.tables.frames import Table
+from ebfed.tables.rows import Rows
 
 __all__ = ["NegativeBinomialEB"]
 
@@ -131,7 +131,7 @@ class NegativeBinomialEB(LocationEstimator):
             known = 0.0 if isinstance(self.dispersion, str) else self.dispersion
         return np.array(np.broadcast_to(known, self.n_features_in_), float)
 
-    def _checked_rows(self, rows: Table, learn: bool) -> NDArray:
+    def _checked_rows(self, rows: Rows, learn: bool) -> NDArray:
         """Check counts of one column."""
         values = super()._checked_rows(rows, learn)
         if values.shape[1] > 1:

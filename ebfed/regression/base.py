@@ -337,7 +337,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """
         X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
         predicted = self.predict(X, groups=groups, **options)
-        response = self._table(self._features(X, None, False), y, groups).y
+        response = self._rows(X, y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
         return score_of(response, predicted, weights, self._numeric)

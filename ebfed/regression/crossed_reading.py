@@ -13,14 +13,12 @@ from ebfed.engines.supervised import check_size
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.families.base import check_rows
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS
-from ebfed.tables.alignment import aligned
-from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Style, drop_columns, is_frame, read_labels, style_of
+from ebfed.tables.frames import Style
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import split_levels
-from ebfed.tables.numbers import column, numbers
-from ebfed.tables.of_rows import are_shares, without_of_rows, won_of_shares
+from ebfed.tables.numbers import column
+from ebfed.tables.of_rows import are_shares, won_of_shares
+from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = ["CrossedRows", "check_factors"]
@@ -76,37 +74,18 @@ class CrossedRows:
                 "groups must be of two factors or more, such as ['student', 'lecturer']; LinearEB "
                 "fits one."
             )
-        given = {f"groups of factor {j}": each for j, each in enumerate(factors, 1)}
-        given |= {name: value for name, value in of_rows.items() if value is not None}
-        paired = aligned({"X": X, "y": y} | given)
-        X, y = paired.pop("X"), paired.pop("y")
-        labels, styles = [], []
-        for j in range(1, len(factors) + 1):
-            each = paired.pop(what := f"groups of factor {j}")
-            own = column_of(X, each) if isinstance(each, str) else each
-            labels.append(read_labels(own, what))
-            style = style_of(own)
-            named = style.group != Style().group
-            styles.append(style if named else replace(style, group=f"group{j}"))
-        _, found = without_of_rows(X, paired)
-        columns = [each for each in [*factors, *of_rows.values()] if isinstance(each, str)]
-        if isinstance(y, str):
-            columns.append(y)
-            y = column_of(X, y)
-        if is_frame(X):
-            there = [name for name in {*columns, *aside} if name in column_names(X)]
-            X = _without(X, there)
-        header = column_names(X) if is_frame(X) else None
-        X = numbers(X, "X", booleans=True)
+        beside = {name: value for name, value in of_rows.items() if value is not None}
+        if "offset" in beside and np.size(beside["offset"]) == 1:
+            beside["offset"] = np.full(len(X), beside["offset"])
+        rows = Rows.read(X, groups, y=y, beside=beside, aside=aside, numeric=True)
+        styles = [*rows.style.above, replace(rows.style, above=())] if factors else []
+        for j, each in enumerate(factors):
+            if not isinstance(each, str) and not isinstance(getattr(each, "name", None), str):
+                styles[j] = replace(styles[j], group=f"group{j + 1}")
         names = [each for each in factors if isinstance(each, str)]
-        n = len(X)
-        lengths = {name: len(own) for name, own in found.items() if len(own) != 1}
-        lengths |= {style.group: len(own) for style, own in zip(styles, labels, strict=True)}
-        for name, length in lengths.items():
-            if length != n:
-                raise ValueError(f"{name} has {length} rows, and X has {n}.")
         several = names if len(names) == len(factors) else None
-        return cls(X, header, y, labels, styles, several, found)
+        values = rows.X, rows.columns, rows.y, list(rows.levels)
+        return cls(*values, styles, several, dict(rows.beside))
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -165,13 +144,6 @@ class CrossedRows:
             index = pd.Index(ids, tupleize_cols=False)
             codes[:, j] = index.get_indexer(pd.Index(asked, tupleize_cols=False))[own]
         return codes
-
-
-def _without(X: Any, names: Sequence[str]) -> Any:
-    """Frame without columns; an array without columns where none is left."""
-    if len(names) == len(column_names(X)):
-        return np.empty((len(X), 0))
-    return drop_columns(X, names) if names else X
 
 
 def check_factors(

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit, ndtr
 
-from ebfed.engines.supervised import paired_rows
 from ebfed.regression.dispersion import noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import known_weight, weighed_clients
@@ -17,7 +16,7 @@ from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import parents_of
-from ebfed.tables.of_rows import NEEDED, without_of_rows
+from ebfed.tables.of_rows import NEEDED
 
 if TYPE_CHECKING:
     from ebfed.regression.families import ResponseFamily
@@ -201,13 +200,11 @@ def diagnostics_of_linear(
     if sample_weight is None and getattr(self.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
     noise = np.asarray(noise_of_rows(self, X, dispersion, len(X)))
-    X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
     given = {} if sample_weight is None else {"sample_weight": sample_weight}
-    X, found = without_of_rows(X, given)
-    table = self._table(self._features(X, covariates, False), y, groups)
-    response = self._validated(table, False)[1]
-    design, labels = self._read_design(X, groups, covariates)
-    n = len(design)
+    rows = self._rows(X, y, groups, covariates, beside=given)
+    values, response = self._validated(rows, False)
+    design = self._extended(self._design(values), X, rows, covariates, False)
+    labels, found, n = rows.labels, rows.beside, len(design)
     weight = found.get("sample_weight", np.ones(n))
     if len(weight) != n:
         raise ValueError(f"sample_weight has {len(weight)} entries for the {n} rows of X.")

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients, order_of_rows
+from ebfed.tables.columns import column_of
 from ebfed.tables.frames import is_frame
 from ebfed.tables.lazy import column_names
-from ebfed.tables.of_rows import are_shares, without_of_rows, won_of_shares
+from ebfed.tables.of_rows import are_shares, of_rows, won_of_shares
 
 if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
@@ -57,7 +58,8 @@ class RowOptions:
         if np.ndim(value) == 0 and not isinstance(value, str):
             value = np.full(1, float(value))
         X, groups, value = aligned({"X": X, "groups": groups, "offset": value}).values()
-        return X, groups, without_of_rows(X, {"offset": value})[1]["offset"]
+        value = column_of(X, value) if isinstance(value, str) else value
+        return X, groups, of_rows(value, "offset")
 
 
 def read_rows(
@@ -93,14 +95,9 @@ def read_rows(
         raise ValueError(f"{min(given)} must be None: clients have rows without it.")
     if "offset" not in given and not (reset or isinstance(X, Clients)):
         _check_offset(fit)
-    paired = aligned({"X": X, "y": y, "groups": groups, **given})
-    X, y, groups = (paired.pop(name) for name in ("X", "y", "groups"))
-    X, found = without_of_rows(X, paired)
-    clients, codes = fit._read(X, y, groups, reset)
+    clients, codes, beside = fit._read(X, y, groups, reset, beside=given)
+    found = dict(beside)
     n, order = len(clients.X), order_of_rows(codes)
-    for name, values in found.items():
-        if len(values) != n:
-            raise ValueError(f"{name} has {len(values)} entries for the {n} rows of X.")
     response = np.empty(n)  # in the order of X
     response[order] = np.asarray(clients.y, float)
     trials = found.get("trials")

@@ -57,11 +57,11 @@ from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import Table, drop_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
 from ebfed.tables.levels import only_level
 from ebfed.tables.of_rows import NEEDED
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
 
 __all__ = ["LinearEB"]
@@ -352,31 +352,29 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         moments = replace(summary, mean=summary.mean[:, order], scatter=scatter)
         return Factors.from_moments(moments, bool(self.fit_intercept)), summary.ids
 
-    def _features(self, X: Any, covariates: Any, reset: bool) -> Any:
+    def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
         if reset:
             self._covariates = GroupCovariates(named_columns(covariates))
-        X = drop_columns(X, self._covariates.columns) if self._covariates.are_in(X) else X
-        by = self._dispersion_name
-        if by is not None and by in getattr(X, "columns", ()):
-            X = drop_columns(X, [by])
-        return super()._features(X, covariates, reset)
+        stated = self._covariates.columns if self._covariates.are_in(X) else ()
+        by = [] if self._dispersion_name is None else [self._dispersion_name]
+        return [*stated, *by, *super()._not_features(X, covariates, reset)]
 
     def _extended(
-        self, design: NDArray, X: Any, table: Table, covariates: Any, reset: bool
+        self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool
     ) -> NDArray:
         """Add the products of varying columns with covariates, whose coefficients do not vary."""
         if covariates is None and (reset or not self.covariate_names_):
             if reset:
                 self.covariate_names_ = []
             return design
-        known, labels = self._covariates, table.labels
+        known, labels = self._covariates, rows.labels
         if labels is None and not known.given_by(X, covariates):
             raise ValueError("rows without groups need covariates of their own as covariates=.")
         ids, codes = np.arange(len(design)), np.arange(len(design))
         if labels is not None:
             ids, codes = number_labels(labels)
         if reset:
-            known = known.learned(covariates, X, labels, ids, names_of_levels(table.style))
+            known = known.learned(covariates, X, labels, ids, names_of_levels(rows.style))
             self._covariates, self.covariate_names_ = known, known.names
             values = known.values
         else:
@@ -492,7 +490,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if self.covariate_names_:
             labels = None
             if known.are_in(X):
-                labels = self._table(self._features(X, None, False), y, groups).labels
+                labels = self._rows(X, y, groups).labels
             # covariates that are given with rows are those of the rows
             look_up = X is None or not known.given_by(X, covariates)
             named = names_of_levels(self._style_)

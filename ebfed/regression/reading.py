@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.supervised import paired_rows
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
-from ebfed.tables.of_rows import NEEDED, are_shares, check_whole, wants_rate, without_of_rows
+from ebfed.tables.of_rows import NEEDED, are_shares, check_whole, wants_rate
 
 __all__ = [
     "IntervalKind",
@@ -146,23 +145,17 @@ def weighed_clients(
         fitted = None if reset else getattr(estimator.clients_, "log_weight", None)
         if fitted is not None and not isinstance(X, Clients):
             raise ValueError(NEEDED["sample_weight"])
-        return *estimator._read(X, y, groups, reset, covariates), None
+        return *estimator._read(X, y, groups, reset, covariates)[:2], None
     if isinstance(X, Clients):
         raise ValueError("sample_weight must be None: clients have rows without weights.")
-    X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
-    X, found = without_of_rows(X, {"sample_weight": sample_weight})
-    weight = found["sample_weight"]
     if not estimator._numeric and not isinstance(y, str) and are_shares(np.asarray(y)):
         raise ValueError(
             f"Unknown label type: y has shares, and {type(estimator).__name__} takes labels. "
             "GeneralizedEB('binomial') takes shares, with sample_weight= the numbers of trials."
         )
-    clients, codes = estimator._read(X, y, groups, reset, covariates)
-    if len(weight) != len(clients.X):
-        raise ValueError(
-            f"sample_weight has {len(weight)} entries for the {len(clients.X)} rows of X."
-        )
-    return clients, codes, weight[order_of_rows(codes)]
+    beside = {"sample_weight": sample_weight}
+    clients, codes, found = estimator._read(X, y, groups, reset, covariates, beside)
+    return clients, codes, found["sample_weight"][order_of_rows(codes)]
 
 
 def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:

@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import Summary
 from ebfed.tables.dialect import Dialect, explain
-from ebfed.tables.frames import read
+from ebfed.tables.frames import read_labels, style_of
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised
 from ebfed.tables.numbers import lacks_integer, numbers
@@ -144,14 +144,14 @@ def summarise(
                 "overflows; rescale the data"
             )
     labels = _restore(np.concatenate([tally.labels() for tally in tallies]), kinds[0])
-    table = read(np.empty(0), labels.rename(group))
-    ids, codes = number_labels(cast(NDArray, table.labels), group)
+    labels = labels.rename(group)
+    ids, codes = number_labels(read_labels(labels, group), group)
     edges = np.cumsum([0, *map(len, tallies)])
     parts = [
         tally.summary(ids[codes[slice(*edge)]])
         for tally, edge in zip(tallies, pairwise(edges), strict=True)
     ]
-    return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
+    return Summarised(reduce(Summary.merge, parts), style_of(labels), [value]), lacking
 
 
 def read_rows(

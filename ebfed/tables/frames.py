@@ -18,13 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.alignment import aligned, labels_of
+from ebfed.tables.alignment import labels_of
 from ebfed.tables.labels import check_labels, dates_of_objects
 from ebfed.tables.numbers import PLAIN, numbers, plain, unmasked, wrapped
 
 __all__ = [
     "Style",
-    "Table",
     "beside",
     "drop_columns",
     "frame",
@@ -32,11 +31,11 @@ __all__ = [
     "is_frame",
     "is_series",
     "numeric_columns",
-    "read",
     "read_labels",
     "read_response",
     "style_for",
     "style_of",
+    "style_of_rows",
     "value_columns",
     "with_values",
 ]
@@ -98,7 +97,7 @@ class Style:
         Examples
         --------
         >>> import pandas as pd
-        >>> style = read([1.0], pd.Series(["a"], name="city", dtype="category")).style
+        >>> style = style_of(pd.Series(["a"], name="city", dtype="category"))
         >>> style.as_data()["native"]["categories"]
         array(['a'], dtype=object)
         >>> Style.of_data(style.as_data()) == style
@@ -137,107 +136,6 @@ class Style:
     def avoiding(self, names: Iterable[str]) -> Style:
         """Rename the group column if a result has its name."""
         return replace(self, group=f"{self.group}_group") if self.group in set(names) else self
-
-
-@dataclass(frozen=True)
-class Table:
-    """Values and labels of rows.
-
-    Attributes
-    ----------
-    X : float64 ndarray of shape (n_rows, d) or (n_rows,)
-        Values, without the columns of labels.
-    columns : list or None
-        Names of the columns of values, if they have names.
-    lowest : ndarray of shape (n_rows,) or None
-        Labels, of the lowest level where there are several.
-    style : Style
-    consent : ndarray of shape (n_rows,), dict or None
-        Class that each row's client chose.
-    y : ndarray of shape (n_rows,) or None
-        Response.
-    numbers : tuple of ndarray or None
-        The distinct labels, sorted, and the place of each row's among them: of several levels.
-    """
-
-    X: NDArray[np.float64]
-    columns: list[Any] | None
-    lowest: NDArray | None
-    style: Style = field(default_factory=Style)
-    consent: Any = None
-    y: Any = None
-    numbers: tuple[NDArray, NDArray[np.int64]] | None = None
-
-    @property
-    def labels(self) -> NDArray | None:
-        """Label of each row's group, a tuple where there are several levels."""
-        if self.numbers is None:
-            return self.lowest
-        ids, codes = self.numbers
-        return ids[codes]
-
-
-def read(
-    X: Any, groups: Any = None, consent: Any = None, y: Any = None, *, numeric: bool = False
-) -> Table:
-    """Separate group labels from values.
-
-    Series and frames of pandas pair by label, as `ebfed.tables.alignment` says.
-
-    Parameters
-    ----------
-    X : array-like or data frame of shape (n_rows, d), or series
-    groups : array-like or series of shape (n_rows,), or the name of a column of `X`, or None
-    consent : as groups, or a dict from group to class
-    y : as groups
-    numeric : bool
-        Whether the response is numbers, rather than labels of classes.
-
-    Raises
-    ------
-    ValueError
-        If a named column is not in `X`, a label is missing, an entry is masked, or indexes of
-        pandas have different labels.
-    TypeError
-        If a column of values is not numeric.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = read(pd.DataFrame({"county": ["a", "b"], "rate": [0.5, 0.7]}), "county")
-    >>> table.labels.tolist(), table.columns, table.style.group
-    (['a', 'b'], ['rate'], 'county')
-    """
-    X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
-    named = groups if isinstance(groups, str) else ""
-    columns: list[Any] | None = None
-    style, given = style_for(X), wrapped(X, eager_only=True, allow_series=True)
-    as_given = X
-    if is_frame(given):
-        keys = {"groups": groups, "consent": consent, "y": y}
-        keys = {key: name for key, name in keys.items() if isinstance(name, str)}
-        columns = value_columns(given.columns, keys)
-        groups = given[groups] if "groups" in keys else groups
-        consent = given[consent] if "consent" in keys else consent
-        y = given[y] if "y" in keys else y
-        X = given.select(*columns) if keys else given
-    elif is_series(given) and isinstance(given.name, str) and given.name:
-        columns = [given.name]
-    for key, name in (("groups", groups), ("consent", consent), ("y", y)):
-        if isinstance(name, str):
-            raise ValueError(
-                f"{key}={name!r} names a column, but X is not a data frame; pass the labels."
-            )
-    values = numbers(X, "X", booleans=True)
-    values = values[:, None] if columns is not None and values.ndim == 1 else values
-    if consent is not None and not isinstance(consent, Mapping):
-        consent = read_labels(consent, "consent")
-    if y is not None:
-        y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
-    if groups is None:
-        return Table(values, columns, None, style_of_rows(as_given, style), consent, y)
-    labels = read_labels(groups, named or "groups")
-    return Table(values, columns, labels, style_of(groups, style), consent, y)
 
 
 def style_for(X: Any) -> Style:
@@ -299,7 +197,9 @@ def style_of_rows(X: Any, style: Style) -> Style:
     return replace(style_of(named, style), rows=read_labels(own, "the index of X"))
 
 
-def value_columns(there: Iterable[str], keys: Mapping[str, str]) -> list[str]:
+def value_columns(
+    there: Iterable[str], keys: Mapping[str, str], aside: Container[str] = ()
+) -> list[str]:
     """Return the columns of values, after checks.
 
     Parameters
@@ -308,11 +208,13 @@ def value_columns(there: Iterable[str], keys: Mapping[str, str]) -> list[str]:
         All columns.
     keys : mapping from argument to column
         Columns of labels and of the response, by argument.
+    aside : container of str
+        Columns that are no values either, where they are there.
 
     Raises
     ------
     ValueError
-        If a named column does not exist, or no column of values remains.
+        If a named column does not exist.
 
     Examples
     --------
@@ -325,11 +227,7 @@ def value_columns(there: Iterable[str], keys: Mapping[str, str]) -> list[str]:
             raise ValueError(
                 f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, there))}."
             )
-    columns = [name for name in there if name not in keys.values()]
-    if keys and not columns:
-        shown = ", ".join(map(repr, keys.values()))
-        raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
-    return columns
+    return [name for name in there if name not in keys.values() and name not in aside]
 
 
 def read_response(values: Any, name: str) -> NDArray:

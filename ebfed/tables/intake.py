@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.blocks import blocks
-from ebfed.tables.alignment import aligned, of_groups
+from ebfed.tables.alignment import of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, Table, drop_columns, is_frame, read, read_labels
+from ebfed.tables.frames import Style, is_frame, read_labels
 from ebfed.tables.labels import number_labels, parents_among, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import (
-    above_of,
     keys_of_parents,
     named_parents,
     names_of_parents,
@@ -33,7 +32,8 @@ from ebfed.tables.levels import (
     split_levels,
     unnamed_levels,
 )
-from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
+from ebfed.tables.of_rows import NEEDED, NOTHING
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import in_blocks
 
 __all__ = ["GroupRows", "Intake"]
@@ -100,7 +100,7 @@ class GroupRows:
 
 
 # Checks the values of rows that were read; returns them in shape (n_rows, d).
-Check = Callable[[Table, bool], NDArray]
+Check = Callable[[Rows, bool], NDArray]
 # From checked values, labels and what goes with rows to a summary.
 Summarise = Callable[[NDArray, NDArray | None, Mapping[str, NDArray]], Summary]
 
@@ -205,38 +205,26 @@ class Intake:
             summary, shown, places = self._sorted(X, groups, learn)
             stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, shown, places, Style(), consent, stated)
-        *upper, groups = self._levels(groups, X, learn)
-        above = {f"groups of level {level}": each for level, each in enumerate(upper, 1)}
-        given = aligned({"X": X, "groups": groups, "consent": consent, **above, **of_rows})
-        X, groups, consent = (given.pop(name) for name in ("X", "groups", "consent"))
-        upper = [given.pop(name) for name in above]
-        whole = X
-        X, upper, styles = above_of([*upper, groups], X)
-        self._check_levels(len(upper), groups, learn)
-        X, covariates = self._without_covariates(X, covariates, learn)
-        X, beside = without_of_rows(X, self._known_of_rows(given, X, learn))
-        table = read(X, groups, self._consent_column(X, consent, learn))
-        values = check(table, learn)
-        for name, column in beside.items():
-            if len(column) != len(values):
-                raise ValueError(
-                    f"{name} has {len(column)} entries for the {len(values)} rows of X."
-                )
-        if table.labels is not None and len(table.labels) != len(values):
-            raise ValueError(
-                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
-            )
-        style = self._remember(replace(table.style, above=styles), learn)
-        labels = table.labels
-        ids, codes = row_numbers(labels)
-        if upper and labels is not None:
-            ids, codes = number_levels([*upper, labels])
-            labels = ids[codes]
-        summary = summarised(values, codes, beside)
+        groups = self._known_groups(groups, X, learn)
+        aside, covariates = self._known_covariates(X, covariates, learn)
+        rows = Rows.read(
+            X,
+            groups,
+            self._consent_column(X, consent, learn),
+            beside=self._known_of_rows(of_rows, X, learn),
+            aside=aside,
+            tuples=bool(self.level_names) and not learn,
+        )
+        self._check_levels(len(rows.levels) - 1, groups, learn)
+        values, labels = check(rows, learn), rows.labels
+        style = self._remember(rows.style, learn)
+        ids, codes = rows.numbered if len(rows.levels) > 1 else row_numbers(labels)
+        summary = summarised(values, codes, rows.beside)
         if ids is not None:
             summary = summary.renamed(ids)
-        stated = self._read_covariates(covariates, whole, labels, summary.ids, style, learn)
-        return GroupRows(summary, labels, codes, style, table.consent, stated, values, beside)
+        stated = self._read_covariates(covariates, X, labels, summary.ids, style, learn)
+        given = style, rows.consent, stated, values, rows.beside
+        return GroupRows(summary, labels, codes, *given)
 
     def value_columns(self, X: Any, *named: Any) -> list[str]:
         """List the columns of a frame in memory that hold values of rows.
@@ -279,7 +267,8 @@ class Intake:
         if not isinstance(X, Summarised):
             groups = only_level(groups, X)
             header = pd.DataFrame(columns=column_names(X))
-            groups = self._levels(groups, header, learn)[-1]
+            known = self._known_groups(groups, header, learn)
+            groups = known[-1] if isinstance(known, list) else known
             consent = self._consent_column(header, consent, learn)
             weight = self._known_of_rows(of_rows, header, learn).get("sample_weight")
             chosen = None if isinstance(consent, Mapping) else consent
@@ -375,15 +364,14 @@ class Intake:
             self.style = style
         return style
 
-    def _levels(self, groups: Any, X: Any, learn: bool) -> list[Any]:
-        """Split groups into levels, which later frames may have in the columns of the fit."""
+    def _known_groups(self, groups: Any, X: Any, learn: bool) -> Any:
+        """Return the groups, which later frames may have in the columns of the fit."""
         if learn:
             levels = split_levels(groups, X)
             self._groups = levels if all(isinstance(each, str) for each in levels) else []
-            return levels
-        if groups is None and self._groups and is_frame(X):
-            return self._groups if set(self._groups) <= set(column_names(X)) else [None]
-        return split_levels(groups, X, bool(self.level_names))
+        elif groups is None and self._groups and is_frame(X):
+            return self._groups if set(self._groups) <= set(column_names(X)) else None
+        return groups
 
     @property
     def level_names(self) -> list[str]:
@@ -426,8 +414,8 @@ class Intake:
                 raise ValueError(NEEDED[name])
         return known
 
-    def _without_covariates(self, X: Any, covariates: Any, learn: bool) -> tuple[Any, Any]:
-        """Return X without columns of covariates, and which covariates to read.
+    def _known_covariates(self, X: Any, covariates: Any, learn: bool) -> tuple[list[str], Any]:
+        """Return the columns of covariates, and which covariates to read.
 
         Later frames may have the columns of the fit too.
         """
@@ -438,7 +426,7 @@ class Intake:
         known = [name for name in self._covariates if name in present]
         if covariates is None and len(known) == len(self._covariates) > 0:
             covariates = known
-        return (drop_columns(X, known) if known else X), covariates
+        return known, covariates
 
     def _read_covariates(
         self,

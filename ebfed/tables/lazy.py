@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, Summary
-from ebfed.tables.frames import Style, read, read_labels, value_columns
+from ebfed.tables.frames import Style, read_labels, style_for, style_of, value_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import PLAIN, not_numeric, wrapped
 
@@ -160,18 +160,20 @@ def summarise(
     table = nw.from_native(X)
     schema = table.collect_schema()
     columns = value_columns(schema, named)
+    if not columns:
+        shown = ", ".join(map(repr, named.values()))
+        raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
     for name in columns:
         if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
             raise not_numeric(name, "X", schema[name])
     found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross, weight)
     labels = nw.from_native(found.keys, eager_only=True)
-    place = read(labels.select(groups, rows=nw.lit(0.0)).to_native(), groups)
-    ids, codes = number_labels(cast(NDArray, place.labels), groups)
+    ids, codes = number_labels(read_labels(labels[groups], groups), groups)
     if len(ids) < len(codes):
         label = ids.tolist()[np.argmax(np.bincount(codes) > 1)]
         raise ValueError(f"consent must be the same in all rows of a group; {label!r} has two.")
     order = np.argsort(codes)
-    style = place.style
+    style = style_of(labels[groups], style_for(labels))
     if isinstance(table, nw.LazyFrame) and table.implementation != nw.Implementation.POLARS:
         style = style.using("pandas")
     weights, sums = None, {}

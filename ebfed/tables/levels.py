@@ -8,7 +8,6 @@ alone, so that all nodes of a federation give it the same one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
@@ -17,17 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import aligned, index_of
+from ebfed.tables.alignment import index_of
 from ebfed.tables.columns import column_of
 from ebfed.tables.frames import (
     Style,
-    Table,
-    drop_columns,
     is_frame,
     is_series,
-    read,
-    read_labels,
-    style_of,
 )
 from ebfed.tables.labels import (
     check_labels,
@@ -39,7 +33,6 @@ from ebfed.tables.labels import (
 from ebfed.tables.lazy import column_names
 
 __all__ = [
-    "above_of",
     "check_depth",
     "keys_of_parents",
     "label_text",
@@ -49,7 +42,6 @@ __all__ = [
     "number_levels",
     "only_level",
     "parents_of",
-    "read_levels",
     "split_levels",
     "unnamed_levels",
 ]
@@ -159,34 +151,6 @@ def _of_tuples(labels: Any) -> list[Any]:
     return [list(column) for column in zip(*labels, strict=True)]
 
 
-def above_of(levels: Sequence[Any], X: Any) -> tuple[Any, list[NDArray], tuple[Style, ...]]:
-    """Read all levels but the lowest.
-
-    Parameters
-    ----------
-    levels : sequence
-        As `split_levels` returns them.
-    X : data frame or other rows
-
-    Returns
-    -------
-    X : as given, without columns of labels of these levels
-    labels : list of ndarray
-    styles : tuple of Style
-        Names and types of these labels.
-    """
-    labels, styles = [], []
-    for number, each in enumerate(levels[:-1]):
-        column = column_of(X, each) if isinstance(each, str) else each
-        labels.append(read_labels(column, str(each) if isinstance(each, str) else "groups"))
-        style = style_of(column)
-        if style.group == Style().group:
-            style = replace(style, group=unnamed_levels(len(levels) - 1)[number].group)
-        styles.append(style)
-    named = [each for each in levels[:-1] if isinstance(each, str)]
-    return (drop_columns(X, named) if named else X), labels, tuple(styles)
-
-
 def unnamed_levels(n_above: int) -> tuple[Style, ...]:
     """Name levels above groups that have no names.
 
@@ -224,7 +188,7 @@ def check_depth(names: Sequence[str] | None, levels: Sequence[Any]) -> None:
     ------
     ValueError
     """
-    if names is None or levels[-1] is None:
+    if names is None or not levels or levels[-1] is None:
         return
     if len(levels) != (known := len(names) or 1):
         given = "1 level" if len(levels) == 1 else f"{len(levels)} levels"
@@ -287,24 +251,6 @@ def _as_python(labels: NDArray) -> NDArray:
     if (dates != labels).any():
         raise ValueError("dates that label levels of groups must be whole microseconds.")
     return dates
-
-
-def read_levels(X: Any, levels: Sequence[Any], y: Any = None, *, numeric: bool = False) -> Table:
-    """Separate the labels of several levels from values; see `frames.read`.
-
-    Examples
-    --------
-    >>> read_levels([[1.0], [2.0]], [["s", "r"], [1, 1]]).labels.tolist()
-    [('s', 1), ('r', 1)]
-    """
-    upper = {f"groups of level {level}": each for level, each in enumerate(levels[:-1], 1)}
-    given = aligned({"X": X, "groups": levels[-1], "y": y, **upper})
-    X, groups, y = (given.pop(name) for name in ("X", "groups", "y"))
-    X, labels, styles = above_of([*given.values(), groups], X)
-    table = read(X, groups, y=y, numeric=numeric)
-    assert table.lowest is not None
-    numbers = number_levels([*labels, table.lowest])
-    return replace(table, numbers=numbers, style=replace(table.style, above=styles))
 
 
 def parents_of(ids: NDArray) -> tuple[NDArray, NDArray[np.int64]]:

@@ -221,6 +221,8 @@ def validated(
     from sklearn.utils.validation import check_array, validate_data
 
     values = values[:, None] if single and values.ndim == 1 else values
+    if columns is not None and not len(columns):
+        raise ValueError("X has no column but those of labels; nothing to estimate.")
     if values.ndim != 2 or not values.size:
         check_array(values, estimator=estimator)  # which refuses it
     if columns is not None or not reset:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.frames import drop_columns, is_frame, numeric_columns
 from ebfed.tables.numbers import column
 
 __all__ = [
@@ -24,8 +23,8 @@ __all__ = [
     "are_shares",
     "check_whole",
     "given_of_rows",
+    "of_rows",
     "wants_rate",
-    "without_of_rows",
     "won_of_shares",
 ]
 
@@ -126,8 +125,14 @@ def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
     return type == "rate"
 
 
-def without_of_rows(X: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, NDArray]]:
-    """Return rows without the columns of what goes with them, and that as numbers.
+def of_rows(values: Any, name: str) -> NDArray[np.float64]:
+    """Return what goes with rows as a number for each.
+
+    Parameters
+    ----------
+    values : array-like or series
+    name : str
+        Name of the argument, which says what it may be.
 
     Raises
     ------
@@ -136,29 +141,14 @@ def without_of_rows(X: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, ND
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> X, found = without_of_rows(pd.DataFrame({"x": [1.0], "w": [2]}), {"sample_weight": "w"})
-    >>> list(X.columns), found
-    (['x'], {'sample_weight': array([2.])})
+    >>> of_rows([2, 0], "sample_weight")
+    array([2., 0.])
     """
-    found = {name: _numbers(X, name, value) for name, value in given.items()}
-    for name, values in found.items():
-        _CHECKS[name](values)
-    named = {value for value in given.values() if isinstance(value, str)}
-    return (drop_columns(X, named) if named else X), found
-
-
-def _numbers(X: Any, name: str, value: Any) -> NDArray[np.float64]:
-    if isinstance(value, str):
-        if not is_frame(X):
-            raise ValueError(
-                f"{name}={value!r} names a column, but X is not a data frame; pass numbers."
-            )
-        return numeric_columns(X, [value], name, booleans=name == "observed")[:, 0]
-    values = column(value, name, booleans=name == "observed")
-    if values.ndim != 1:
-        raise ValueError(f"{name} must be one number per row; it has shape {values.shape}.")
-    return values
+    found = column(values, name, booleans=name == "observed")
+    if found.ndim != 1:
+        raise ValueError(f"{name} must be one number per row; it has shape {found.shape}.")
+    _CHECKS[name](found)
+    return found
 
 
 def _refuse(wrong: NDArray, values: NDArray, text: str) -> None:

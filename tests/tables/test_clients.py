@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.frames import read
 from ebfed.tables.labels import check_labels, number_labels
+from ebfed.tables.rows import Rows
 
 # What is promised of merging, relative to the largest value for means.
 MERGE = 1e-12
@@ -120,7 +120,7 @@ def test_a_list_of_large_integers_keeps_its_last_digits():
 @pytest.mark.parametrize("ordered", [False, True])
 def test_categorical_labels_through_tabular(ordered):
     labels = pd.Series(pd.Categorical(STRINGS[PICK], ordered=ordered), name="county")
-    table = read(VALUES, labels)
+    table = Rows.read(VALUES, labels)
     assert_same_summary(
         Summary.from_rows(VALUES, table.labels), Summary.from_rows(VALUES, STRINGS[PICK]), VALUES
     )

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 import ebfed as eb
-from ebfed.tables.frames import Style, frame, read
+from ebfed.tables.frames import Style, frame
+from ebfed.tables.rows import Rows
 
 X = [1.0, 2.0, 4.0, 4.5, 8.0, 9.0]
 PICK = [1, 1, 0, 0, 2, 2]  # the order of the groups' labels below: sorted as written
@@ -302,7 +303,7 @@ HOLES = {
 @pytest.mark.parametrize("kind", HOLES)
 def test_missing_labels_are_refused_by_the_name_of_their_column(kind):
     with pytest.raises(ValueError, match=r"^county has 1 missing .*labels, the first in row 1;"):
-        read(HOLES[kind], "county")
+        Rows.read(HOLES[kind], "county")
 
 
 @pytest.mark.parametrize("library", FRAMES)
@@ -613,24 +614,24 @@ def test_augment_overwrites_no_column(name):
 
 
 def test_read_takes_a_frame_apart(library):
-    table = read(table_of(library, columns=2), "county")
+    table = Rows.read(table_of(library, columns=2), "county")
     assert table.labels.tolist() == ["b", "b", "a", "a", "c", "c"]
     assert table.columns == ["income", "age"]
     assert table.style == Style(library, "county", nw.String())
 
 
 def test_read_passes_arrays_through():
-    table = read(np.eye(3), [3, 1, 2])
+    table = Rows.read(np.eye(3), [3, 1, 2])
     np.testing.assert_array_equal(table.X, np.eye(3))
     assert table.labels.tolist() == [3, 1, 2]
     assert table.style == Style()
-    assert read([1.0]).labels is None
+    assert Rows.read([1.0]).labels is None
 
 
 def test_read_leaves_the_frame_alone(library):
     table = table_of(library)
     before = columns_of(table)
-    read(table, "county")
+    Rows.read(table, "county")
     assert columns_of(table) == before
 
 

@@ -14,8 +14,9 @@ from sklearn.linear_model import LinearRegression
 from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import read, read_labels
+from ebfed.tables.frames import read_labels
 from ebfed.tables.numbers import NotNumericError, check_finite, numbers, plain, unmasked, validated
+from ebfed.tables.rows import Rows
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
 TIMES = {
@@ -55,10 +56,10 @@ def test_masked_entries_are_nan_where_that_means_no_data():
 
 
 READERS = {
-    "X": lambda values: read(values),
-    "groups": lambda values: read([1.0, 2.0, 3.0], values),
-    "consent": lambda values: read([1.0, 2.0, 3.0], None, values),
-    "y": lambda values: read([1.0, 2.0, 3.0], y=values),
+    "X": lambda values: Rows.read(values),
+    "groups": lambda values: Rows.read([1.0, 2.0, 3.0], values),
+    "consent": lambda values: Rows.read([1.0, 2.0, 3.0], None, values),
+    "y": lambda values: Rows.read([1.0, 2.0, 3.0], y=values),
     "labels": lambda values: read_labels(values, "labels"),
     "covariates": lambda values: read_covariates(values, None, None, np.arange(3)),
     "variances": lambda values: Gaussian(values).noise_variance(3),
@@ -89,7 +90,7 @@ def test_rows_of_summaries_and_clients_are_read_with_their_masks():
 @pytest.mark.parametrize("values", TIMES.values(), ids=TIMES)
 def test_times_are_no_numbers(values):
     with pytest.raises(TypeError, match="X must be numbers; got"):
-        read(values)
+        Rows.read(values)
     with pytest.raises(TypeError, match="variances must be numbers; got"):
         numbers(values, "variances")
     with pytest.raises(TypeError, match="X must be numbers; got"):
@@ -196,7 +197,7 @@ FOUR = {"age": [1.0, 2.0, 3.0, 4.0], "income": [1.0, None, None, 4.0]}
 )
 def test_missing_and_infinite_values_are_located(X, message):
     """In one sentence; scikit-learn's speaks of imputers and other estimators."""
-    table = read(X)
+    table = Rows.read(X)
     with pytest.raises(ValueError, match=message) as error:
         validated(LinearRegression(), table.X, table.columns, reset=True)
     assert "mputer" not in str(error.value)

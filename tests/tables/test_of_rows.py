@@ -6,7 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ebfed import Summary
-from ebfed.tables.of_rows import check_whole, given_of_rows, without_of_rows
+from ebfed.tables.of_rows import check_whole, given_of_rows
+from ebfed.tables.rows import Rows
 
 RNG = np.random.default_rng(4)
 LABELS = RNG.integers(0, 30, 400)
@@ -72,12 +73,12 @@ def test_weights_of_a_summary_are_refused(weight):
 
 def test_columns_are_taken_out_of_a_frame():
     frame = pd.DataFrame({"x": [1.0, 2.0], "w": [1, 2], "seen": [True, False]})
-    X, found = without_of_rows(frame, {"sample_weight": "w", "observed": "seen"})
-    assert list(X.columns) == ["x"]
-    assert_array_equal(found["sample_weight"], [1.0, 2.0])
-    assert_array_equal(found["observed"], [1.0, 0.0])
-    X, found = without_of_rows(frame, {"sample_weight": "w", "exposure": "w"})
-    assert list(X.columns) == ["x", "seen"]
+    rows = Rows.read(frame, beside={"sample_weight": "w", "observed": "seen"})
+    assert rows.columns == ["x"]
+    assert_array_equal(rows.beside["sample_weight"], [1.0, 2.0])
+    assert_array_equal(rows.beside["observed"], [1.0, 0.0])
+    rows = Rows.read(frame, beside={"sample_weight": "w", "exposure": "w"})
+    assert rows.columns == ["x", "seen"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_columns_are_taken_out_of_a_frame():
 )
 def test_refused(given, kind, text):
     with pytest.raises(kind, match=text):
-        without_of_rows(np.zeros((2, 1)), given)
+        Rows.read(np.zeros((2, 1)), beside=given)
 
 
 def test_names_of_arguments():

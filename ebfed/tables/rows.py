@@ -1,0 +1,175 @@
+"""Rows in memory, read once: every role as an array of a plain type, in one order.
+
+Whatever the caller has (arrays, series and frames of any library), `Rows.read` pairs it by label,
+takes named columns out of the frame, and checks what each holds. All below it works with arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.alignment import aligned
+from ebfed.tables.frames import (
+    Style,
+    is_frame,
+    is_series,
+    read_labels,
+    read_response,
+    style_for,
+    style_of,
+    style_of_rows,
+    value_columns,
+)
+from ebfed.tables.levels import number_levels, split_levels, unnamed_levels
+from ebfed.tables.numbers import numbers, wrapped
+from ebfed.tables.of_rows import NOTHING, of_rows
+
+__all__ = ["Rows"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table, with what goes with them.
+
+    Attributes
+    ----------
+    X : float64 ndarray of shape (n_rows, d) or (n_rows,)
+        Values, without the columns of other roles.
+    columns : list or None
+        Names of the columns of values, if they have names.
+    levels : tuple of ndarray of shape (n_rows,)
+        Labels of each level of groups, from the outermost; none without groups.
+    style : Style
+    y : ndarray of shape (n_rows,) or None
+        Response: numbers, or labels of classes.
+    consent : ndarray of shape (n_rows,), dict or None
+        Class that each row's client chose.
+    beside : mapping of str to ndarray of shape (n_rows,)
+        Weights, exposures and the like; see `ebfed.tables.of_rows`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = Rows.read(pd.DataFrame({"county": ["a", "b"], "rate": [0.5, 0.7]}), "county")
+    >>> rows.labels.tolist(), rows.columns, rows.style.group
+    (['a', 'b'], ['rate'], 'county')
+    """
+
+    X: NDArray[np.float64]
+    columns: list[Any] | None
+    levels: tuple[NDArray, ...]
+    style: Style = field(default_factory=Style)
+    y: NDArray | None = None
+    consent: Any = None
+    beside: Mapping[str, NDArray] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        X: Any,
+        groups: Any = None,
+        consent: Any = None,
+        y: Any = None,
+        *,
+        beside: Mapping[str, Any] = NOTHING,
+        aside: Sequence[str] = (),
+        numeric: bool = False,
+        several: bool = True,
+        tuples: bool = False,
+    ) -> Self:
+        """Read rows; each argument is an array-like or series, or names a column of the frame `X`.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d), or series
+        groups : one or several of these, see `split_levels`; or None
+        consent : one of these, or a dict from group to class
+        y : one of these
+        beside : mapping
+            What goes with rows, by the name of its argument.
+        aside : sequence of str
+            Columns of the frame that are no values, and are not read.
+        numeric : bool
+            Whether the response is numbers, rather than labels of classes.
+        several : bool
+            Whether groups may be of several levels.
+        tuples : bool
+            Whether a tuple is the labels of all levels.
+
+        Raises
+        ------
+        ValueError
+            If a named column is not in `X`, a label is missing, an entry is masked, lengths differ,
+            or indexes of pandas have different labels.
+        NotNumericError
+            If values are no numbers.
+        """
+        parts = split_levels(groups, X, tuples) if several else [groups]
+        names = [f"groups of level {level}" for level in range(1, len(parts))] + ["groups"]
+        given = dict(zip(names, parts, strict=True))
+        roles = given | {"consent": consent, "y": y} | dict(beside)
+        paired = aligned({"X": X} | roles)
+        table, style = wrapped(X, eager_only=True, allow_series=True), style_for(X)
+        columns = [table.name] if is_series(table) and _is_name(table.name) else None
+        keys = {name: each for name, each in roles.items() if isinstance(each, str)}
+        if is_frame(table):
+            columns = value_columns(table.columns, keys, aside)
+            paired |= {name: table[column] for name, column in keys.items()}
+            X = table.select(*columns) if 0 < len(columns) < len(table.columns) else table
+        elif keys:
+            name = next(iter(keys))
+            raise ValueError(
+                f"{name}={keys[name]!r} names a column, but X is not a data frame; pass an array."
+            )
+        whole = np.empty((len(table), 0)) if columns == [] else numbers(X, "X", booleans=True)
+        if columns is not None and whole.ndim == 1:
+            whole = whole[:, None]
+        found = {name: of_rows(paired[name], name) for name in beside}
+        levels = ()
+        if groups is None:
+            style = style_of_rows(paired["X"], style)
+        else:
+            levels = tuple(read_labels(paired[name], keys.get(name, name)) for name in names)
+            style = _named([paired[name] for name in names], style)
+        for name, each in [("groups", each) for each in levels] + list(found.items()):
+            if whole.ndim and len(each) != len(whole):
+                raise ValueError(f"{name} has {len(each)} entries for the {len(whole)} rows of X.")
+        consent, y = paired["consent"], paired["y"]
+        if consent is not None and not isinstance(consent, Mapping):
+            consent = read_labels(consent, "consent")
+        if y is not None:
+            y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
+        return cls(whole, columns, levels, style, y, consent, found)
+
+    @cached_property
+    def numbered(self) -> tuple[NDArray, NDArray[np.int64]]:
+        """The labels of the groups, sorted, and the number of each row's."""
+        return number_levels(self.levels)
+
+    @property
+    def labels(self) -> NDArray | None:
+        """Label of each row's group, a tuple of those of several levels; None without groups."""
+        if len(self.levels) < 2:
+            return self.levels[0] if self.levels else None
+        ids, codes = self.numbered
+        return ids[codes]
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name)
+
+
+def _named(levels: Sequence[Any], style: Style) -> Style:
+    """Return the style of results of groups of one level or several."""
+    *upper, lowest = levels
+    above = []
+    for each, default in zip(upper, unnamed_levels(len(upper)), strict=True):
+        own = style_of(each)
+        above.append(own if own.group != Style().group else replace(own, group=default.group))
+    return replace(style_of(lowest, style), above=tuple(above))

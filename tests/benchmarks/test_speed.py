@@ -187,6 +187,13 @@ groups = np.random.default_rng(0).permutation(np.repeat(np.arange(1000), 5))
 ebfed.GaussianEB().fit(np.random.default_rng(1).normal(size=5000), groups=groups)
 """
 FLOOR = "import numba, sklearn.base"
+COLD_FORMULA = """
+import numpy as np, pandas as pd, ebfed
+x, group, noise = np.arange(180.0) % 10, np.arange(180) // 10, np.random.default_rng(0)
+frame = pd.DataFrame({"x": x, "group": group, "y": x + group + noise.normal(size=180)})
+ebfed.from_formula("y ~ x + (1 + x | group)", frame)
+"""
+FLOOR_OF_FORMULAS = "import numpy, scipy.linalg, numba, sklearn.base, pandas"
 
 
 # --- workloads -----------------------------------------------------------------------------------
@@ -195,6 +202,36 @@ FLOOR = "import numba, sklearn.base"
 def fit(n_groups, *per_group, data=rows):
     values, groups = data(n_groups, *per_group)
     return eb.GaussianEB().fit(values, groups=groups)
+
+
+@cache
+def slopes():
+    """180 rows of 18 groups that differ in intercept and slope."""
+    rng = np.random.default_rng(0)
+    x, group = np.tile(np.arange(10.0), 18), np.repeat(np.arange(18), 10)
+    theta = rng.normal([250.0, 10.0], [25.0, 6.0], (18, 2))[group]
+    y = theta[:, 0] + theta[:, 1] * x + rng.normal(0, 25, 180)
+    return pd.DataFrame({"x": x, "group": group, "y": y})
+
+
+def formula_of_slopes():
+    return eb.from_formula("y ~ x + (1 + x | group)", slopes())
+
+
+def arrays_of_slopes(covariance):
+    x, group, y = slopes().to_numpy().T
+    return eb.LinearEB(covariance).fit(x[:, None], y, groups=group)
+
+
+def mixed_model_of_slopes():
+    x, group, y = slopes().to_numpy().T
+    X = np.column_stack([np.ones(180), x])
+    return MixedLM(y, X, groups=group, exog_re=X).fit(reml=True, method=["lbfgs"])
+
+
+def fit_counts(n_groups):
+    successes, trials = counts(n_groups)
+    return eb.BernoulliEB().fit(eb.Summary.from_counts(successes, trials))
 
 
 def fit_and_predict(n_groups):
@@ -287,6 +324,21 @@ WORKLOADS = {
     "NPMLE, 1e5 estimates": [
         Contender("ebfed", lambda: eb.posterior_from(*estimates(100_000), "npmle")),
         Contender("dense EM on 300 points, 100 steps", lambda: dense_em(100_000)),
+    ],
+    "180 rows, slopes of 18 groups": [
+        Contender("ebfed, a formula", formula_of_slopes),
+        Contender("ebfed, arrays", lambda: arrays_of_slopes("full")),
+        Contender("ebfed, arrays, not correlated", lambda: arrays_of_slopes("diag")),
+        Contender("MixedLM", mixed_model_of_slopes, 0.1),
+    ],
+    "REML, 1,000 groups": random_intercepts(1000, 3),
+    "beta-binomial, 1,000 counts": [
+        Contender("ebfed", lambda: fit_counts(1000)),
+        Contender("SciPy", lambda: beta_binomial_by_scipy(1000), 1),
+    ],
+    "a process that fits a formula": [
+        Contender("ebfed", lambda: process(COLD_FORMULA)),
+        Contender("its imports", lambda: process(FLOOR_OF_FORMULAS), 1.15),
     ],
     "a process that fits": [
         Contender("ebfed", lambda: process(COLD)),

@@ -163,7 +163,7 @@ class MomentTable:
         Where every variance is zero (equal messages), they are one.
         """
         total = self.variances + np.asarray(ratio)[..., None]
-        return np.where(total.any(axis=-1, keepdims=True), total, 1.0)
+        return total if total.all() else np.where(total.any(axis=-1, keepdims=True), total, 1.0)
 
     def profile(self, ratio: Any) -> Profile:
         """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
@@ -174,19 +174,24 @@ class MomentTable:
         weights = self.counts / total
         weight = weights.sum(axis=-1)
         silent = weight == 0
-        weight = weight + silent
+        if silent.any():
+            weight = weight + silent
         mean = weights @ self.means / weight if self.fixed_mean is None else self.fixed_mean
         mean = np.asarray(mean)
         squares = self.scatters + self.counts * (self.means - mean[..., None]) ** 2
         squares = squares / total
         slope = (weights / total).sum(axis=-1)
+        known, information, slope_det = weight, slope, weight
+        if not slope.all():  # of a few numbers, each of these is a tenth of the time
+            information = np.where(slope == 0, np.inf, slope)
+            known, slope_det = np.where(silent, np.inf, weight), np.where(silent, 0.0, weight)
         return Profile(
             mean=mean,
-            weight=np.where(silent, np.inf, weight),
-            information=0.5 * np.where(slope == 0, np.inf, slope),
+            weight=known,
+            information=0.5 * information,
             quadratic=squares.sum(axis=-1),
             log_det=np.log(total) @ self.counts,
-            slope_det=np.where(silent, 0.0, weight),
+            slope_det=slope_det,
             slope_quadratic=-(squares / total).sum(axis=-1),
             slope_weight=-slope,
         )
@@ -354,7 +359,7 @@ def _criterion(tables: list[MomentTable], ratio: Any, restricted: list[bool]) ->
     Of each ratio, if they are several.
     """
     at_once = max(1, LARGEST_BLOCK // max(len(table.variances) for table in tables))
-    if np.size(ratio) > at_once:
+    if np.ndim(ratio) and len(ratio) > at_once:
         blocks = np.array_split(ratio, -(-len(ratio) // at_once))
         parts = together(partial(_criterion, tables, block, restricted) for block in blocks)
         values, slopes = map(np.concatenate, zip(*parts, strict=True))

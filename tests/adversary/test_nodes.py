@@ -26,6 +26,7 @@ from ebfed.engines import robust
 from ebfed.engines.flower import FlowerCohort, messages
 from ebfed.engines.rounds import converse
 from ebfed.learning import AdaPeD, FedAvg
+from ebfed.location import LocationRounds
 from ebfed.models import Linear
 from ebfed.streams import Stream, make_key
 
@@ -285,7 +286,7 @@ def test_a_hole_is_found(hole, monkeypatch):
     if hole == "no limit":
         monkeypatch.setattr(robust, "_most", lambda shifts: 0.0)
     else:
-        monkeypatch.setattr(eb.GaussianEB, "check_message", lambda *_: None)
+        monkeypatch.setattr(LocationRounds, "check_message", lambda *_: None)
         monkeypatch.setattr(robust, "_guilty", raised)
     assert attack("GaussianEB", 100)
 

@@ -307,14 +307,15 @@ def killed_in_round(est, number):
     """Fit in a process of its own, that is killed when a server has the messages of a round."""
 
     def fit():
-        inner = type(est).update
+        rounds = type(est.protocol())
+        inner = rounds.update
 
         def update(self, state, messages):
             if state["round"] == number:
                 os.kill(os.getpid(), signal.SIGKILL)
             return inner(self, state, messages)
 
-        type(est).update = update
+        rounds.update = update
         est.fit(X, Y, groups=GROUPS)
 
     return os.waitstatus_to_exitcode(os.waitpid(fork(fit), 0)[1]) == -signal.SIGKILL

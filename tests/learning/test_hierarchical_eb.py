@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed import learning
+from ebfed.learning.hierarchical_eb import HierarchicalEBRounds
 from ebfed.models import MLP
 
 M, N = 40, 30
@@ -138,7 +138,7 @@ def test_noise_in_w_is_not_used_in_the_last_rounds():
 def test_an_interrupted_fit_goes_on_to_the_same_result(tmp_path, monkeypatch):
     settings = {"sample_rate": 0.3, "n_rounds": 12, "batch_size": 8, "strength_rounds": 5}
     whole = fit(APART, **settings)
-    inner, seen = learning.HierarchicalEB.update, []
+    inner, seen = HierarchicalEBRounds.update, []
 
     def update(self, state, messages):
         seen.append(state["round"])
@@ -146,7 +146,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_result(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return inner(self, state, messages)
 
-    monkeypatch.setattr(learning.HierarchicalEB, "update", update)
+    monkeypatch.setattr(HierarchicalEBRounds, "update", update)
     monkeypatch.setattr("ebfed.learning.checkpoint.SPARE", 0.0)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):

@@ -8,7 +8,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.engines import Local, join
-from ebfed.learning.joint_dp import JointDPSGD
+from ebfed.learning.joint_dp import JointDPSGD, JointDPSGDRounds
 from ebfed.learning.owner_exchange import OwnerExchange
 from ebfed.learning.owner_training import OwnerTraining
 from ebfed.models import MLP, Linear
@@ -270,11 +270,16 @@ class RawTraining(OwnerTraining):
         return values
 
 
+class RawRounds(JointDPSGDRounds):
+    def local_training(self):
+        return RawTraining(self)
+
+
 class Raw(JointDPSGD):
     """As published: gradients of shared parameters at own ones that no noise protects."""
 
-    def local_training(self):
-        return RawTraining(self)
+    def protocol(self):
+        return RawRounds(self)
 
 
 @pytest.mark.parametrize(("kind", "sound"), [(JointDPSGD, True), (Raw, False)])

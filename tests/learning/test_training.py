@@ -17,7 +17,7 @@ SOME = {"n_rounds": 10, "learning_rate": 0.5, "random_state": 0}
 NAMES = [
     name
     for name in eb.learning.__all__
-    if name not in ("ClientPrivacy", "JointDPSGD", "Learner", "RateSchedule")
+    if name not in ("ClientPrivacy", "JointDPSGD", "Learner", "LearnerRounds", "RateSchedule")
 ]
 
 

@@ -1,7 +1,14 @@
 """Learners with planted errors: an audit of trainings must refute what they promise."""
 
 from ebfed.learning import DPFedAvg
+from ebfed.learning.dp_fed_avg import DPFedAvgRounds
 from ebfed.learning.privacy import PrivateExchange
+
+
+class PlantedRounds(DPFedAvgRounds):
+    def exchange(self, n_clients):
+        given = self.estimator
+        return given.kind(self.schedule, n_clients, given.privacy, self.message_bounds)
 
 
 class Planted(DPFedAvg):
@@ -9,8 +16,8 @@ class Planted(DPFedAvg):
 
     kind = PrivateExchange
 
-    def exchange(self, n_clients):
-        return self.kind(self.schedule, n_clients, self.privacy, self.message_bounds)
+    def protocol(self):
+        return PlantedRounds(self)
 
 
 class HalfTheNoise(Planted):

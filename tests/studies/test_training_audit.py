@@ -7,6 +7,7 @@ import pytest
 from planted import HalfTheNoise, NoClip, Planted
 
 from ebfed.learning import ClientPrivacy, DPAdaPeD, DPFedAvg, FedAvg, FeO2
+from ebfed.learning.feo2 import FeO2Rounds
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.privacy import events
@@ -123,9 +124,15 @@ class WeighedTwice(FeO2):
             scales, bits = super().server_scales(sent)
             return {name: self.ratio * scale for name, scale in scales.items()}, bits
 
+    def protocol(self):
+        return WeighingRounds(self)
+
+
+class WeighingRounds(FeO2Rounds):
     def exchange(self, n_clients):
-        common = self.schedule, n_clients, self.privacy, self.message_bounds
-        return self.kind(*common, self.ratio)
+        given = self.estimator
+        common = self.schedule, n_clients, given.privacy, self.message_bounds
+        return given.kind(*common, given.ratio)
 
 
 def test_half_the_noise_is_caught():

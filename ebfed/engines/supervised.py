@@ -25,7 +25,8 @@ from ebfed.engines.publishing import (
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
-from ebfed.tables.frames import Style, drop_columns, frame, indexed_like
+from ebfed.tables.columns import column_of
+from ebfed.tables.frames import Style, drop_columns, frame, indexed_like, names_in
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
@@ -298,7 +299,7 @@ class SupervisedEstimator(WithArguments, ABC):
                 "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
                 "collect its rows first."
             )
-        columns = getattr(X, "columns", ())
+        columns = names_in(X)
         if y is None and self._y_name is not None and self._y_name in columns:
             y = self._y_name
         named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
@@ -364,14 +365,14 @@ class SupervisedEstimator(WithArguments, ABC):
             self._set_aside = ()
         if not isinstance(values, str):
             return values, X
-        columns = list(getattr(X, "columns", ()))
+        columns = names_in(X)
         if values not in columns:
             raise ValueError(
                 f"{what}={values!r} is not a column of X, which has "
                 f"{', '.join(map(repr, columns)) or 'no names'}."
             )
         self._set_aside = (*self._set_aside, values)
-        return np.asarray(X[values]), drop_columns(X, [values])
+        return column_of(X, values).to_numpy(), drop_columns(X, [values])
 
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
+from ebfed.tables.columns import column_of
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import is_frame, read_labels
+from ebfed.tables.frames import names_in, read_labels
+from ebfed.tables.labels import number_labels
+from ebfed.tables.numbers import plain
 
 __all__ = ["Dispersed", "check_names", "levels_of_rows"]
 
@@ -207,13 +210,13 @@ def levels_of_rows(X: Any, dispersion: Any, n_rows: int | None = None) -> NDArra
     ['1', '0']
     """
     if isinstance(dispersion, str):
-        columns = list(getattr(X, "columns", ()))
-        if not is_frame(X) or dispersion not in columns:
+        columns = names_in(X)
+        if dispersion not in columns:
             raise ValueError(
                 f"dispersion={dispersion!r} is not a column of X, which has "
                 f"{', '.join(map(repr, columns)) or 'no names'}."
             )
-        labels = read_labels(X[dispersion], "dispersion")
+        labels = read_labels(column_of(X, dispersion), "dispersion")
     else:
         labels = read_labels(
             aligned({"X": X, "dispersion": dispersion})["dispersion"], "dispersion"
@@ -223,6 +226,7 @@ def levels_of_rows(X: Any, dispersion: Any, n_rows: int | None = None) -> NDArra
             f"dispersion must be one label for each row; it has shape {labels.shape}"
             + ("." if n_rows is None else f" for {n_rows} rows.")
         )
+    labels = plain(labels)
     if labels.dtype.kind == "f":
         if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) >= 2**53:
             raise ValueError(
@@ -230,7 +234,8 @@ def levels_of_rows(X: Any, dispersion: Any, n_rows: int | None = None) -> NDArra
                 "are not whole."
             )
         labels = labels.astype(np.int64)
-    return np.array([str(label) for label in labels.tolist()], str)
+    ids, codes = number_labels(labels, "dispersion")
+    return np.array([str(label) for label in ids.tolist()], str)[codes]
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "indexed_like",
     "is_frame",
     "is_series",
+    "names_in",
     "numeric_columns",
     "read_labels",
     "read_response",
@@ -281,6 +282,20 @@ def _of_categories(series: Any) -> Any:
     else:
         return series.cast(nw.String)
     return nw.from_native(values, series_only=True)
+
+
+def names_in(X: Any) -> list[Any]:
+    """Return the names of the columns of a data frame in memory; none of anything else.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> names_in(pa.table({"x": [1.0]})), names_in([1.0])
+    (['x'], [])
+    """
+    if isinstance(X, pd.DataFrame):
+        return list(X.columns)
+    return list(wrapped(X, eager_only=True).columns) if is_frame(X) else []
 
 
 def is_frame(X: Any) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.numbers import lacks_integer, unmasked
+from ebfed.tables.numbers import lacks_integer, plain, unmasked
 
 __all__ = [
     "check_labels",
@@ -273,6 +273,8 @@ def _plain(labels: NDArray) -> tuple[NDArray, bool]:
     kind = pd.api.types.infer_dtype(labels, skipna=False)
     if kind in DATES:
         labels = dates_of_objects(labels)
+    elif kind == "mixed-integer-float":
+        labels = plain(labels)
     elif kind in ("integer", "boolean", "floating"):
         # integers beyond 64 bits stay objects
         with suppress(OverflowError):

@@ -331,3 +331,54 @@ def test_a_missing_label_of_r_is_missing():
         eb.GaussianEB().fit(EXACT["y"], groups=labels)
     fit = eb.from_formula("y ~ 1 + (1 | k)", EXACT.assign(k=labels), na_action="drop")
     assert fit.posterior().to_frame()["k"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+# Named columns ------------------------------------------------------------------------------------
+
+NAMED = {
+    "means": (eb.GaussianEB(), ["y", "g", "w"], {"groups": "g", "sample_weight": "w"}),
+    "linear": (eb.LinearEB(), ["x", "y", "g"], {"y": "y", "groups": "g"}),
+    "weighted": (
+        eb.LinearEB(),
+        ["x", "y", "g", "w"],
+        {"y": "y", "groups": "g", "sample_weight": "w"},
+    ),
+    "levels": (eb.LinearEB(), ["x", "y", "g", "w"], {"y": "y", "groups": ["w", "g"]}),
+    "noises": (
+        eb.LinearEB(),
+        ["x", "y", "g", "won"],
+        {"y": "y", "groups": "g", "dispersion": "won"},
+    ),
+    "logistic": (eb.LogisticEB(), ["x", "won", "g"], {"y": "won", "groups": "g"}),
+    "counts": (
+        eb.GeneralizedEB("poisson"),
+        ["x", "count", "g", "w"],
+        {"y": "count", "groups": "g", "offset": "w"},
+    ),
+    "crossed": (eb.CrossedEB(), ["x", "y", "g", "w"], {"y": "y", "groups": ["g", "w"]}),
+    "learner": (eb.learning.LocalOnly(n_rounds=2), ["x", "won", "g"], {"y": "won", "groups": "g"}),
+}
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("entry", NAMED)
+def test_frames_of_every_library_name_columns(entry, library):
+    """Later frames that have the columns of the fit need not name them."""
+    estimator, columns, named = NAMED[entry]
+    plain, other = ROWS[columns], pl.from_pandas(ROWS[columns])
+    other = other.to_arrow() if library == "pyarrow" else other
+    found, expected = (
+        np.asarray(clone(estimator).fit(data, **named).predict(data), float)
+        for data in (other, plain)
+    )
+    close(found, expected, "exact")
+
+
+def test_noises_are_of_numbers_whatever_their_type():
+    """Of 1 and 1.0 beside one another, and of Decimal, which were levels of their own."""
+    kinds = [ROWS["won"], objects(ROWS["won"]), decimals(ROWS["won"])]
+    fits = [
+        eb.LinearEB().fit(ROWS[["x"]], ROWS["y"], groups=ROWS["g"], dispersion=k) for k in kinds
+    ]
+    for fit in fits:
+        assert fit.noise_variances_ == fits[0].noise_variances_

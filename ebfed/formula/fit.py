@@ -355,6 +355,7 @@ class FormulaFit:
                 raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
             options["consent"] = self._rows.classes_of_consent()
         estimator.fit(*arguments, **options)
+        self._rows.data.forget()
         return self
 
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:

@@ -114,6 +114,11 @@ class Columns:
 
         self.__init__(nw.from_native(native, eager_only=True))  # type: ignore[misc]
 
+    def forget(self) -> None:
+        """Drop arrays of columns, which the frame has."""
+        self._series.clear()
+        self._values.clear()
+
     def series(self, name: str) -> Any:
         """Return a column as a series of narwhals."""
         if name not in self._series:

@@ -1,0 +1,80 @@
+"""Columns of frames of any library: each is read once, and what is missing is missing in all."""
+
+import pickle
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import ebfed as eb
+from ebfed.tables.columns import Columns
+
+NAN = float("nan")
+MISSING = {
+    "pandas": pd.DataFrame({"x": [1.0, NAN, 3.0], "k": ["a", None, "b"], "n": [1, 2, 3]}),
+    "pandas, nullable": pd.DataFrame(
+        {"x": pd.array([1.0, None, 3.0], "Float64"), "k": ["a", None, "b"], "n": [1, 2, 3]}
+    ).convert_dtypes(),
+    "polars": pl.DataFrame({"x": [1.0, None, 3.0], "k": ["a", None, "b"], "n": [1, 2, 3]}),
+    "polars, NaN": pl.DataFrame({"x": [1.0, NAN, 3.0], "k": ["a", None, "b"], "n": [1, 2, 3]}),
+    "decimals": pl.DataFrame(
+        {"x": [Decimal(1), None, Decimal(3)], "k": ["a", None, "b"], "n": [1, 2, 3]}
+    ),
+    "Arrow": pa.table({"x": [1.0, None, 3.0], "k": ["a", None, "b"], "n": [1, 2, 3]}),
+}
+
+
+@pytest.mark.parametrize("library", MISSING)
+def test_what_is_missing_is_missing_in_every_library(library):
+    columns = Columns.of(MISSING[library])
+    for name in ("x", "k"):
+        np.testing.assert_array_equal(columns.known(name), [True, False, True])
+    assert columns.known("n").all()
+    kept = columns.take(columns.complete(["x", "k"], False), ["x"])
+    assert kept.names == ["x"]
+    np.testing.assert_array_equal(kept.values("x"), [1.0, 3.0])
+    with pytest.raises(ValueError, match="column 'k' has 1 missing values, the first in row 1"):
+        columns.complete(["n", "k"], True)
+
+
+def test_a_column_is_read_once_and_forgotten_after_a_fit(monkeypatch):
+    read = []
+    own = pd.DataFrame.__getitem__
+    monkeypatch.setattr(
+        pd.DataFrame, "__getitem__", lambda f, key: (read.append(key), own(f, key))[1]
+    )
+    columns = Columns.of(MISSING["pandas"])
+    again = Columns.of(columns)
+    assert again is columns
+    before = columns.values("x")
+    assert columns.values("x") is before
+    assert columns.known("x").sum() == 2
+    assert read.count("x") <= 1
+    columns.forget()
+    assert columns.values("x") is not before
+    rows = pd.DataFrame({"g": [1, 1, 2, 2], "y": [1.0, 2.0, 3.0, 5.0]})
+    kept = eb.from_formula("y | g", rows)._rows.data
+    assert not kept._values
+    assert not kept._series
+    rows.loc[0, "y"] = 9.0  # the fit has a copy
+    assert kept.values("y")[0] == 1.0
+
+
+def test_names_are_text_and_different():
+    assert Columns.of(pd.DataFrame([[1.0, 2.0]])).names == ["0", "1"]
+    with pytest.raises(ValueError, match="more than one column '1'"):
+        Columns.of(pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]))
+    with pytest.raises(TypeError, match="data must be a frame in memory"):
+        Columns.of([1.0])
+
+
+@pytest.mark.parametrize("library", MISSING)
+def test_columns_are_pickled_as_their_frame(library):
+    columns = Columns.of(MISSING[library])
+    columns.values("x")
+    again = pickle.loads(pickle.dumps(columns))
+    assert type(again.native) is type(columns.native)
+    np.testing.assert_array_equal(again.values("x"), columns.values("x"))

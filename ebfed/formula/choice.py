@@ -249,14 +249,10 @@ def terms_of_factors(model: FormulaTerms, design: Design, data: Any) -> list[lis
     ValueError
         If a slope is not among the terms of all rows.
     """
-    found = []
-    for (text, _), columns in zip(model.slopes, model.factors, strict=True):
-        some, _ = Design.learn(text, data, design.context)
-        for name in some.names:
-            if name not in design.names:
-                raise design.lacking(name, f"({text} | {':'.join(columns)})")
-        found.append([CONSTANT] * some.constant + some.names)
-    return found
+    return [
+        design.names_in(text, data, f"({text} | {':'.join(columns)})", of_means=False)
+        for (text, _), columns in zip(model.slopes, model.factors, strict=True)
+    ]
 
 
 def check_location(

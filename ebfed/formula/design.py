@@ -253,8 +253,10 @@ class Design:
         """Return the design of ``1`` whose one column is that of ones."""
         return replace(self, names=[CONSTANT.lower()], constant=False, counts_constant=True)
 
-    def names_in(self, text: str, data: Any, whole: str) -> list[str]:
+    def names_in(self, text: str, data: Any, whole: str, of_means: bool = True) -> list[str]:
         """Names of the columns of some terms, that of the constant included.
+
+        With `of_means`, a constant that differs between groups must have a mean too.
 
         Raises
         ------
@@ -269,11 +271,12 @@ class Design:
                 some, _ = Design.learn(text, data, self.context)
                 names = [CONSTANT] * some.constant + some.names
                 break
-            names += self._of_terms.get(term, [plain_name(str(term))])
-        known = {*self.names, *[CONSTANT] * self.constant}
+            name = CONSTANT if str(term) == "1" else plain_name(str(term))
+            names += self._of_terms.get(term, [name])
+        known = {*self.names, *[CONSTANT] * (self.constant or not of_means)}
         for name in names:
             if name not in known:
-                raise self.lacking("1" if name in (CONSTANT, "1") else name, whole)
+                raise self.lacking("1" if name == CONSTANT else name, whole)
         return names
 
     @staticmethod

@@ -201,3 +201,16 @@ def test_a_design_survives_pickling(data):
     again = pickle.loads(pickle.dumps(design))
     np.testing.assert_array_equal(again.of(data), values)
     assert again.names == design.names
+
+
+@pytest.mark.parametrize("text", ["x:z", "z:x", "1 + x + z:x"])
+def test_terms_that_differ_are_found_in_whatever_order(data, text):
+    design, _ = Design.learn("x * z + kind", data, None)
+    names = design.names_in(text, data, f"({text} | g)")
+    assert names[-1] == "x:z"
+    with pytest.raises(ValueError, match="term 'kind' differs between groups"):
+        Design.learn("x * z", data, None)[0].names_in("x + kind", data, "(x + kind | g)")
+    bare, _ = Design.learn("0 + x", data, None)
+    with pytest.raises(ValueError, match="term '1' differs"):
+        bare.names_in("1 + x", data, "(1 + x | g)")
+    assert bare.names_in("1 + x", data, "(1 + x | g)", of_means=False) == ["Intercept", "x"]

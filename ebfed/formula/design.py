@@ -273,11 +273,12 @@ class Design:
                 break
             name = CONSTANT if str(term) == "1" else plain_name(str(term))
             names += self._of_terms.get(term, [name])
-        known = {*self.names, *[CONSTANT] * (self.constant or not of_means)}
+        own = [*self.names, *[CONSTANT] * (self.constant or not of_means)]
+        known = {_factors_of(name): name for name in own}
         for name in names:
-            if name not in known:
+            if _factors_of(name) not in known:
                 raise self.lacking("1" if name == CONSTANT else name, whole)
-        return names
+        return [known[_factors_of(name)] for name in names]
 
     @staticmethod
     def lacking(name: str, whole: str) -> ValueError:
@@ -286,6 +287,11 @@ class Design:
             f"term {name!r} differs between groups in {whole!r}, and so must be among the terms of "
             "all groups too: its mean is estimated from them."
         )
+
+
+def _factors_of(name: str) -> tuple[str, ...]:
+    """Parts of the name of a column, in one order: b:a is a:b."""
+    return tuple(sorted(name.split(":")))
 
 
 def _table(data: Columns, text: str, *, levels: bool) -> Any:

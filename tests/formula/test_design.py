@@ -210,6 +210,9 @@ def test_terms_that_differ_are_found_in_whatever_order(data, text):
     assert names[-1] == "x:z"
     with pytest.raises(ValueError, match="term 'kind' differs between groups"):
         Design.learn("x * z", data, None)[0].names_in("x + kind", data, "(x + kind | g)")
+    coded, _ = Design.learn("x * kind", data, None)
+    found = coded.names_in("1 + x + kind + kind:x", data, "(… | g)")
+    assert found == ["Intercept", *coded.names]
     bare, _ = Design.learn("0 + x", data, None)
     with pytest.raises(ValueError, match="term '1' differs"):
         bare.names_in("1 + x", data, "(1 + x | g)")

@@ -32,6 +32,7 @@ from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
 from ebfed.tables.of_rows import NOTHING
 from ebfed.tables.rows import Rows
+from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 
@@ -262,6 +263,8 @@ class SupervisedEstimator(WithArguments, ABC):
             edges = np.arange(len(values) + 1)
             return Clients(edges[:-1], edges, design, response), None, rows.beside
         ids, codes = rows.numbered
+        if reset:
+            warn_of_blanks(ids)
         return Clients.from_codes(design, ids, codes, response), codes, rows.beside
 
     def _read_clients(

@@ -62,6 +62,7 @@ from ebfed.report.view import RegressionView
 from ebfed.tables.frames import Style, frame, names_in
 from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import Predicted, wants_rate
+from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["CrossedEB"]
 
@@ -228,6 +229,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         keep = found.weight > 0
         design, found, numbered = design[keep], found.take(keep), rows.numbered(keep)
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
+        for style, own in zip(rows.styles, ids, strict=True):
+            warn_of_blanks(own, f"groups {style.group!r}")
         sizes = [len(each) for each in ids]
         check_size(design)
         columns, null = independent_columns(design * np.sqrt(found.weight)[:, None])

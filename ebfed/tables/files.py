@@ -29,6 +29,7 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised
 from ebfed.tables.numbers import lacks_integer, numbers
 from ebfed.tables.tally import Adders
+from ebfed.tables.unseen import warn_of_blanks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +147,7 @@ def summarise(
     labels = _restore(np.concatenate([tally.labels() for tally in tallies]), kinds[0])
     labels = labels.rename(group)
     ids, codes = number_labels(read_labels(labels, group), group)
+    warn_of_blanks(ids, group)
     edges = np.cumsum([0, *map(len, tallies)])
     parts = [
         tally.summary(ids[codes[slice(*edge)]])

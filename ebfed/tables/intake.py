@@ -35,6 +35,7 @@ from ebfed.tables.levels import (
 from ebfed.tables.of_rows import NEEDED, NOTHING
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import in_blocks
+from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["GroupRows", "Intake"]
 
@@ -222,6 +223,8 @@ class Intake:
         summary = summarised(values, codes, rows.beside)
         if ids is not None:
             summary = summary.renamed(ids)
+            if learn:
+                warn_of_blanks(ids)
         stated = self._read_covariates(covariates, X, labels, summary.ids, style, learn)
         given = style, rows.consent, stated, values, rows.beside
         return GroupRows(summary, labels, codes, *given)

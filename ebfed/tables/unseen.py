@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["UnseenGroupWarning", "warn_of_mistyped", "warn_of_unseen"]
+__all__ = ["UnseenGroupWarning", "warn_of_blanks", "warn_of_mistyped", "warn_of_unseen"]
 
 # Packages of functions between the user's line and a warning.
 PACKAGES = ("ebfed.", "sklearn.")
@@ -25,6 +25,41 @@ class UnseenGroupWarning(UserWarning):
 
     Where that is meant, ``warnings.simplefilter("ignore", ebfed.UnseenGroupWarning)``.
     """
+
+
+def warn_of_blanks(ids: NDArray, name: str = "groups") -> None:
+    """Warn if labels of a fit are the same text but for white space: they are different groups.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_groups,)
+        Labels, all different.
+    name : str
+        Name of the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_blanks(np.array(["a", "a ", "b"], object))
+    >>> print(caught[0].message)
+    groups has labels that differ by white space alone, such as 'a' and 'a ': they are different \
+groups.
+    """
+    if ids.dtype.kind not in "OU":
+        return
+    texts = [label for label in ids.tolist() if isinstance(label, str)]
+    known: dict[str, str] = {}
+    for text in texts:
+        first = known.setdefault(" ".join(text.split()), text)
+        if first != text:
+            _warn(
+                f"{name} has labels that differ by white space alone, such as {first!r} and "
+                f"{text!r}: they are different groups.",
+                UserWarning,
+            )
+            return
 
 
 def warn_of_unseen(asked: NDArray, known: NDArray) -> None:
@@ -127,9 +162,9 @@ def _plain(label: Any) -> str:
     return "".join(str(label).split()).casefold()
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, kind: type[UserWarning] = UnseenGroupWarning) -> None:
     """Warn at the line that called the package, perhaps through scikit-learn's wrappers."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGES):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UnseenGroupWarning, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)

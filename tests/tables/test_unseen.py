@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.tables.unseen import warn_of_mistyped, warn_of_unseen
+from ebfed.tables.unseen import warn_of_blanks, warn_of_mistyped, warn_of_unseen
 
 pytestmark = pytest.mark.filterwarnings("error::ebfed.UnseenGroupWarning")
 
@@ -119,3 +119,30 @@ def test_estimators_warn_of_labels_of_rows(name):
     OF_ROWS[name](ROWS.replace({"state": {"Minnesota": "Ohio"}}))
     with pytest.warns(eb.UnseenGroupWarning, match="'minnesota' .is it 'Minnesota'"):
         OF_ROWS[name](ROWS.replace({"state": {"Minnesota": "minnesota"}}))
+
+
+FITS = {
+    "means": lambda g: eb.GaussianEB().fit(SPACED["y"], groups=g),
+    "regression": lambda g: eb.LinearEB().fit(SPACED[["x"]], SPACED["y"], groups=g),
+    "crossed": lambda g: eb.CrossedEB().fit(SPACED[["x"]], SPACED["y"], groups=[g, SPACED["d"]]),
+    "formula": lambda g: eb.from_formula("y ~ x + (1 | g)", SPACED.assign(g=g)),
+}
+DRAWN = np.random.default_rng(5).normal(size=(40, 2))
+SPACED = pd.DataFrame({"x": DRAWN[:, 0], "y": DRAWN[:, 1], "d": np.arange(40) % 5})
+PLACES = np.repeat(["a", "b", "c", "d"], 10).astype(object)
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("stray", ["a ", " a", "a\xa0"])
+def test_labels_that_differ_by_white_space_are_noted(fit, stray):
+    labels = PLACES.copy()
+    labels[:3] = stray
+    with pytest.warns(UserWarning, match="labels that differ by white space alone"):
+        FITS[fit](labels)
+
+
+def test_blanks_within_labels_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_blanks(np.array(["New  York", "Paris ", "of London"], object))
+        warn_of_blanks(np.array([1, 2]))

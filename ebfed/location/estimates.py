@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.calibration import is_number
-from ebfed.tables.alignment import aligned, index_of, labels_of
+from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, is_frame, read_labels, style_for, style_of
+from ebfed.tables.frames import Style, is_frame, labels_of_units
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import NotNumericError, numbers
 
@@ -85,11 +85,7 @@ class Estimates:
                 f"std_errors a covariance of shape (n, n); they have shapes {values.shape} and "
                 f"{errors.shape}."
             )
-        labels = labels_of(estimates, labels)
-        style = style_of(labels, style_for(estimates))
-        labels = None if labels is None else read_labels(labels, "labels")
-        if labels is not None and len(labels) != n:
-            raise ValueError(f"labels has {len(labels)} entries for {n} estimates.")
+        labels, style = labels_of_units(estimates, labels, n)
         covariance = _checked(errors) if errors.ndim == 2 else None
         if covariance is not None:
             errors = np.sqrt(np.diag(covariance))

@@ -13,10 +13,10 @@ from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variances import VariancePosterior
-from ebfed.tables.alignment import aligned, labels_of
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, frame, is_frame, read_labels, style_for, style_of
+from ebfed.tables.frames import Style, frame, is_frame, labels_of_units
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import column
 
@@ -151,14 +151,14 @@ def moderated_t(
     """
     from scipy.special import stdtr
 
-    labels = labels_of(estimates, labels)
     given = {"estimates": estimates, "std_errors": std_errors, "df": df, "unscaled": unscaled}
     given = aligned(given | {"covariates": covariates, "labels": labels}, rows=False)
-    covariates, labels = given.pop("covariates"), given.pop("labels")
+    covariates, own = given.pop("covariates"), given.pop("labels")
     values = np.atleast_1d(column(given["estimates"], "estimates"))
     errors, degrees, scale = (
         _column(given[name], name, values.shape) for name in ("std_errors", "df", "unscaled")
     )
+    labels, style = labels_of_units(given["estimates"], own, len(values))
     if values.ndim != 1 or not np.isfinite(values).all():
         raise ValueError("estimates must be finite numbers, in one dimension.")
     if not (np.isfinite(degrees) & (degrees >= 0)).all():
@@ -190,10 +190,9 @@ def moderated_t(
     total = np.minimum(degrees + prior.df_[0], degrees.sum())
     statistic = values / std_error
     p_value = 2 * stdtr(np.minimum(total, 1e10), -np.abs(statistic))
-    style = style_of(labels, style_for(given["estimates"]))
     style = style if style.group != "group" else replace(style, group="label")
     found = values, std_error, statistic, total, p_value, prior
-    return ModeratedT(*found, None if labels is None else read_labels(labels, "labels"), style)
+    return ModeratedT(*found, labels, style)
 
 
 def _column(values: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

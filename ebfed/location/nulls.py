@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
-from ebfed.tables.alignment import labels_of
-from ebfed.tables.frames import Style, frame, read_labels, style_for, style_of
+from ebfed.tables.frames import Style, frame, labels_of_units
 from ebfed.tables.numbers import column
 
 __all__ = ["TwoGroups", "two_groups"]
@@ -230,13 +229,10 @@ def two_groups(
 
 def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
     """Return statistics, their labels if they have any, and the style of results."""
-    labels = labels_of(z, labels)
     values = column(z, "z", fill=True)
     if values.ndim != 1:
         raise ValueError(f"z must be one-dimensional; it has the shape {values.shape}.")
-    found = None if labels is None else read_labels(labels, "labels")
-    if found is not None and len(found) != len(values):
-        raise ValueError(f"labels must have {len(values)} entries, one for each statistic.")
+    labels, style = labels_of_units(z, labels, len(values))
     if not np.isfinite(values).all():
         raise ValueError("z must be finite; leave out statistics that are NaN or infinite.")
     if len(values) < FEWEST:
@@ -244,7 +240,7 @@ def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
             f"z must have at least {FEWEST} statistics, of which a null can be seen; got "
             f"{len(values)}. For fewer use posterior_from(..., prior='point_normal').lfdr()."
         )
-    return values, found, style_of(labels, style_for(z))
+    return values, labels, style
 
 
 def _middle(values: NDArray) -> tuple[float, float]:

@@ -1,8 +1,7 @@
-"""Frames in, frames out: data frames become arrays, and results become frames of the same library.
+"""Frames in, frames out: how results look that are of the library and labels of the caller.
 
-`read` takes arrays or a pandas, polars or Arrow frame. It returns arrays and a `Style`: the names
-of the columns, the type of the group labels, and the library of the frame. `frame` builds a result
-in that style, so labels keep their type.
+A `Style` has the library of a frame, and the names and types of its labels. `frame` builds a result
+in that style, so labels keep their type. `ebfed.tables.rows` reads the rows themselves.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ __all__ = [
     "indexed_like",
     "is_frame",
     "is_series",
+    "labels_of_units",
     "names_in",
     "numeric_columns",
     "read_labels",
@@ -196,6 +196,31 @@ def style_of_rows(X: Any, style: Style) -> Style:
         return style
     named = own if own.index.name == own.name else own.rename(None)
     return replace(style_of(named, style), rows=read_labels(own, "the index of X"))
+
+
+def labels_of_units(values: Any, labels: Any, n: int) -> tuple[NDArray | None, Style]:
+    """Return the labels of n units, given or in the index of their values, and how results look.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing, or there is not one for each unit.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> labels, style = labels_of_units(pd.Series([0.5], index=["Ohio"]), None, 1)
+    >>> labels.tolist(), style.backend
+    (['Ohio'], 'pandas')
+    """
+    labels = labels_of(values, labels)
+    style = style_of(labels, style_for(values))
+    if labels is None:
+        return None, style
+    found = read_labels(labels, "labels")
+    if len(found) != n:
+        raise ValueError(f"labels has {len(found)} entries for {n} estimates.")
+    return found, style
 
 
 def value_columns(

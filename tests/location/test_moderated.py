@@ -127,3 +127,8 @@ def test_bad_input(change, message):
     arguments = {"estimates": [1.0, 2.0], "std_errors": [1.0, 2.0], "df": 3}
     with pytest.raises(ValueError, match=message):
         eb.moderated_t(**(arguments | change))
+
+
+def test_labels_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="labels has 1 entries for 3 estimates"):
+        eb.moderated_t([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 4, labels=["a"])

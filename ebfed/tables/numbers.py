@@ -225,7 +225,10 @@ def validated(
         raise ValueError("X has no column but those of labels; nothing to estimate.")
     if values.ndim != 2 or not values.size:
         check_array(values, estimator=estimator)  # which refuses it
-    if columns is not None or not reset:
+    if reset and columns is not None and len(columns) and all(type(x) is str for x in columns):
+        estimator.n_features_in_ = values.shape[1]  # what scikit-learn would find in a frame
+        estimator.feature_names_in_ = np.array(columns, object)
+    elif columns is not None or not reset:
         given = values if columns is None else pd.DataFrame(values, columns=columns, copy=False)
         validate_data(estimator, given, skip_check_array=True, reset=reset)
     else:  # arrays have no names to check

@@ -15,6 +15,7 @@ from ebfed.formula.grammar import FormulaTerms, column_name
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.formula.terms import evaluated, required
 from ebfed.tables.columns import Columns
+from ebfed.tables.numbers import not_numeric
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
 if TYPE_CHECKING:
@@ -149,6 +150,10 @@ class Response:
                     f"had {', '.join(map(repr, self.levels))}."
                 )
             return np.array(found, float)
+        numeric = self.kind == "numbers" and family_of(estimator) != "binomial"
+        name = column_name(self.model.response)
+        if numeric and name in data.names and data.is_category(name):
+            raise not_numeric(name, "data", "Categorical")
         if response.dtype.kind in "OUSmM" and self.kind == "numbers":
             raise ValueError(self._no_numbers(response, estimator))
         return response

@@ -141,6 +141,12 @@ class Columns:
             return None if categories is None else list(categories)
         return list(column.dtype.categories) if isinstance(column.dtype, nw.Enum) else None
 
+    def is_category(self, name: str) -> bool:
+        """Tell whether a column holds categories, be they of text or of numbers."""
+        import narwhals as nw
+
+        return self.series(name).dtype in (nw.Categorical, nw.Enum)
+
     def known(self, name: str) -> NDArray[np.bool_]:
         """Return a mask of the rows whose value in a column is not missing."""
         column = self.series(name)

@@ -382,3 +382,12 @@ def test_noises_are_of_numbers_whatever_their_type():
     ]
     for fit in fits:
         assert fit.noise_variances_ == fits[0].noise_variances_
+
+
+@pytest.mark.parametrize("formula", ["y ~ x + (1 | g)", "y ~ 1 + (1 | g)"])
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_a_response_of_categories_is_no_number(formula, library):
+    """Also where the categories are numbers, as for estimators."""
+    data = ROWS.assign(y=ROWS["y"].astype("category"))
+    with pytest.raises(TypeError, match="column 'y' of data is Categorical, not numeric"):
+        eb.from_formula(formula, data if library == "pandas" else pa.Table.from_pandas(data))

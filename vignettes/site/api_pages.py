@@ -177,14 +177,8 @@ def bases(classes: Iterable[Any]) -> list[type]:
 
 def name_page(path: str, member: Any) -> str:
     """Write the page of a public name; methods of a public base are on the page of that."""
-    from ebfed.engines import Estimator
-
-    filters = ["!^_"]
     base = public_base(member)
-    if hasattr(member, "protocol") and member is not Estimator:
-        hidden = [name for name in vars(Estimator) if not name.startswith("_")]
-        filters += [f"!^{name}$" for name in hidden]
-    options = {"filters": json.dumps(filters), "inherited_members": json.dumps(base is None)}
+    options = {"filters": json.dumps(["!^_"]), "inherited_members": json.dumps(base is None)}
     page = directive(path, heading_level=1, **options) + "\n"
     if base:
         page += f"\nAll other methods are those of [`{base.rpartition('.')[2]}`][{base}].\n"

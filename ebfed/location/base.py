@@ -48,6 +48,7 @@ from ebfed.tables.of_rows import (
     given_of_rows,
     wants_rate,
 )
+from ebfed.tables.of_rows import of_rows as read_of_rows
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
 
@@ -406,7 +407,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         if X is None:
             given = given_of_rows(of_rows, family.of_rows, family.name)
             mean = np.asarray(self.transform(None, groups=groups, covariates=covariates))
-            times = {name: of_rows(each, name) for name, each in given.items()}.get("exposure")
+            times = {name: read_of_rows(each, name) for name, each in given.items()}.get("exposure")
             if times is not None and len(times) != len(mean):
                 raise ValueError(
                     f"exposure has {len(times)} entries for {len(mean)} entries of groups."

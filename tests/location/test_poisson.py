@@ -218,3 +218,9 @@ def test_exposure_is_asked_for_again_and_of_counts_only():
 def test_a_mean_without_a_spread_through_one_bit():
     with pytest.raises(ValueError, match="carries nothing about the spread"):
         eb.PoissonEB(channel=ch.OneBit(1.0, (0, 1))).fit(EVENTS, groups=np.arange(M))
+
+
+def test_groups_are_predicted_at_exposures():
+    est = eb.PoissonEB().fit([3, 1, 4, 2], groups=list("aabb"), exposure=[2.0, 1.0, 3.0, 1.0])
+    rates, counts = est.predict(groups=["a", "b"]), est.predict(groups=["a", "b"], exposure=[2, 5])
+    np.testing.assert_allclose(counts, rates * [2, 5], rtol=1e-12)

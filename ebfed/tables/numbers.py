@@ -318,7 +318,7 @@ def numbers(
         if isinstance(table, nw.Series):
             return _numbers_of(table, name, booleans)
     if _has_masks(values):
-        given = _masked_array(values)
+        given: Any = _masked_array(values)
         if fill and given.dtype.kind in "iuf":
             return given.astype(float).filled(np.nan)
         values = unmasked(values, name)
@@ -374,7 +374,7 @@ def _numbers_of(column: Any, name: str, booleans: bool, table: Any = None) -> ND
 def _of_array(array: NDArray, name: str, booleans: bool, given: Any) -> NDArray[np.float64]:
     """Return an array as floats; `given` is what errors show."""
     array = plain(array)
-    kind = array.dtype.kind
+    kind: str = array.dtype.kind
     if kind == "O":
         content, known = _content(array)
         if content == "boolean" and (booleans or not known.any()):

@@ -131,15 +131,17 @@ class Rows:
         if columns is not None and whole.ndim == 1:
             whole = whole[:, None]
         found = {name: of_rows(paired[name], name) for name in beside}
-        levels = ()
+        levels: tuple[NDArray, ...] = ()
         if groups is None:
             style = style_of_rows(paired["X"], style)
         else:
             levels = tuple(read_labels(paired[name], keys.get(name, name)) for name in names)
             style = _named([paired[name] for name in names], style)
-        for name, each in [("groups", each) for each in levels] + list(found.items()):
-            if whole.ndim and len(each) != len(whole):
-                raise ValueError(f"{name} has {len(each)} entries for the {len(whole)} rows of X.")
+        for name, entries in [*(("groups", each) for each in levels), *found.items()]:
+            if whole.ndim and len(entries) != len(whole):
+                raise ValueError(
+                    f"{name} has {len(entries)} entries for the {len(whole)} rows of X."
+                )
         consent, y = paired["consent"], paired["y"]
         if consent is not None and not isinstance(consent, Mapping):
             consent = read_labels(consent, "consent")

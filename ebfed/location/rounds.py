@@ -275,7 +275,7 @@ class LocationRounds:
         """Whether the privacy of a class is protected; that of wrong arguments may be."""
         try:
             return self.guarantee(name, [{}], 1)[0] < np.inf
-        except (TypeError, ValueError):  # `Server.start` says what is wrong
+        except (TypeError, ValueError):  # `start` says what is wrong
             return True
 
     @property

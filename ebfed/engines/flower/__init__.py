@@ -15,9 +15,9 @@ An answer under a name is signed by the key that was registered under it. Anothe
 one name and a key without a name are left out by name, and the others go on within the quorum. Of a
 SuperLink that knows no names, as one without authentication, names are what nodes say.
 
-The server receives the facts of `Estimator.describe`, the messages of channels and the names of
+The server receives the facts of `Rounds.describe`, the messages of channels and the names of
 nodes. Where a method needs only sums over clients, as all learners do, a node sends its own sum and
-how many clients it is of (`Estimator.add_up`); that of one client is what the client would have
+how many clients it is of (`Rounds.add_up`); that of one client is what the client would have
 sent. Of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
 stay on their disks. Where owners share a key, a node also sends digests of its labels
 (`ebfed.engines.matching`). A node refuses what the rules of its owner forbid (`Rules`). Before the

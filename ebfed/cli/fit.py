@@ -13,7 +13,6 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
-from ebfed.report.view import view_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,7 +269,7 @@ def fit(
             write_report(estimator, report, title=title, level=level)
             typer.echo(f"Wrote {report}")
         if save is not None:
-            from ebfed.report.view import LocationView
+            from ebfed.report.view import LocationView, view_of
 
             # options may be fitted as a formula of means, which alone knows the event of two labels
             fit = estimator
@@ -311,6 +310,7 @@ def _estimates(estimator: Any, level: float) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     from ebfed.regression import CrossedEB
+    from ebfed.report.view import view_of
 
     if not isinstance(getattr(estimator, "estimator_", None), CrossedEB):
         style = view_of(estimator).style

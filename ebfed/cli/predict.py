@@ -11,7 +11,6 @@ import typer
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.fit import show, warnings_in_a_line
 from ebfed.cli.options import Decimal, Encoding, Separator
-from ebfed.report.view import view_of
 
 __all__ = ["EXAMPLES", "predict"]
 
@@ -80,7 +79,7 @@ def predict(
     from ebfed.formula import FormulaFit
     from ebfed.formula.grammar import parse
     from ebfed.loading import load_fit
-    from ebfed.report.view import LocationView
+    from ebfed.report.view import LocationView, view_of
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
 
@@ -140,7 +139,7 @@ def _estimated(
 ) -> tuple[Any, list[str]]:
     """Estimates of groups and the column of their labels, or the rows with their predictions."""
     from ebfed.formula import FormulaFit
-    from ebfed.report.view import LocationView
+    from ebfed.report.view import LocationView, view_of
 
     if not isinstance(view_of(fit), LocationView):
         if given:

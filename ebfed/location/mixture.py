@@ -97,6 +97,7 @@ class MixtureEB(LocationEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> theta = rng.choice([-2.0, 0.0, 2.0], 300)
     >>> X, groups = rng.normal(np.repeat(theta, 5)), np.repeat(np.arange(300), 5)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import labels_of
 from ebfed.tables.labels import check_labels, dates_of_objects
-from ebfed.tables.numbers import PLAIN, numbers, plain, unmasked, wrapped
+from ebfed.tables.numbers import PLAIN, lacks_integer, numbers, plain, unmasked, wrapped
 
 __all__ = [
     "Style",
@@ -290,6 +290,8 @@ def read_response(values: Any, name: str) -> NDArray:
         array = dates_of_objects(array)
     if array.dtype.kind == "c":
         return numbers(array, name)  # which refuses them
+    if array.dtype.kind in "iu" and not lacks_integer(array).any():  # classes keep their type
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
     return plain(array)
 
 
@@ -449,7 +451,7 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     import narwhals as nw
 
     if isinstance(labels, str) or not np.iterable(labels):
-        raise TypeError(f"{name} must be a sequence of labels; got {labels!r}.")
+        raise ValueError(f"{name} must be one label per row, a sequence; got {labels!r}.")
     series = wrapped(labels, series_only=True)
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)

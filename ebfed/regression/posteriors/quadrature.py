@@ -71,10 +71,10 @@ Derivatives = tuple[NDArray, NDArray, NDArray, NDArray]
 
 # Rows and their family, as kernels take them: whitened rows, offsets, responses, weights, ends of
 # clients, number and shapes of the family.
-Rows = tuple[NDArray, NDArray, NDArray, NDArray, NDArray, int, NDArray]
+ClientRows = tuple[NDArray, NDArray, NDArray, NDArray, NDArray, int, NDArray]
 
 
-def _modes(rows: Rows, start: NDArray | None = None) -> tuple[NDArray, NDArray]:
+def _modes(rows: ClientRows, start: NDArray | None = None) -> tuple[NDArray, NDArray]:
     """Mode of each client's log-posterior, and its inverse curvature."""
     m, q = len(rows[4]) - 1, rows[0].shape[1]
     mode, cov = np.zeros((m, q)) if start is None else start.copy(), np.empty((m, q, q))

@@ -42,6 +42,7 @@ def quantity(view: LocationView, column: int) -> str:
     --------
     >>> import pandas as pd
     >>> import ebfed as eb
+    >>> from ebfed.report.view import view_of
     >>> rows = pd.DataFrame({"score": [1.0, 2.0, 4.0, 3.0], "school": ["a", "a", "b", "b"]})
     >>> quantity(view_of(eb.from_formula("score | school", rows)), 0)
     'mean of score'

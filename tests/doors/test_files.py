@@ -115,6 +115,7 @@ def assert_one_answer(files, options, tmp_path):
             np.testing.assert_allclose(first[name], second[name], rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:g has labels that differ by white space:UserWarning")
 @drops
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_csv_file(text, options, tmp_path):

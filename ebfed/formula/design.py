@@ -390,6 +390,8 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
         If not all combinations of factors that the terms of type III compare are there.
     """
     columns, places = _matrix_of_terms(design, design.text, data)
+    if not places:
+        return {}
     if type == "wald":
         unit = np.eye(columns.shape[1])
         return {name: unit[each] for name, each in places.items()}

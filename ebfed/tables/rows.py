@@ -110,7 +110,9 @@ class Rows:
         NotNumericError
             If values are no numbers.
         """
-        parts = split_levels(groups, X, tuples) if several else [groups]
+        parts = split_levels(groups, X, tuples)
+        if len(parts) > 1 and not several:
+            parts = [groups]
         names = [f"groups of level {level}" for level in range(1, len(parts))] + ["groups"]
         given = dict(zip(names, parts, strict=True))
         roles = given | {"consent": consent, "y": y} | dict(beside)

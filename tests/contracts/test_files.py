@@ -38,6 +38,7 @@ def fitted(path, *options):
     return pd.read_csv(out, dtype={"g": str}, keep_default_na=False)
 
 
+@pytest.mark.filterwarnings("ignore:g has labels that differ by white space:UserWarning")
 @every
 @pytest.mark.parametrize("blank", [False, True])
 def test_options_and_formula_read_the_same_labels(kind, blank, tmp_path):

@@ -75,8 +75,9 @@ class CrossedRows:
                 "fits one."
             )
         beside = {name: value for name, value in of_rows.items() if value is not None}
-        if "offset" in beside and np.size(beside["offset"]) == 1:
-            beside["offset"] = np.full(len(X), beside["offset"])
+        offset = beside.get("offset")
+        if offset is not None and not isinstance(offset, str) and np.size(offset) == 1:
+            beside["offset"] = np.full(len(X), offset)
         rows = Rows.read(X, groups, y=y, beside=beside, aside=aside, numeric=True)
         styles = [*rows.style.above, replace(rows.style, above=())] if factors else []
         for j, each in enumerate(factors):

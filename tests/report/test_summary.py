@@ -143,6 +143,7 @@ def test_every_estimator_is_tried():
     names = [(wing, name) for wing in wings for name in wing.__all__]
     found = {name for wing, name in names if inspect.isclass(getattr(wing, name))}
     found -= {"ClientPrivacy", "Learner", "GroupEncoder", "RateSchedule"}
+    found -= {"LearnerRounds", "LocationRounds"}  # protocols
     found -= {"FayHerriot", "MetaAnalysis", "ModeratedT", "TwoGroups"}  # results
     found -= {"CrossedEB"}  # of several factors: tests/regression/test_crossed.py
     assert found == set(ESTIMATORS)

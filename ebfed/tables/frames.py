@@ -451,7 +451,7 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     import narwhals as nw
 
     if isinstance(labels, str) or not np.iterable(labels):
-        raise ValueError(f"{name} must be one label per row, a sequence; got {labels!r}.")
+        raise ValueError(f"{name} must be a sequence of labels, one per row; got {labels!r}.")
     series = wrapped(labels, series_only=True)
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)

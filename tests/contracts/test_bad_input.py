@@ -355,7 +355,7 @@ READERS = {
         ([0, 1, 1], [1.0, np.nan, 2], ValueError, "groups has 1 missing"),
         ([0, 1], pd.to_datetime(["2020", None]), ValueError, "groups has 1 missing"),
         ([0, 1], np.zeros((2, 2)), ValueError, "groups must be one label per row"),
-        ([0, 1], 7, ValueError, "groups must be one label per row"),
+        ([0, 1], 7, ValueError, "groups must be a sequence of labels"),
         ([0, 1], "a", ValueError, "groups='a' names a column, but X is not a data frame"),
         ([0, 1], np.array(["a", 1], object), TypeError, "groups mixes labels"),
         (["x", "y"], ["a", "b"], ValueError, "X"),

@@ -69,7 +69,7 @@ def test_every_way_to_say_who_chose_what():
         (dict(enumerate(CLASS[1:])), "consent is missing for 1 groups, the first 399"),
         ([None] * len(X), "missing"),
         ("choice", "X is not a data frame"),
-        (3, "a sequence; got 3"),
+        (3, "a sequence of labels"),
     ],
 )
 def test_wrong_consent(consent, message):

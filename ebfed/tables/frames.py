@@ -586,7 +586,8 @@ def _restore(ids: NDArray, style: Style) -> Any:
     """Return labels in the type of the input if it can hold them; new labels may not fit."""
     import narwhals as nw
 
-    if style.native is not None and style.native == np.dtype(object):
+    has_no_objects = ids.dtype.str[1:] == "M8[ns]"  # which NumPy makes whole numbers
+    if style.native is not None and style.native == np.dtype(object) and not has_no_objects:
         ids = ids.astype(object)
     column = _series(style.group, ids, style.backend)
     if style.dtype is None:

@@ -176,11 +176,12 @@ def with_figures(
     small = {key: ids} | {name: figures[:, j] for j, name in enumerate(names)}
     joined = _joined(table, small, groups, key)
     terms = [
-        nw.col(name).fill_null(float(other)) * (1.0 if factor is None else nw.col(factor))
+        nw.when(nw.col(name).is_null()).then(float(other)).otherwise(nw.col(name))
+        * (1.0 if factor is None else nw.col(factor))
         for name, other, factor in zip(names, np.asarray(others).ravel(), factors, strict=True)
     ]
     fitted = sum(terms[1:], start=terms[0])
-    return joined.with_columns(fitted.alias(FITTED)).select(*there, FITTED).to_native()
+    return joined.select(*there, fitted.alias(FITTED)).to_native()
 
 
 def _joined(table: Any, columns: Mapping[str, NDArray], left: str, right: str) -> Any:

@@ -57,7 +57,7 @@ INDEXED = {
     "augment of means": lambda d: locations(d).augment(d["y"], groups=d["g"]),
     "augment of rows": lambda d: rows_alone(d).augment(d["y"]),
     "transform": lambda d: (
-        locations(d).set_output(transform="pandas").transform(d["y"], groups=d["g"])
+        locations(d).set_output(transform="pandas").transform(d[["y"]], groups=d["g"])
     ),
     "augment of a regression": lambda d: linear(d).augment(d[["x"]], d["y"], groups=d["g"]),
     "augment of a formula": lambda d: eb.from_formula("y ~ x + (1 | g)", d).augment(),

@@ -32,7 +32,8 @@ PARTS |= {name for cls in (Rounds, Matching) for name in dir(cls) if name[0] != 
 
 
 def public(fit):
-    return {name for name in dir(fit) if not name.startswith("_")}
+    # older versions of scikit-learn list what a fit does not have
+    return {name for name in dir(fit) if not name.startswith("_") and hasattr(fit, name)}
 
 
 def own_names(fit):

@@ -730,7 +730,7 @@ class FormulaFit:
         Raises
         ------
         TypeError
-            If the estimator has none.
+            If the estimator has no influence of groups.
         """
         self = self._with_tests()
         if not hasattr(self.estimator_, "influence"):

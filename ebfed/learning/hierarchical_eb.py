@@ -145,7 +145,7 @@ class HierarchicalEB(FedAvg):
     def temperatures_(self) -> NDArray[np.float64] | None:
         """Temperatures T_i of each group, shape (n_groups,); None without rows that are held back.
 
-        A published copy of the server has none.
+        It is None of a published copy too, which has no rows.
         """
         check_is_fitted(self, "clients_")
         own = {} if self._memory is None else self._memory["own"]

@@ -396,10 +396,11 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, d), or lazy table
-            Of a table of another engine, that table with a column ``.fitted``: nothing is computed
-            before it is read. Without `X`, one entry for each label in `groups`, or each group of
-            the fit: of counts at its `exposure`, if that is given with `groups`, and else at 1. A
-            summary has no rows, and its groups have their estimates.
+            Of a table of another engine, that table with a column ``.fitted``: its groups are
+            summarised at once, and its rows are computed when they are read. Without `X`, one entry
+            for each label in `groups`, or each group of the fit: of counts at its `exposure`, if
+            that is given with `groups`, and else at 1. A summary has no rows, and its groups have
+            their estimates.
         """
         check_is_fitted(self, "prior_")
         family = self.protocol().family

@@ -45,7 +45,7 @@ def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str,
     Raises
     ------
     TypeError
-        If there is none, two have the same name, or something is not a channel.
+        If there is no channel, two have the same name, or something is not a channel.
 
     Examples
     --------

@@ -26,7 +26,8 @@ def in_blocks(X: Any, size: int = ROWS) -> Iterator[Any]:
     ----------
     X : table that narwhals calls lazy
     size : int
-        Most rows of a block. Blocks of Dask are its partitions. Spark sends all rows at once.
+        Most rows of a block. Dask reads a partition at a time, and DuckDB a batch; other engines
+        send all rows at once, of which blocks are cut.
 
     Yields
     ------

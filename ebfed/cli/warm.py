@@ -56,7 +56,6 @@ def _fit_every_kind() -> None:
     from ebfed.regression import AdaMixClassifier, CrossedEB, GeneralizedEB, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
-    from ebfed.tables.tally import Tally
 
     def frozen(array: NDArray) -> NDArray:
         array = array.copy()
@@ -82,9 +81,6 @@ def _fit_every_kind() -> None:
         NegativeBinomialEB().fit(X, groups=near)
         VarianceEB().fit(np.arange(12) ** 2, groups=near).posterior().interval()
     PoissonEB().fit(np.tile([0, 1], len(many)), exposure=np.arange(1.0, 1 + 2 * len(many)))
-    for groups in (near, frozen(near), far, frozen(far)):  # as files are read
-        for X in (values, frozen(values)):
-            Tally().add(groups, X)
     total(fixed_point(values[:, None], 1))
     for dtype in ("float64", "float32"):
         add_fixed(values[:, None].astype(dtype), np.zeros((1, 1)), 1)

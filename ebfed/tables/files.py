@@ -1,6 +1,6 @@
 """Tables in files: summarised batch by batch, of any size, or read into memory.
 
-`summarise` adds two columns of .csv or .parquet files to a `Tally`, and counts incomplete rows.
+`summarise` adds up two columns of .csv or .parquet files, and counts incomplete rows.
 `read_rows` and `read_csv` read all rows. One rule says what is missing in a .csv file: a blank
 cell everywhere, and the words in `MISSING` among numbers, and among true and false. In a column of
 text they are text: "NA" is Namibia, and "None" a treatment. Labels are text until all are read.
@@ -14,8 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,21 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import Summary
+from ebfed.tables.columns import Columns
 from ebfed.tables.dialect import Dialect, explain
 from ebfed.tables.frames import read_labels, style_of
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import number_labels, one_of_each
 from ebfed.tables.lazy import Summarised
-from ebfed.tables.numbers import lacks_integer, numbers
-from ebfed.tables.tally import Adders
+from ebfed.tables.numbers import NotNumericError, numbers
 from ebfed.tables.unseen import warn_of_blanks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Incomplete", "format_of", "naming", "read_csv", "read_rows", "summarise"]
+__all__ = ["Incomplete", "Parts", "format_of", "naming", "read_csv", "read_rows", "summarise"]
 
 # Rows of a batch: many enough to be fast, few enough for any memory.
 ROWS = 1 << 19
+# Groups of batches that are kept apart, beyond four times those of all.
+MOST = 1 << 20
 COMMAS = Dialect()
 # Missing numbers in .csv files.
 DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
@@ -60,16 +61,6 @@ class Incomplete(NamedTuple):
         """Describe the counts by column."""
         parts = [(self.labels, group), (self.values, value)]
         return " and ".join(f"{count:,} without {name!r}" for count, name in parts if count)
-
-
-class _Chunk(NamedTuple):
-    """Rows of a file: the label of row i is ``labels[i]``, or ``labels[codes[i]]`` with codes."""
-
-    labels: Any
-    codes: NDArray | None
-    unnamed: NDArray | bool
-    values: Any
-    size: float
 
 
 def summarise(
@@ -107,29 +98,30 @@ def summarise(
     ValueError, OSError
         With the name of the invalid file.
     """
+    import pandas as pd
+
     if len({format_of(file) for file in files}) > 1:
         raise ValueError("give files of one kind at a time, .csv or .parquet")
     _check_dialect(files, dialect)
     twice = [file for i, file in enumerate(files) if file.resolve() in map(Path.resolve, files[:i])]
     if twice:
         raise ValueError(f"{twice[0]} is given twice")
-    lacking, kinds = Incomplete(), []
-    with Adders() as adders:
-        for file in files:
-            with naming(file):
-                kinds.append(_label_type(file, group, value))
-                if kinds[-1] != kinds[0]:
-                    raise ValueError(
-                        f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
-                    )
-                here = _read(file, group, value, binary, dialect, adders, progress)
-                if here.rows and not drop_missing:
-                    raise ValueError(
-                        f"{here.rows:,} of {here.total:,} rows are incomplete "
-                        f"({here.describe(group, value)}); fill them in, or drop them with "
-                        "--na-action drop"
-                    )
-                lacking = lacking.plus(here)
+    lacking, kinds, parts = Incomplete(), [], Parts()
+    for file in files:
+        with naming(file):
+            kinds.append(_label_type(file, group, value))
+            if kinds[-1] != kinds[0]:
+                raise ValueError(
+                    f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
+                )
+            here = _add(file, group, value, binary, dialect, parts, progress)
+            if here.rows and not drop_missing:
+                raise ValueError(
+                    f"{here.rows:,} of {here.total:,} rows are incomplete "
+                    f"({here.describe(group, value)}); fill them in, or drop them with "
+                    "--na-action drop"
+                )
+            lacking = lacking.plus(here)
     with naming(*files):
         if not lacking.total:
             raise ValueError("no rows")
@@ -138,22 +130,13 @@ def summarise(
                 f"there are no complete rows: all {lacking.rows:,} are incomplete "
                 f"({lacking.describe(group, value)})"
             )
-        tallies = [tally for tally in adders.tallies if len(tally)]
-        if any(tally.overflows() for tally in tallies):
-            raise ValueError(
-                f"column {value!r} holds a value too large for float64 arithmetic: its square "
-                "overflows; rescale the data"
-            )
-    labels = _restore(np.concatenate([tally.labels() for tally in tallies]), kinds[0])
-    labels = labels.rename(group)
-    ids, codes = number_labels(read_labels(labels, group), group)
-    warn_of_blanks(ids, group)
-    edges = np.cumsum([0, *map(len, tallies)])
-    parts = [
-        tally.summary(ids[codes[slice(*edge)]])
-        for tally, edge in zip(tallies, pairwise(edges), strict=True)
-    ]
-    return Summarised(reduce(Summary.merge, parts), style_of(labels), [value]), lacking
+    summary, shown = parts.merged(), parts.example
+    if kinds[0] == "text":  # numbers, if all labels of all files are
+        shown = _numbered(pd.Series(summary.ids, dtype=str)).rename(group)
+        ids, codes = number_labels(read_labels(shown, group), group)
+        summary = summary.renamed(ids[codes]).take(np.argsort(codes))
+    warn_of_blanks(summary.ids, group)
+    return Summarised(summary, style_of(shown), [value]), lacking
 
 
 def read_rows(
@@ -241,18 +224,36 @@ def read_csv(
     ------
     ValueError, OSError
     """
+    names = _check_header(file, dialect)
+    return next(_typed(file, file, names, labels, dialect, columns))
+
+
+def _typed(
+    source: Any,
+    file: Path,
+    names: list[str],
+    labels: Sequence[str],
+    dialect: Dialect,
+    columns: Sequence[str] | None,
+    size: int | None = None,
+) -> Iterator[pd.DataFrame]:
+    """Read a .csv file in batches of so many rows, or at once, each column typed by its cells."""
     import pandas as pd
 
-    names = _check_header(file, dialect)
+    options = dialect.options(file) | {"dtype": dict.fromkeys(labels, str), "low_memory": False}
+    options |= {"na_values": {name: [""] for name in names}, "keep_default_na": False}
     # with usecols, pandas does not see that rows have more fields than the header
-    table = pd.read_csv(file, **_options(file, dialect, names, labels))
-    _check_width(table, dialect.other_separator(names))
-    if columns is not None:
-        table = table[[name for name in table.columns if name in set(columns)]].copy()
-    for name in table.columns:
-        if table[name].dtype.kind not in "biuf":
-            table[name] = _by_content(table[name], dialect, name in labels)
-    return table
+    read = pd.read_csv(source, chunksize=size, **options)
+    for table in [read] if size is None else read:
+        if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+            advice = dialect.other_separator(names)
+            raise ValueError(f"rows have more fields than the header has names{advice}")
+        if columns is not None:
+            table = table[[name for name in table.columns if name in set(columns)]].copy()
+        for name in table.columns:
+            if table[name].dtype.kind not in "biuf":
+                table[name] = _by_content(table[name], dialect, name in labels)
+        yield table
 
 
 def holds_labels(file: Path, value: str, dialect: Dialect = COMMAS) -> bool:
@@ -312,37 +313,86 @@ def format_of(file: Path) -> str:
     return "parquet"
 
 
-def _read(
+class Parts:
+    """Summaries of batches, merged before they take much memory.
+
+    Means are kept as distances from a value of the group, so that no digit of a scatter is lost
+    however large they are.
+
+    Attributes
+    ----------
+    example : series of pandas
+        A label, in the type of the file.
+    """
+
+    def __init__(self) -> None:
+        self.example: Any = None
+        self._parts: list[tuple[Summary, NDArray]] = []
+
+    def add(self, values: NDArray[np.float64], labels: NDArray) -> None:
+        """Summarise the rows of a batch."""
+        ids, codes = number_labels(labels)
+        centre = values[one_of_each(codes)]
+        part = Summary.from_rows(values - centre[codes], codes).renamed(ids)
+        self._parts.append((part, centre))
+        if sum(len(part) for part, _ in self._parts) > MOST + 4 * len(self._parts[0][0]):
+            self._merge()
+
+    def merged(self) -> Summary:
+        """Summarise the rows of all batches."""
+        summary, centre = self._merge()
+        return replace(summary, mean=summary.mean + centre[:, None])
+
+    def _merge(self) -> tuple[Summary, NDArray]:
+        """Merge all at once (Chan, Golub, LeVeque 1983)."""
+        summaries, centres = zip(*self._parts, strict=True)
+        whole, given = Summary.join([*summaries]), np.concatenate(centres)
+        ids, codes = number_labels(whole.ids)
+        centre = given[one_of_each(codes)]
+        away = given - centre[codes] + whole.mean[:, 0]
+        n = np.bincount(codes, whole.n)
+        shift = np.bincount(codes, whole.n * away) / n
+        squares = whole.scatter[:, 0] + whole.n * (away - shift[codes]) ** 2
+        scatter = np.bincount(codes, squares)[:, None]
+        self._parts = [(Summary(ids, n.astype(np.int64), shift[:, None], scatter), centre)]
+        return self._parts[0]
+
+
+def _add(
     file: Path,
     group: str,
     value: str,
     binary: bool,
     dialect: Dialect,
-    adders: Adders,
+    parts: Parts,
     progress: Callable[[float], Any],
 ) -> Incomplete:
     """Add the rows of a file; count the incomplete ones."""
     lacking, invalid, first = Incomplete(), 0, ""
     csv = format_of(file) == "csv"
-    for batch in _csv(file, group, value, dialect) if csv else _parquet(file, group, value):
-        found, unknown, odd = _numbers(batch.values, dialect)
-        if np.any(odd):
+    for table, size in _csv(file, group, value, dialect) if csv else _parquet(file, group, value):
+        columns = Columns.of(table)
+        unnamed = ~columns.known(group)
+        found, unknown, odd = _numbers(columns, value, dialect if csv else None)
+        if odd.any():
             row = int(np.argmax(odd))
-            text = str(np.asarray(batch.values)[row])
+            text = str(columns.values(value)[row])
             place = f"{text!r} in row {lacking.total + row + 1}"
             first = first or place + dialect.other_decimal(text)
-            invalid += int(np.count_nonzero(odd))
-        labels, codes, absent = batch.labels, batch.codes, batch.unnamed | unknown
-        unused = [int(np.count_nonzero(each)) for each in (batch.unnamed, unknown, absent)]
-        lacking = lacking.plus(Incomplete(unused[0], unused[1], unused[2], len(found)))
-        if np.any(absent):
-            kept = np.flatnonzero(~np.asarray(absent))
-            found = found[kept]
-            labels, codes = (labels[kept], None) if codes is None else (labels, codes[kept])
-        if binary and not invalid and not np.all((found == 0) | (found == 1)):
+            invalid += int(odd.sum())
+        absent = unnamed | unknown
+        counts = (int(each.sum()) for each in (unnamed, unknown, absent))
+        lacking = lacking.plus(Incomplete(*counts, len(found)))
+        progress(size)
+        if invalid or absent.all():
+            continue
+        if absent.any():
+            columns, found = columns.take(~absent, [group]), found[~absent]
+        if binary and not np.isin(found, (0, 1)).all():
             raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
-        adders.add(labels, found, codes)
-        progress(batch.size)
+        if parts.example is None:
+            parts.example = columns.series(group).head(1).to_pandas()
+        parts.add(found, read_labels(columns.series(group), group))
     if invalid:
         raise ValueError(
             f"column {value!r} is not numeric: {invalid:,} of {lacking.total:,} values are not "
@@ -351,36 +401,16 @@ def _read(
     return lacking
 
 
-def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chunk]:
-    import pandas as pd
-
+def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[tuple[Any, float]]:
+    """Read batches of rows of a .csv file, and the size of each in bytes."""
     names = _check_header(file, dialect)
     _check_columns(names, group, value, advice=dialect.other_separator(names))
     with file.open("rb") as raw:
-        options = _options(file, dialect, names, [group], [value])
         before = 0
-        for table in pd.read_csv(raw, chunksize=ROWS, **options):
-            _check_width(table, dialect.other_separator(names))
-            codes, labels = pd.factorize(_by_content(table[group], dialect, True))
-            values = table[value]
-            if values.dtype.kind not in "biuf":
-                values = _by_content(values, dialect, False)
+        for table in _typed(raw, file, names, [group], dialect, [group, value], ROWS):
             position = raw.tell()
-            yield _Chunk(labels.tolist(), codes, codes < 0, values, position - before)
+            yield table, position - before
             before = position
-
-
-def _options(
-    file: Path, dialect: Dialect, names: list[str], labels: Sequence[str], numbers: Sequence = ()
-) -> dict[str, Any]:
-    """Return arguments of `pandas.read_csv`: which columns are text, and what is missing."""
-    missing = {name: MISSING if name in numbers else [""] for name in names}
-    return dialect.options(file) | {
-        "dtype": dict.fromkeys(labels, str),
-        "na_values": missing,
-        "keep_default_na": False,
-        "low_memory": False,
-    }
 
 
 def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
@@ -399,13 +429,6 @@ def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
     return found if (found.notna() == given.notna()).all() else text.mask(blank)
 
 
-def _check_width(table: pd.DataFrame, advice: str) -> None:
-    import pandas as pd
-
-    if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
-        raise ValueError(f"rows have more fields than the header has names{advice}")
-
-
 def _whole_parquet(file: Path, labels: Sequence[str]) -> pd.DataFrame:
     """Read a .parquet file; whole numbers that are labels stay whole where one is missing."""
     from pyarrow import parquet
@@ -419,36 +442,18 @@ def _whole_parquet(file: Path, labels: Sequence[str]) -> pd.DataFrame:
     return rows.drop(columns=[name for name in rows if re.fullmatch(r"__index_level_\d+__", name)])
 
 
-def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
+def _parquet(file: Path, group: str, value: str) -> Iterator[tuple[Any, float]]:
+    """Read batches of rows of a .parquet file, and the size of each in bytes."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    kind = _label_type(file, group, value)
-    words = [group] if pa.types.is_string(kind) else None
     # whole column chunks would be read ahead
-    with parquet.ParquetFile(file, pre_buffer=False, read_dictionary=words) as table:
+    with parquet.ParquetFile(file, pre_buffer=False) as table:
+        if pa.types.is_temporal(table.schema_arrow.field(value).type):
+            raise ValueError(f"column {value!r} holds dates, not numbers")
         share = file.stat().st_size / max(table.metadata.num_rows, 1)
         for rows in table.iter_batches(ROWS, columns=[group, value]):
-            labels, size = rows[group], share * len(rows)
-            if pa.types.is_temporal(rows[value].type):
-                raise ValueError(f"column {value!r} holds dates, not numbers")
-            values = numbers(rows[value], f"column {value!r}", booleans=True)
-            unnamed = (
-                labels.is_null().to_numpy(zero_copy_only=False) if labels.null_count else False
-            )
-            if not _is_number(kind):
-                if not isinstance(labels, pa.DictionaryArray):
-                    labels = labels.dictionary_encode()
-                codes = labels.indices.fill_null(-1).to_numpy()
-                yield _Chunk(labels.dictionary.to_pylist(), codes, unnamed, values, size)
-                continue
-            ids = labels.drop_null().to_numpy(zero_copy_only=False)
-            if labels.null_count:
-                ids, given = np.zeros(len(labels), ids.dtype), ids
-                ids[~unnamed] = given
-            absent = np.isnan(ids) if ids.dtype.kind == "f" else lacks_integer(ids)
-            unnamed = unnamed | absent if absent.any() else unnamed
-            yield _Chunk(ids, None, unnamed, values, size)
+            yield pa.table(rows), share * len(rows)
 
 
 def _label_type(file: Path, group: str, *others: str) -> Any:
@@ -467,14 +472,6 @@ def _label_type(file: Path, group: str, *others: str) -> Any:
     if pa.types.is_nested(kind):
         raise ValueError(f"column {group!r} holds {kind}, not labels of groups")
     return pa.string() if pa.types.is_large_string(kind) else kind
-
-
-def _is_number(kind: Any) -> bool:
-    """Return whether an Arrow type is a number or a time of up to 64 bits."""
-    from pyarrow import types
-
-    tests = ("integer", "floating", "boolean", "date", "timestamp", "duration")
-    return any(getattr(types, f"is_{each}")(kind) for each in tests)
 
 
 def _check_columns(names: list[str], *columns: str, advice: str = "") -> None:
@@ -506,38 +503,22 @@ def _check_header(file: Path, dialect: Dialect) -> list[str]:
     return names
 
 
-def _numbers(values: Any, dialect: Dialect) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
-    """Return values as floats, a mask of missing ones, and a mask of other invalid ones."""
+def _numbers(
+    columns: Columns, name: str, dialect: Dialect | None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return a column as floats, which are missing, and which are invalid; text only of .csv."""
     import pandas as pd
 
-    if isinstance(values, np.ndarray) and _all_finite(values):
-        return values, False, False
-    values = pd.Series(values)
-    found = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
-    found = found.astype("float64").to_numpy()
-    if _all_finite(found):
-        return found, False, False
-    missing = values.isna().to_numpy()
+    column = columns.series(name).to_native()
+    try:
+        found = numbers(column, f"column {name!r}", booleans=True)
+        missing = np.isnan(found)
+    except NotNumericError:
+        if dialect is None:
+            raise
+        found = pd.to_numeric(dialect.plain_numbers(column), errors="coerce").to_numpy(float)
+        missing = column.isin(MISSING).to_numpy() | column.isna().to_numpy()
     return found, missing, ~missing & ~np.isfinite(found)
-
-
-def _all_finite(values: NDArray) -> bool:
-    """Return whether the sum of numbers is finite, which is fast; False may be an overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum()))
-
-
-def _restore(labels: NDArray, kind: Any) -> pd.Series:
-    """Return labels in the type of the file."""
-    import pandas as pd
-
-    if kind == "text":
-        return _numbered(pd.Series(labels, dtype=str))
-    import pyarrow as pa
-
-    if _is_number(kind):
-        return pa.array(labels).cast(kind).to_pandas()
-    return pa.array(labels.tolist(), kind).to_pandas()
 
 
 def _numbered(text: pd.Series) -> pd.Series:

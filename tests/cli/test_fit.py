@@ -17,7 +17,6 @@ import ebfed as eb
 from ebfed.cli.app import app
 from ebfed.cli.fit import _progress
 from ebfed.tables import files
-from ebfed.tables.tally import Tally
 
 runner = CliRunner()
 
@@ -333,24 +332,6 @@ def test_files_that_do_not_belong_together(file, rows, tmp_path):
     assert "2 files: no rows" in refusal(
         "fit", *[write(tmp_path / f"{k}.csv", "number,score\n") for k in "ab"], *columns
     )
-
-
-def test_many_groups_in_growing_tables():
-    rng = np.random.default_rng(1)
-    labels, x = rng.integers(0, 5000, 20_000) * 10**12, rng.normal(1e8, 1.0, 20_000)
-    words = labels.astype(str).astype(object)
-    numbers, texts = Tally(), Tally()
-    for rows in np.array_split(np.arange(20_000), 7):
-        numbers.add(labels[rows], x[rows])
-        codes, distinct = pd.factorize(words[rows])
-        texts.add(distinct, x[rows], codes)
-    expected = eb.Summary.from_rows(x, labels)
-    for tally in (numbers, texts):
-        order = np.argsort(tally.labels().astype(np.int64))
-        n, mean, scatter = (figure[order] for figure in tally.figures())
-        np.testing.assert_array_equal(n, expected.n)
-        np.testing.assert_allclose(mean, expected.mean[:, 0], rtol=1e-15)
-        np.testing.assert_allclose(scatter, expected.scatter[:, 0], rtol=1e-12)
 
 
 def test_progress_is_shown_on_a_terminal_only(file, monkeypatch, capsys):

@@ -1,10 +1,10 @@
-"""Tallies: rows added in blocks give what all of them give at once."""
+"""Files: rows added in batches give what all of them give at once."""
 
 import numpy as np
 import pytest
 
 from ebfed import Summary
-from ebfed.tables.tally import Tally
+from ebfed.tables import files
 
 RNG = np.random.default_rng(0)
 BLOCKS = {
@@ -25,17 +25,34 @@ BLOCKS = {
 }
 
 
+@pytest.mark.parametrize("most", [0, 1 << 20])
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_blocks_add_up(kind):
-    blocks, tally = BLOCKS[kind], Tally()
+def test_blocks_add_up(kind, most, monkeypatch):
+    monkeypatch.setattr(files, "MOST", most)  # whether they are merged early
+    blocks, parts = BLOCKS[kind], files.Parts()
     values = [RNG.normal(1e8, 1.0, len(labels)) for labels in blocks]
     for labels, block in zip(blocks, values, strict=True):
-        tally.add(labels, block)
+        parts.add(block, labels)
     expected = Summary.from_rows(np.concatenate(values), np.concatenate(blocks))
-    assert len(tally) == len(expected)
-    found = tally.summary(tally.labels())
+    found = parts.merged()
+    assert len(found) == len(expected)
     np.testing.assert_array_equal(found.ids, expected.ids)
-    assert tally.labels().dtype == blocks[0].dtype
     np.testing.assert_array_equal(found.n, expected.n)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-15)
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-10, atol=1e-7)
+
+
+def test_many_groups_of_batches():
+    labels, x = RNG.integers(0, 5000, 20_000) * 10**12, RNG.normal(1e8, 1.0, 20_000)
+    words = labels.astype(str).astype(object)
+    numbers, texts = files.Parts(), files.Parts()
+    for rows in np.array_split(np.arange(20_000), 7):
+        numbers.add(x[rows], labels[rows])
+        texts.add(x[rows], words[rows])
+    expected = Summary.from_rows(x, labels)
+    for parts in (numbers, texts):
+        found = parts.merged()
+        found = found.take(np.argsort(found.ids.astype(np.int64)))
+        np.testing.assert_array_equal(found.n, expected.n)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-15)
+        np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-12)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         privacy,
         regression,
         report,
-        studies,
         tables,
         testing,
         theory,

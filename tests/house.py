@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TESTS = ROOT / "ebfed", ROOT / "tests"
+PAPERS = ROOT / "vignettes" / "papers"
 # Names of the dicts of the protocol, and the folders that use it.
 PASSED_AROUND = {"facts", "sent", "state", "memory", "message", "messages"}
 USE_THE_PROTOCOL = ("channels", "engines", "learning", "location", "regression", "testing")
@@ -219,13 +220,15 @@ def ambiguous_classes() -> list[str]:
 
 
 def misnamed_tests() -> list[str]:
-    """Find test files that are not named after a module of the package they mirror."""
+    """Find test files that are not named after a module of the folder they mirror."""
     found = []
     for path in TESTS.glob("*/**/test_*.py"):
         folder = path.parent.relative_to(TESTS)
         if folder.parts[0] in OF_THE_WHOLE:
             continue
-        modules = {each.stem for each in (PACKAGE / folder).glob("*") if each.stem[:2] != "__"}
+        home = PAPERS if folder.parts[0] == PAPERS.name else PACKAGE / folder
+        places = home.glob("**/*.py") if home == PAPERS else home.glob("*")
+        modules = {each.stem for each in places if each.stem[:2] != "__"}
         topic = path.stem.removeprefix("test_")
         if not any(topic == name or topic.startswith(f"{name}_") for name in modules):
             found.append(place(path))

@@ -53,7 +53,7 @@ def test_import_loads_nothing_heavy():
 OF_OTHERS = [
     "ebfed.location",
     "ebfed.learning",
-    "ebfed.studies",
+    "ebfed.evaluation.study",
     "ebfed.report.plots",
     "ebfed.report.page",
     "ebfed.report.sql",

@@ -83,8 +83,6 @@ def test_every_public_name_is_listed_with_its_topic_and_with_all(api, pages):
                 page = api.page_of(slug, path).removeprefix(f"api/{slug}/")
                 assert f"| [`{page[:-3]}`]({slug}/{page}) |" in pages["api/index.md"]
                 assert f"| [`{page[:-3]}`]({page}) |" in pages[f"api/{slug}/index.md"]
-    for name in ebfed.studies.STUDIES:
-        assert f"`ebfed study {name}`" in pages["api/studies/index.md"]
 
 
 def test_methods_are_shown_once(api, pages):

@@ -3,8 +3,8 @@
 #
 # A 95 % interval of a group should contain the group's parameter 95 times in 100, on average over
 # groups. Does it? This depends on the number of groups, on the prior, and on the true population,
-# which nobody knows. `ebfed study coverage` measures it for every prior, likelihood and channel.
-# This page runs a small part of that study, and says what follows from it.
+# which nobody knows. `ebfed.evaluation.coverage` measures it for every prior, likelihood and
+# channel. This page runs a small part of that study, and says what follows from it.
 #
 # ## What an interval contains
 #
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import ebfed as eb
-from ebfed.studies import coverage
+from ebfed.evaluation import coverage
 
 effects, errors = [28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18]
 posterior = eb.posterior_from(effects, errors)
@@ -205,4 +205,4 @@ print((100 * ends.unstack("m")).round(1).to_string())
 #   hundreds of groups and a spread that is clearly above zero.
 #
 # The whole table, for every prior, likelihood and channel and up to 2,000 groups, is printed by
-# `ebfed study coverage`.
+# `ebfed.evaluation.coverage`.

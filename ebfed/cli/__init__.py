@@ -1,1 +1,1 @@
-"""The command line: `ebfed fit`, `study`, `audit`, `federate` and others."""
+"""The command line: `ebfed fit`, `county`, `audit`, `federate` and others."""

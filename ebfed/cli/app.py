@@ -1,4 +1,4 @@
-"""The command line: `ebfed fit`, `predict`, `county`, `study`, `audit`, `warm` and others.
+"""The command line: `ebfed fit`, `predict`, `county`, `audit`, `warm` and others.
 
 Commands import what they need when they run, so that help and version are instant. Results are
 printed to stdout; progress and errors to stderr. An error of the user ends with one line and exit
@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 import ebfed
-from ebfed.cli import audit, budget, federate, fit, node, predict, study, warm
+from ebfed.cli import audit, budget, county, federate, fit, node, predict, warm
 
 __all__ = ["app"]
 
@@ -31,13 +31,11 @@ Examples:
   ebfed fit votes/*.parquet --group county --value won --family binomial --out rates.csv
   ebfed fit --help
   ebfed county --out results/
-  ebfed study private-means --quick
 """,
 )
 app.command(epilog=fit.EXAMPLES)(fit.fit)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
-app.command(epilog=study.COUNTY_EXAMPLES)(study.county)
-app.command(epilog=study.EXAMPLES)(study.study)
+app.command(epilog=county.EXAMPLES)(county.county)
 app.command(epilog=audit.EXAMPLES)(audit.audit)
 app.command()(warm.warm)
 app.command(epilog=node.EXAMPLES)(node.node)

@@ -65,7 +65,7 @@ def audit(
     trained once, with many such clients.
     """
     with errors_of_the_user():
-        from ebfed.studies.audit import EPSILONS, run
+        from ebfed.evaluation.audit import EPSILONS, run
 
         found = run(
             epsilon or EPSILONS,

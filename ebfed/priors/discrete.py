@@ -69,8 +69,8 @@ class Discrete(Prior):
     ``uncertainty="bootstrap"`` averages over 50 fits to new messages instead, which are drawn from
     the fitted population (a parametric bootstrap; Laird and Louis 1987, J. Am. Statist. Assoc. 82,
     739-750). It assumes no prior. It costs 50 times the fit, and its intervals are shorter and
-    cover less: see ``ebfed study coverage``. Reports of a channel that clips, rounds or randomises
-    cannot be drawn anew.
+    cover less: see `ebfed.evaluation.coverage`. Reports of a channel that clips, rounds or
+    randomises cannot be drawn anew.
 
     Parameters
     ----------

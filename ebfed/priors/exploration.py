@@ -18,8 +18,9 @@ __all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinn
 
 # Reference priors are flat in a population's standard deviation, times the fifth root of its share
 # of the variance of messages. Flat ones alone have too much of their mass at populations that are
-# nearly points: intervals are too narrow where the variance is hardly known (`ebfed study
-# coverage`, 2000 groups of small spread). With a larger power they are too wide for 8 to 50 groups.
+# nearly points: intervals are too narrow where the variance is hardly known (the study
+# `ebfed.evaluation.coverage`, 2000 groups of small spread). With a larger power they are too wide
+# for 8 to 50 groups.
 TILT = 0.2
 # Log-densities this far below the highest are negligible.
 DEPTH = 10.0

@@ -18,7 +18,7 @@ of the likelihood ratio. The rest counts this event once, so the choice needs no
 
 Every object with `encode` and `guarantee` can be audited. The audit is of simulated reports;
 ``rng="secure"`` draws through OpenDP's samplers, which are too slow for many reports. If a score
-distinguishes two inputs, as for whole trainings (`ebfed.studies.training_audit`),
+distinguishes two inputs, as for whole trainings (`ebfed.evaluation.training_audit`),
 `bound_from_scores` chooses the event and counts it.
 """
 

@@ -212,8 +212,8 @@ def audit_one_run(
 
     See Also
     --------
-    ebfed.studies.training_audit.audit_training : Bounds by thousands of trainings, which are nearer
-        to epsilon.
+    ebfed.evaluation.training_audit.audit_training : Bounds by thousands of trainings, which are
+        nearer to epsilon.
 
     References
     ----------

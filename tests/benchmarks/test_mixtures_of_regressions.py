@@ -13,7 +13,7 @@ from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 import ebfed as eb
-from ebfed.studies.adamix import simulate
+from ozkara2023.adamix import simulate
 
 MOST = 1.0  # seconds of one core, for a fit of 1000 clients and 50 coefficients
 

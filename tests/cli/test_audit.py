@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from ebfed import channels
 from ebfed.channels.one_bit import Coin
 from ebfed.cli.app import app
+from ebfed.evaluation import audit
 from ebfed.privacy.audit import Audit
-from ebfed.studies import audit
 
 runner = CliRunner()
 

@@ -20,10 +20,10 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
+from ebfed.evaluation.coverage.rows import ROW_VARIANCE
+from ebfed.evaluation.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import within as parents
-from ebfed.studies.coverage.rows import ROW_VARIANCE
-from ebfed.studies.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 
 M = 10_000
 LIMIT = 0.01

@@ -11,7 +11,7 @@ from ebfed.location.mixture_rounds import DRIFTS
 from ebfed.location.noisy_em import noisy_em, spread_out
 from ebfed.privacy import gaussian_delta, gaussian_sigma
 from ebfed.privacy.audit import audit
-from ebfed.studies.mixture import simulate
+from ozkara2023.mixture import simulate
 
 LOCAL = 0.2
 

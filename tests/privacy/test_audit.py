@@ -8,9 +8,9 @@ from scipy.stats import beta, binom, norm
 
 from ebfed import Summary, channels
 from ebfed.channels.one_bit import Coin
+from ebfed.evaluation.audit import extremes, run
 from ebfed.privacy import PrivacyWarning, gaussian_sigma, paper_delta
 from ebfed.privacy.audit import audit, largest_bound, lower_bound
-from ebfed.studies.audit import extremes, run
 
 ERROR = 1e-6  # as one row of the whole audit has it: 1e-4 / 63
 

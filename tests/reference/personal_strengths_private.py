@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ebfed.studies import personal_strengths
+sys.path.append(str(Path(__file__).parents[2] / "vignettes" / "papers"))
+from beyond import personal_strengths
 
 tables = [
     personal_strengths.run(

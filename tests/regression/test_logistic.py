@@ -17,7 +17,7 @@ from ebfed.priors import IdentificationWarning
 from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.streams import Stream, make_key
-from ebfed.studies.logistic import simulate
+from ozkara2023.logistic import simulate
 
 METHODS = ["aghq", "ep", "polya-gamma", "laplace", "gradient"]
 JOINT = pytest.mark.filterwarnings("ignore:method='gradient' maximises")

@@ -33,7 +33,6 @@ TOPICS = {
     "models": "Models of learners",
     "engines": "Engines",
     "datasets": "Data sets",
-    "studies": "Studies",
     "theory": "Theory",
     "testing": "Contracts",
 }
@@ -151,10 +150,6 @@ def topic_page(slug: str) -> str:
     for path in inside:
         parts.append(directive(path, members="false", show_root_full_path="true", heading_level=2))
         parts.append(table(slug, [pair for pair in names if pair[0].rpartition(".")[0] == path]))
-    for path, member in names:
-        if path == "ebfed.studies.STUDIES":
-            rows = [f"| `ebfed study {name}` | {subject} |" for name, subject in member.items()]
-            parts.append("\n".join(["| command | what it measures |", "|---|---|", *rows]))
     shared = bases(member for _, member in names) if slug in ESTIMATORS else []
     if shared:
         parts.append("## What they share")

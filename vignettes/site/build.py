@@ -35,7 +35,8 @@ from api_pages import link_names
 
 PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
-NEEDED = ("ebfed/**/*.py", "data/*", "tests/reference/*")  # by executed pages
+# by executed pages
+NEEDED = ("ebfed/**/*.py", "vignettes/papers/**/*.py", "data/*", "tests/reference/*")
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 PAPERS = {
     "E": "A statistical framework for personalized federated learning and estimation",

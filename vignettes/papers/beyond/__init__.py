@@ -1,0 +1,1 @@
+"""Beyond the papers: how much to personalise, and intervals of mixed models."""

@@ -1,0 +1,351 @@
+"""Mixed models: how often intervals hold the truth, with few groups and with many.
+
+Rows of m groups are drawn from a known mixed model, the model is fitted, and nominal 95 % intervals
+are compared with the truth. A model has a column that differs between rows, and one that differs
+between groups alone, whose coefficient is the hardest to know. Groups have unequal numbers of rows.
+
+Intervals of coefficients are by normal quantiles, and by t with degrees of freedom of Satterthwaite
+(1946) and, of linear models, of Kenward and Roger (1997); of spreads, by the profile of the
+likelihood; of groups and new rows, by their posterior. The coverage of a run is that of its one
+coefficient or spread, or the share of its groups or rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import t as student
+
+from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.priors import IdentificationWarning
+from ebfed.regression import GeneralizedEB, LinearEB
+from ebfed.report import new_axes, plot_curves
+
+__all__ = ["MODELS", "MixedModel", "MixedModelsStudy", "run"]
+
+SIZES = (8, 20, 100)
+LEVEL = 0.95
+# New rows of groups that are not in the fit.
+FRESH = 200
+# Degrees of freedom, and what a page calls the intervals.
+DEGREES = {
+    "asymptotic": "z",
+    "satterthwaite": "Satterthwaite",
+    "kenward-roger": "Kenward-Roger",
+}
+BY_PROFILE, BY_POSTERIOR = "profile", "posterior"
+BETWEEN, WITHIN = "coefficient of groups", "coefficient of rows"
+GROUP, ROW, NEW = "mean of a group", "row of a group", "row of a new group"
+
+
+@dataclass(frozen=True)
+class MixedModel:
+    """A model that rows are drawn from, and what is fitted to them.
+
+    Parameters
+    ----------
+    label : str
+        Name on the page.
+    estimator : callable
+        Makes the estimator.
+    mean : tuple of float
+        Intercept, coefficient of the column of rows, and of the column of groups.
+    spreads : mapping of str to ndarray
+        Root of the covariance of intercept and slope of groups, by level from the outermost.
+    rows : tuple of int
+        Least and largest number of rows of a group.
+    draw : callable
+        ``draw(z, rng)`` draws responses at linear predictors.
+    inverse : callable
+        Mean response at a linear predictor.
+    """
+
+    label: str
+    estimator: Callable[[], Any]
+    mean: tuple[float, float, float]
+    spreads: Mapping[str, NDArray]
+    rows: tuple[int, int]
+    draw: Callable[[NDArray, np.random.Generator], NDArray]
+    inverse: Callable[[NDArray], NDArray] = np.asarray
+
+
+def _normal(z: NDArray, rng: np.random.Generator) -> NDArray:
+    return z + rng.standard_normal(len(z))
+
+
+def _events(z: NDArray, rng: np.random.Generator) -> NDArray:
+    return rng.poisson(np.exp(z)).astype(float)
+
+
+def _successes(z: NDArray, rng: np.random.Generator) -> NDArray:
+    return (rng.random(len(z)) < expit(z)).astype(float)
+
+
+ALONE = ["intercept"]
+SLOPES = np.array([[0.7, 0.0], [0.15, 0.4]])
+
+
+def _intercepts(**spreads: float) -> dict[str, NDArray]:
+    return {name: np.diag([spread, 0.0]) for name, spread in spreads.items()}
+
+
+MODELS = {
+    "intercepts": MixedModel(
+        "normal rows, intercepts",
+        lambda: LinearEB(varying=ALONE),
+        (0.5, 1.0, 0.5),
+        _intercepts(group=0.7),
+        (2, 8),
+        _normal,
+    ),
+    "slopes": MixedModel(
+        "normal rows, intercepts and slopes",
+        lambda: LinearEB("full", varying=["intercept", "row"]),
+        (0.5, 1.0, 0.5),
+        {"group": SLOPES},
+        (4, 10),
+        _normal,
+    ),
+    "levels": MixedModel(
+        "normal rows, groups of parents",
+        lambda: LinearEB(varying=ALONE),
+        (0.5, 1.0, 0.5),
+        _intercepts(parent=0.6, group=0.5),
+        (2, 8),
+        _normal,
+    ),
+    "poisson": MixedModel(
+        "counts, intercepts",
+        lambda: GeneralizedEB("poisson", varying=ALONE),
+        (0.5, 0.4, 0.3),
+        _intercepts(group=0.6),
+        (2, 8),
+        _events,
+        np.exp,
+    ),
+    "binomial": MixedModel(
+        "zeros and ones, intercepts",
+        lambda: GeneralizedEB("binomial", varying=ALONE),
+        (0.2, 0.6, 0.5),
+        _intercepts(group=0.8),
+        (5, 25),
+        _successes,
+        expit,
+    ),
+    "poisson levels": MixedModel(
+        "counts, groups of parents",
+        lambda: GeneralizedEB("poisson", varying=ALONE),
+        (0.5, 0.4, 0.3),
+        _intercepts(parent=0.5, group=0.4),
+        (2, 8),
+        _events,
+        np.exp,
+    ),
+}
+
+
+class MixedModelsStudy(SimulatedStudy):
+    """Results of the study of mixed models.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each ``model``, ``quantity``, ``method`` and number ``m`` of groups (of parents,
+        where groups have some): ``coverage`` and ``width`` of nominal 95 % intervals, with standard
+        errors and deviations.
+    runs : DataFrame
+        The same of each run.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "mixed-models"
+
+    def violations(self, errors: float = 3.0, points: float = 0.02) -> pd.DataFrame:
+        """Return rows of the table whose coverage is too low.
+
+        Parameters
+        ----------
+        errors : float
+            Number of standard errors by which it must be below 95 %.
+        points : float
+            By how much it must be below in any case.
+        """
+        return self.table[_too_low(self.table, errors, points)]
+
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
+
+    def lines(self) -> Iterator[str]:
+        """Yield a block for each model."""
+        table = self.table.assign(marked=_too_low(self.table))
+        sizes = sorted(table["m"].unique())
+        for k, (model, block) in enumerate(table.groupby("model", sort=False)):
+            if k:
+                yield ""
+            yield print_row(MODELS[str(model)].label, [f"m {m}" for m in sizes], 42, 18)
+            yield THIN
+            for row, cells in block.groupby(["quantity", "method"], sort=False):
+                found = {cell.m: _printed(cell) for cell in cells.itertuples()}
+                label = "{:<26}{}".format(*row)
+                yield print_row(label, [found.get(m, "") for m in sizes], 42, 18)
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
+        yield (
+            f"{self.reps} runs with m groups each (m parents of one to three groups, where groups "
+            "have parents). A standard error of the coverage of one coefficient or spread is some "
+            f"{100 * np.sqrt(LEVEL * (1 - LEVEL) / self.reps):.1f} points. Counts and classes are "
+            "discrete: intervals of their rows hold more than their level."
+        )
+        yield "! : more than 3 standard errors, and 2 points, below the level."
+
+    def figure(self) -> Any:
+        """Draw coverage against the number of groups, a panel for each model."""
+        groups = list(self.table.groupby("model", sort=False))
+        columns = min(3, len(groups))
+        lines = -(-len(groups) // columns)
+        axes = new_axes(columns, (4.4 * columns, 3.4 * lines), n_rows=lines)
+        for ax, (model, part) in zip(axes, groups, strict=False):
+            named = part.assign(method=part["quantity"] + ", " + part["method"])
+            plot_curves(named, x="m", y="coverage", spread="coverage_se", ax=ax)
+            ax.axhline(LEVEL, color="0.7", zorder=0)
+            ax.set_title(MODELS[str(model)].label, loc="left", fontsize="medium")
+            ax.set_ylim(min(0.8, part["coverage"].min() - 0.02), 1.005)
+        for ax in axes[len(groups) :]:
+            ax.set_axis_off()
+        return axes[0].figure
+
+
+def _too_low(table: pd.DataFrame, errors: float = 3.0, points: float = 0.02) -> pd.Series:
+    below = LEVEL - table["coverage"]
+    return (below > errors * table["coverage_se"]) & (below > points)
+
+
+def _printed(cell: Any) -> str:
+    mark = "!" if cell.marked else " "
+    return f"{100 * cell.coverage:.1f}{mark}{cell.width:>7.2f}"
+
+
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List models and numbers of groups; the quick version has two models and the fewest groups."""
+    models = ["intercepts", "poisson"] if quick else [*MODELS]
+    return [{"model": model, "m": m} for model in models for m in (SIZES[:1] if quick else SIZES)]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    return average(runs, ["model", "quantity", "method", "m"], ["coverage", "width"])
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Rows of some groups: their columns, labels, and linear predictors."""
+
+    columns: pd.DataFrame
+    names: list[str]
+    place: NDArray
+    theta: NDArray
+
+    def predictor(self, row: NDArray) -> NDArray:
+        """Linear predictors of rows of all groups with these values of the column of rows."""
+        return self.theta[self.place, 0] + self.theta[self.place, 1] * row
+
+
+def _draw(model: MixedModel, m: int, rng: np.random.Generator) -> _Drawn:
+    """Draw groups, and their columns."""
+    owners = [np.arange(m)]  # of groups of each level, the group of the outermost one
+    for _ in range(len(model.spreads) - 1):
+        owners.append(np.repeat(owners[-1], rng.integers(1, 4, len(owners[-1]))))
+    parents = owners[-1]
+    theta = np.zeros((len(parents), 2)) + model.mean[:2]
+    column = rng.standard_normal(m)
+    theta[:, 0] += model.mean[2] * column[parents]
+    labels = [parents, np.arange(len(parents))][-len(model.spreads) :]
+    for own, root in zip(labels, model.spreads.values(), strict=True):
+        theta += (rng.standard_normal((own.max() + 1, 2)) @ root.T)[own]
+    place = np.repeat(
+        np.arange(len(parents)), rng.integers(model.rows[0], model.rows[1] + 1, len(parents))
+    )
+    names = [*model.spreads]
+    columns: dict[str, NDArray] = {
+        name: own[place] for name, own in zip(names, labels, strict=True)
+    }
+    columns |= {"row": rng.standard_normal(len(place)), "between": column[parents][place]}
+    return _Drawn(pd.DataFrame(columns), names, place, theta)
+
+
+def _one_run(seed: tuple[int, int], model: str, m: int) -> list[dict[str, Any]]:
+    """Coverage and width of the intervals of one fit."""
+    law = MODELS[model]
+    rng = np.random.default_rng([*seed, m, [*MODELS].index(model)])
+    drawn = _draw(law, m, rng)
+    rows = drawn.columns.assign(y=law.draw(drawn.predictor(drawn.columns["row"].to_numpy()), rng))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentificationWarning)
+        groups = drawn.names if len(drawn.names) > 1 else drawn.names[0]
+        fit = law.estimator().fit(rows, "y", groups=groups)
+    found = [*_coefficients(fit, law), *_spreads(fit, law), *_rows(fit, law, drawn, rng)]
+    return [
+        {
+            "quantity": quantity,
+            "method": method,
+            "coverage": float(np.mean((lower <= truth) & (truth <= upper))),
+            "width": float(np.mean(upper - lower)),
+        }
+        for quantity, method, truth, lower, upper in found
+    ]
+
+
+Found = Iterator[tuple[str, str, Any, Any, Any]]
+
+
+def _coefficients(fit: Any, law: MixedModel) -> Found:
+    """Intervals of the coefficients of both columns."""
+    linear = isinstance(fit, LinearEB)
+    for ddf in DEGREES if linear else ["asymptotic", "satterthwaite"]:
+        table = fit.tests(ddf=ddf).set_index("term")
+        for quantity, term, truth in (
+            (BETWEEN, "between", law.mean[2]),
+            (WITHIN, "row", law.mean[1]),
+        ):
+            each = table.loc[term]
+            reach = student.ppf((1 + LEVEL) / 2, each["df"]) * each["std.error"]
+            yield quantity, DEGREES[ddf], truth, each["estimate"] - reach, each["estimate"] + reach
+
+
+def _spreads(fit: Any, law: MixedModel) -> Found:
+    """Intervals of standard deviations of intercepts of linear models."""
+    if not isinstance(fit, LinearEB):
+        return
+    table = fit.confint(LEVEL, method="profile")
+    table = table[table["term"] == "sd__intercept"].set_index("group")
+    for name, root in law.spreads.items():
+        each = table.loc[name]
+        truth = float(np.linalg.norm(root[0]))
+        yield f"spread of {name}s", BY_PROFILE, truth, each["conf.low"], each["conf.high"]
+
+
+def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) -> Found:
+    """Intervals of means of groups, of new rows of these, and of rows of new groups."""
+    first = np.unique(drawn.place, return_index=True)[1]
+    asked = drawn.columns.iloc[first].assign(row=rng.standard_normal(len(first)))
+    z = drawn.theta[:, 0] + drawn.theta[:, 1] * asked["row"].to_numpy()
+    features = asked[[*drawn.names, "row", "between"]]
+    yield GROUP, BY_POSTERIOR, law.inverse(z), *fit.predict_interval(features, kind="mean")
+    yield ROW, BY_POSTERIOR, law.draw(z, rng), *fit.predict_interval(features)
+    fresh = _draw(law, FRESH, rng)
+    one = np.unique(fresh.place, return_index=True)[1]
+    asked = fresh.columns.iloc[one]
+    z = fresh.predictor(fresh.columns["row"].to_numpy())[one]
+    yield NEW, BY_POSTERIOR, law.draw(z, rng), *fit.predict_interval(asked[["row", "between"]])
+
+
+STUDY = Study(MixedModelsStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=300)
+run = STUDY.run

@@ -1,0 +1,500 @@
+"""PPSGD: how personalisation changes the price of privacy.
+
+Bietti, Wei, Dudik, Langford and Wu (2022), "Personalization improves privacy-accuracy tradeoffs in
+federated learning", section 6. Client i predicts by w + theta_i; alpha is the factor of the steps
+of w. *Local* is alpha = 0, where w stays 0; *global* is alpha infinite, where only w is learned.
+
+*Figure 1a*: regressions of 1,000 clients that differ in the last five of 100 coefficients, ten
+fresh rows of each in every round, all clients in all rounds. The paper states neither the noise of
+its responses (here .01) nor its clipping norm (10). Half the squared error is minimised. The best
+step is chosen for each number of rounds, as in the paper, from its grid, which is cut at 1.5: the
+next one, 1.8, would make the global curve without noise seven times as low at 300 rounds, while
+learning alone diverges with it.
+
+*Figure 2*: accuracy against epsilon. Stack Overflow and federated EMNIST are not available; here
+MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five
+digits each, and multinomial regression that of one-versus-all least squares. One pass over the
+images; ten users take part in a round.
+
+*Epsilon*. The paper draws exactly Q users and accounts for it as if each was drawn independently.
+The others together know who was drawn, so that samples of a fixed size give no amplification (see
+`theory.private_learning`). For users who are drawn independently, as here, the claimed epsilon is
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.datasets import (
+    fetch_mnist,
+    load_digits,
+    make_additive_regression,
+    partition_classes,
+)
+from ebfed.evaluation.study import (
+    SIMULATED_NOISE,
+    THIN,
+    WIDTH,
+    Cell,
+    SimulatedStudy,
+    Study,
+    average,
+    print_row,
+)
+from ebfed.learning.ppsgd import PPSGD
+from ebfed.learning.privacy import ClientPrivacy
+from ebfed.models import Linear, Softmax
+from ebfed.privacy import accountant, events
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
+from ebfed.tables.clients import Clients
+from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
+
+__all__ = ["PPSGDStudy", "crossover", "name_of", "run"]
+
+DELTA = 1e-4
+LOCAL, GLOBAL, BEST = "local", "global", "best"
+INF = float("inf")
+
+# Figure 1a. Rows of each client in a round, and rounds that are drawn at once.
+CLIENTS, ROWS, CHUNK, CLIP = 1000, 10, 25, 10.0
+NOISE = 10.0
+ROUNDS = tuple(range(50, 301, CHUNK))
+PRINTED = (50, 100, 125, 150, 175, 200, 250, 300)
+# (alpha Q, sigma): steps, of the paper's grid up to 1.5 those that were ever best in a first run.
+CURVES: dict[tuple[float, float], tuple[float, ...]] = {
+    (0.0, 0.0): (1.2,),
+    (0.3, 0.0): (1.2,),
+    (1.0, 0.0): (0.7, 1.0),
+    (INF, 0.0): (1.5,),
+    (0.3, NOISE): (1.0, 1.2),
+    (1.0, NOISE): (0.4, 0.7, 1.0),
+    (INF, NOISE): (0.7, 1.0, 1.2, 1.5),
+}
+
+# Figure 2.
+MNIST: dict[str, Any] = {"images": "MNIST", "users": 1000, "drawn": 10, "rounds": 600}
+DIGITS: dict[str, Any] = {"images": "digits", "users": 40, "drawn": 8, "rounds": 30}
+LOAD: dict[str, Callable[[], Any]] = {
+    "MNIST": lru_cache(fetch_mnist),
+    "digits": lru_cache(load_digits),
+}
+CLASSES, BATCH, IMAGE_CLIP = 5, 10, 1.0
+LEVELS = (0.3, 1.0, INF)
+NOISES = (0.5, 1.0, 2.0, 4.0)
+STEPS = (0.03, 0.1, 0.3)
+
+KEYS = ["figure", "method", "sigma", "rounds"]
+ACCOUNTS = {
+    "claimed": "ε as claimed",
+    "poisson": "ε of independent draws",
+    "left_out": "ε of fixed size, left out",
+    "exchanged": "ε of fixed size, exchanged",
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    LOCAL: {"color": VERMILLION, "marker": "^", "ls": "-."},
+    "αQ = 0.3": {"color": GREEN, "marker": "s", "ls": "--"},
+    "αQ = 1": {"color": ORANGE, "marker": "D", "ls": (0, (5, 1, 1, 1))},
+    GLOBAL: {"color": BLUE, "marker": "o", "ls": "-"},
+    BEST: {"color": BLACK, "marker": "", "ls": ":"},
+}
+
+
+class PPSGDStudy(SimulatedStudy):
+    """Results of the study of PPSGD.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each ``figure``, ``method``, noise multiplier ``sigma`` and number of ``rounds``:
+        the excess ``risk`` (Figure 1a) or the ``accuracy`` in per cent, a mean over users (Figure
+        2), with standard error (``.._se``) and standard deviation of one run (``.._sd``), NaN where
+        a figure has none. ``claimed``, ``poisson``, ``left_out`` and ``exchanged`` are epsilons: by
+        the paper's account; exact, for independent draws; and exact under joint privacy, for
+        samples of a fixed size, of a client who is left out or exchanged for another.
+    runs : DataFrame
+        Risk or accuracy of each run, with the best ``step``.
+    reps, seed : int
+        Number of runs of Figure 1a (Figure 2 has fewer), and seed.
+    """
+
+    name: ClassVar[str] = "ppsgd"
+
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "PPSGD: how personalisation changes the price of privacy"
+
+    def lines(self) -> Iterator[str]:
+        """Yield Figure 1a by noise, then Figure 2."""
+        synthetic = self.table[self.table["figure"] == "1a"]
+        for sigma, part in synthetic.groupby("sigma"):
+            yield from _print_risks(float(sigma), part)
+            yield ""
+        yield from _print_tradeoff(self.table[self.table["figure"] == "2"])
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
+        risks = self.table[self.table["figure"] == "1a"]
+        at = crossover(risks[risks["sigma"].isin([0.0, NOISE])])
+        meet = f"after {at:.0f} rounds" if np.isfinite(at) else "nowhere here"
+        yield (
+            f"Figure 1a: means over {self.reps} runs, in brackets the standard deviation of one, "
+            "each with new clients; in each the step is best for the number of rounds, from a grid "
+            f"cut at 1.5. With σ = {NOISE:g} learning alone overtakes global learning {meet}."
+        )
+        of = MNIST if self.table["images"].eq("MNIST").any() else DIGITS
+        yield (
+            f"Figure 2: {of['images']} in place of EMNIST; {of['users']:,} users with {CLASSES} of "
+            f"ten digits each, {of['rounds']} rounds with {of['drawn']} users expected; means over "
+            f"{_image_reps(self.reps)} runs; the best step of {', '.join(map(str, STEPS))}. Best: "
+            "of all α, on average over runs."
+        )
+        yield (
+            f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "
+            "as claimed, by Rényi divergences as if clients were drawn independently; exact, if "
+            "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
+            "exchanged for another as in the paper's definition. Learning alone costs nothing."
+        )
+        yield SIMULATED_NOISE
+
+    def figure(self) -> Any:
+        """Draw risk against rounds, and accuracy against claimed and true epsilon."""
+        axes = new_axes(2, (11.0, 8.4), n_rows=2)
+        risks = self.table[self.table["figure"] == "1a"].assign(band=lambda t: 2 * t["risk_se"])
+        alone = risks[risks["method"] == LOCAL]
+        for ax, sigma in zip(axes, (0.0, NOISE), strict=False):
+            part = risks[risks["sigma"] == sigma]
+            part = part if sigma == 0 else pd.concat([alone, part], ignore_index=True)
+            plot_curves(
+                part,
+                x="rounds",
+                y="risk",
+                spread="band",
+                looks=LOOKS,
+                log_x=False,
+                log_y=True,
+                legend=sigma == 0,
+                ax=ax,
+            )
+            ax.set_title(f"Figure 1a: σ = {sigma:g}", loc="left", fontsize="medium")
+            ax.set(xlabel="rounds", ylabel="excess risk")
+        limits = [ax.get_ylim() for ax in axes[:2]]
+        for ax in axes[:2]:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        accuracy = self.table[self.table["figure"] == "2"].assign(band=lambda t: t["accuracy_se"])
+        paid = accuracy[accuracy["sigma"] > 0]
+        titles = ("as claimed", "if exactly Q take part")
+        for ax, name, title in zip(axes[2:], ("claimed", "left_out"), titles, strict=True):
+            curves = pd.concat(
+                [
+                    accuracy[accuracy["method"] == LOCAL].assign(**{name: np.nan}),
+                    paid[paid["method"] != BEST],
+                    paid[paid["method"] == BEST],
+                ],
+                ignore_index=True,
+            )
+            curves[name] = [float(f"{value:.2g}") for value in curves[name]]
+            plot_curves(
+                curves,
+                x=name,
+                y="accuracy",
+                spread="band",
+                looks=LOOKS,
+                legend=name == "claimed",
+                ax=ax,
+            )
+            ax.set_title(f"Figure 2: accuracy and ε, {title}", loc="left", fontsize="medium")
+            ax.set(xlabel=f"ε {title}", ylabel="accuracy, %")
+        return axes[0].figure
+
+
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List both figures.
+
+    The quick version has 60 clients and 100 rounds of Figure 1a, and digits in Figure 2.
+    """
+    curves = [(0.0, 0.0)] + [(level, sigma) for level in LEVELS for sigma in (0.0, *NOISES)]
+    return [
+        {"figure": "1a", "m": 60, "last": 100}
+        if quick
+        else {"figure": "1a", "m": CLIENTS, "last": ROUNDS[-1]},
+        *(
+            {"figure": "2", "level": level, "noise": sigma, **(DIGITS if quick else MNIST)}
+            for level, sigma in curves
+            if not quick or sigma in (0.0, NOISES[-1])
+        ),
+    ]
+
+
+def _parts(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
+    """Run Figure 2 a third as often as Figure 1a."""
+    return [(cells[:1], reps), (cells[1:], _image_reps(reps))]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    m = int(runs["m"].dropna().iloc[0])
+    of = next(each for each in (MNIST, DIGITS) if runs["images"].eq(each["images"]).any())
+    table = average(runs, KEYS, ["risk", "accuracy"])
+    table = pd.concat([table, _best(table)], ignore_index=True)
+    table["images"] = table["figure"].map({"2": of["images"]})
+    accounts = [_account(row, m, of) for row in table.itertuples()]
+    return pd.concat([table, pd.DataFrame(accounts)], axis=1)
+
+
+def name_of(level: float) -> str:
+    """Name a curve by alpha Q.
+
+    Examples
+    --------
+    >>> name_of(0.0), name_of(0.3), name_of(float("inf"))
+    ('local', 'αQ = 0.3', 'global')
+    """
+    if level == 0:
+        return LOCAL
+    return GLOBAL if np.isinf(level) else f"αQ = {level:g}"
+
+
+def crossover(risks: pd.DataFrame) -> float:
+    """Return the number of rounds after which learning alone overtakes global learning with noise.
+
+    Parameters
+    ----------
+    risks : DataFrame
+        ``method``, ``sigma``, ``rounds`` and ``risk``.
+
+    Returns
+    -------
+    float
+        Interpolated where the logarithms of the risks cross for good; infinite if they do not.
+
+    Examples
+    --------
+    >>> curves = {"local": (0.0, [9.0, 3.0, 1.0]), "global": (10.0, [1.0, 1.0, 3.0])}
+    >>> crossover(pd.concat([
+    ...     pd.DataFrame({"method": name, "sigma": sigma, "rounds": [50, 100, 150], "risk": risk})
+    ...     for name, (sigma, risk) in curves.items()
+    ... ]))
+    125.0
+    """
+    alone = risks[risks["method"] == LOCAL].set_index("rounds")["risk"]
+    noisy = risks[(risks["method"] == GLOBAL) & (risks["sigma"] > 0)]
+    shared = noisy.set_index("rounds")["risk"].reindex(alone.index)
+    gap = np.log(alone / shared).to_numpy()
+    rounds = alone.index.to_numpy(float)
+    behind = np.flatnonzero(gap > 0)
+    if not len(behind):
+        return float(rounds[0])
+    k = int(behind[-1])
+    if k == len(gap) - 1:
+        return INF
+    return float(rounds[k] + (rounds[k + 1] - rounds[k]) * gap[k] / (gap[k] - gap[k + 1]))
+
+
+def _image_reps(reps: int) -> int:
+    """Return the number of runs of Figure 2."""
+    return max(2, reps // 3)
+
+
+def _one_run(seed: tuple[int, int], figure: str, **cell: Any) -> list[dict[str, Any]]:
+    """Risks of all curves of Figure 1a, or the accuracy of one place of Figure 2."""
+    return _risks(seed, **cell) if figure == "1a" else _accuracies(seed, **cell)
+
+
+def _risks(seed: tuple[int, int], m: int, last: int) -> list[dict[str, Any]]:
+    """Excess risks with the best steps, every 25 rounds."""
+    rng = np.random.default_rng([*seed, 0])
+    *_, truth = make_additive_regression(m, 1, random_state=rng)
+    places = [(level, sigma, step) for (level, sigma), steps in CURVES.items() for step in steps]
+    learners = [
+        PPSGD(
+            Linear(fit_intercept=False),
+            alpha=level / m,
+            # theta_i makes steps of learning_rate / m, and a global w those of learning_rate
+            learning_rate=step if np.isinf(level) else step * m,
+            privacy=ClientPrivacy(noise_multiplier=sigma, clip=CLIP, delta=DELTA),
+            batch_size=ROWS,
+            shuffle=False,
+            warm_start=True,
+            random_state=[*seed, 1, k],
+        )
+        for k, (level, sigma, step) in enumerate(places)
+    ]
+    found = []
+    for rounds in range(CHUNK, last + 1, CHUNK):
+        X, y, _ = truth.draw(CHUNK * ROWS, random_state=rng)
+        clients = Clients(np.arange(m), np.arange(m + 1) * CHUNK * ROWS, X, y)
+        for (level, sigma, step), learner in zip(places, learners, strict=True):
+            learner.set_params(n_rounds=rounds).fit(clients)
+            risk = truth.excess_risk(learner.parameters_)
+            found.append((name_of(level), sigma, rounds, step, risk))
+    table = pd.DataFrame(found, columns=["method", "sigma", "rounds", "step", "risk"])
+    table = table[table["rounds"] >= ROUNDS[0]]
+    best = table.loc[table.groupby(["method", "sigma", "rounds"], sort=False)["risk"].idxmin()]
+    return [{**row, "accuracy": np.nan} for row in best.to_dict("records")]
+
+
+def _accuracies(
+    seed: tuple[int, int],
+    level: float,
+    noise: float,
+    images: str,
+    users: int,
+    drawn: int,
+    rounds: int,
+) -> list[dict[str, Any]]:
+    """Accuracy with the best step: mean over users, in per cent."""
+    data = LOAD[images]()
+    rng = np.random.default_rng([*seed, 2])
+    groups, held = partition_classes(
+        data.target, users, CLASSES, rows_per_client="equal", random_state=rng
+    )
+    tests, _ = partition_classes(data.target_test, users, CLASSES, classes=held, random_state=rng)
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=users)
+    X, y, groups = data.data[order].astype(float), data.target[order], groups[order]
+    assert sizes.min() > 0
+    found = []
+    for step in STEPS:
+        learner = PPSGD(
+            Softmax(),
+            alpha=level / drawn,
+            learning_rate=step if np.isinf(level) else step * drawn,
+            privacy=ClientPrivacy(noise_multiplier=noise, clip=IMAGE_CLIP, delta=DELTA),
+            batch_size=BATCH,
+            sample_rate=drawn / users,
+            sampling="poisson",
+            n_rounds=rounds,
+            random_state=[*seed, 3],
+        ).fit(X, y, groups=groups)
+        right = learner.predict(data.data_test, groups=tests) == data.target_test
+        found.append((100 * _mean_over_users(right, tests), step))
+    accuracy, step = max(found)
+    place = {"method": name_of(level), "sigma": noise}
+    return [{**place, "step": step, "risk": np.nan, "accuracy": accuracy}]
+
+
+def _mean_over_users(right: NDArray, groups: NDArray) -> float:
+    """Average the shares of rows that are right over the users who have any."""
+    count = np.bincount(groups)
+    return float((np.bincount(groups, right)[count > 0] / count[count > 0]).mean())
+
+
+def _best(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the best of all alpha at each noise of Figure 2."""
+    paid = table[(table["figure"] == "2") & (table["sigma"] > 0)]
+    alone = table[(table["figure"] == "2") & (table["method"] == LOCAL)]
+    rows = []
+    for sigma in np.unique(paid["sigma"]):
+        all_ = pd.concat([paid[paid["sigma"] == sigma], alone])
+        rows.append(
+            all_.loc[all_["accuracy"].idxmax()].to_dict() | {"method": BEST, "sigma": sigma}
+        )
+    return pd.DataFrame(rows)
+
+
+def _account(row: Any, m: int, of: dict[str, Any]) -> dict[str, float]:
+    """Epsilons of a row of the table."""
+    if row.method == LOCAL:
+        return dict.fromkeys(ACCOUNTS, 0.0)
+    if row.sigma == 0:
+        return dict.fromkeys(ACCOUNTS, INF)
+    of_images = row.figure == "2"
+    return _epsilons(
+        row.sigma, row.rounds, of["drawn"] if of_images else m, of["users"] if of_images else m
+    )
+
+
+@lru_cache
+def _epsilons(sigma: float, rounds: int, participants: int, n_clients: int) -> dict[str, float]:
+    """Epsilons of so many rounds, by four accounts."""
+    setting: dict[str, Any] = {
+        "rounds": rounds,
+        "participants": participants,
+        "n_clients": n_clients,
+    }
+    release = events.gaussian(sigma)
+    if participants < n_clients:
+        release = events.poisson(participants / n_clients, release)
+    drawn = events.repeated(release, rounds)
+    return {
+        "claimed": ppsgd_claimed_epsilon(sigma, DELTA, **setting),
+        "poisson": accountant.epsilon(drawn, DELTA, relation="add_or_remove", interval=1e-3),
+        "left_out": ppsgd_joint_epsilon(sigma, DELTA, **setting, relation="add_or_remove"),
+        "exchanged": ppsgd_joint_epsilon(sigma, DELTA, **setting, relation="replace_one"),
+    }
+
+
+def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
+    """Print excess risks of all curves with one noise."""
+    rounds = [each for each in PRINTED if each in set(part["rounds"])]
+    label = WIDTH - 10 * len(PRINTED)
+    yield f"Figure 1a, σ = {sigma:g}: excess risk after so many rounds"
+    yield THIN
+    yield print_row("", rounds, label, 10)
+    for method, rows in part.groupby("method", sort=False):
+        rows = rows.set_index("rounds").reindex(rounds)
+        yield print_row(method, map(_short, rows["risk"]), label, 10)
+        yield print_row("", [f"({_short(x)})" for x in rows["risk_sd"]], label, 10)
+    if sigma > 0:
+        rows = part[part["method"] == GLOBAL].set_index("rounds").reindex(rounds)
+        titles = {"claimed": "ε claimed", "left_out": "left out", "exchanged": "exchanged"}
+        for name, title in titles.items():
+            yield print_row(title, [f"{x:.2f}" for x in rows[name]], label, 10)
+
+
+def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by noise, and the epsilons of the noise."""
+    sigmas = np.unique(part["sigma"])
+    label = 30
+    yield "Figure 2: accuracy in per cent, by noise multiplier σ"
+    yield THIN
+    yield print_row("", [f"σ = {sigma:g}" for sigma in sigmas], label, 11)
+    for method, rows in part.groupby("method", sort=False):
+        rows = rows.set_index("sigma").reindex(sigmas)
+        cells = [
+            "" if np.isnan(row.accuracy) else f"{row.accuracy:.1f} ± {row.accuracy_sd:.1f}"
+            for row in rows.itertuples()
+        ]
+        yield print_row(method, cells, label, 11).rstrip()
+    shared = part[part["method"] == GLOBAL].set_index("sigma").reindex(sigmas)
+    for name, title in ACCOUNTS.items():
+        cells = ["none" if np.isinf(value) else f"{value:.2f}" for value in shared[name]]
+        yield print_row(title, cells, label, 11)
+
+
+def _short(value: float) -> str:
+    """Print three digits.
+
+    Examples
+    --------
+    >>> _short(117.24), _short(0.0012649), _short(2.5)
+    ('117', '0.00126', '2.50')
+    """
+    if value >= 100:
+        return f"{value:.0f}" if value < 1e6 else f"{value:.2g}"
+    return (
+        f"{value:.{max(2 - int(np.floor(np.log10(value))), 0)}f}"
+        if value > 1e-5
+        else f"{value:.1g}"
+    )
+
+
+# one process: each needs a gigabyte of memory
+STUDY = Study(
+    PPSGDStudy,
+    cells=_cells,
+    one_run=_one_run,
+    tabulate=_tabulate,
+    reps=10,
+    n_jobs=1,
+    hidden=("m", "last", "level", "noise", "images", "users", "drawn"),
+    parts=_parts,
+)
+run = STUDY.run

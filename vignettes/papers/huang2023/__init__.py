@@ -1,0 +1,2 @@
+"""Huang, Jiang, Liu, Mahdian, Mao and Mirrokni (2023), Learning across data owners with joint
+differential privacy."""

@@ -1,0 +1,207 @@
+"""Personalised logistic regression: how to learn a population from binary rows.
+
+1,000 clients with ten coefficients each, which come from N(1/2, 1/4) one by one, and 10, 20 or 50
+rows of standard normal features: too few for a client to learn alone. The error is the squared
+distance of a client's estimate from its coefficients, over all ten: 2.5 for the mean of the
+population as the estimate.
+
+*Pooled* is one regression for all; *alone* a ridge regression for each. Maximising jointly over
+coefficients, mean and variance (Ozkara, Girgis, Data and Diggavi, 2023, Algorithm 5, its signs
+corrected) has no solution: the variance depends on the last step of the descent. The marginal
+likelihood has one. Laplace's approximation to it underestimates the variance; expectation
+propagation does not, and agrees with exact simulation (Pólya-Gamma). No method can do better on
+average than the posterior means under the true population.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, doubts, print_row
+from ebfed.priors import IdentificationWarning
+from ebfed.regression import LogisticEB
+from ebfed.regression.numerics.normal_population import NormalPopulation
+from ebfed.regression.posteriors.logistic import WhiteRows
+from ebfed.report import new_axes, plot_curves
+from ebfed.streams import Stream, make_key
+from ebfed.tables.clients import Clients
+
+__all__ = ["LogisticStudy", "run", "simulate"]
+
+CLIENTS, FEATURES, MEAN, VARIANCE = 1000, 10, 0.5, 0.25
+ROWS = (10, 20, 50)
+ORACLE = "known population"
+LEARNERS: dict[str, dict[str, Any]] = {
+    "joint (Algorithm 5)": {"method": "gradient", "learning_rate": 0.02},
+    "Laplace": {"method": "laplace"},
+    "expectation propagation": {"method": "ep"},
+    "Pólya-Gamma": {"method": "polya-gamma"},
+}
+# A method looks the same on both sides; methods that agree do not hide one another.
+LOOKS = {
+    "pooled": {"color": "#7f7f7f", "marker": "s", "ls": ":"},
+    "alone": {"color": "#d55e00", "marker": "^", "ls": "-."},
+    "joint (Algorithm 5)": {"color": "#009e73", "marker": "D", "ls": ":"},
+    "Laplace": {"color": "#cc79a7", "marker": "v", "ls": "--"},
+    "expectation propagation": {"color": "#0072b2", "marker": "o", "ls": "-"},
+    "Pólya-Gamma": {"color": "#e69f00", "marker": "x", "ls": ""},
+    ORACLE: {"color": "#000000", "marker": "_", "ls": ""},
+}
+
+
+class LogisticStudy(SimulatedStudy):
+    """Results of the study of logistic regression.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each number of rows ``n`` and ``method``: squared error ``mse``, its standard
+        error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
+        ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN
+        where a method has none); and a ``doubt``, where an error cannot be right.
+    runs : DataFrame
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "logistic"
+
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return (
+            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the errors, then variances and coverage."""
+        sizes = self.table["n"].unique()
+        yield print_row("", [f"{n} rows each" for n in sizes], 26, 23)
+        yield THIN
+        for method, part in self.table.groupby("method", sort=False):
+            cells = [
+                f"{row.mse:.3f} ± {row.mse_sd:.3f}" + "!" * bool(row.doubt)
+                for row in part.itertuples()
+            ]
+            yield print_row(method, cells, 26, 23)
+        yield ""
+        yield f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"
+        yield THIN
+        for method, part in self.table.groupby("method", sort=False):
+            if part["variance"].notna().all():
+                cells = [
+                    f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
+                    for row in part.itertuples()
+                ]
+                yield print_row(method, cells, 26, 23)
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
+        yield (
+            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
+            f"methods see the same. Coefficients are N({MEAN:g}, {VARIANCE:g}), features standard "
+            "normal, no intercept; the fitted population is spherical."
+        )
+        yield (
+            "Alone: ridge regression towards zero, penalty half the squared length. Known "
+            "population: posterior means by Gibbs sampling."
+        )
+        yield "Joint: 200 rounds; it has no maximum, and its figures depend on when it stops."
+
+    def figure(self) -> Any:
+        """Draw the error against the number of rows, and the fitted variance beside it."""
+        axes = new_axes(2, (9.6, 4.2))
+        fitted = self.table.dropna(subset=["variance"])
+        plot_curves(
+            self.table, x="n", y="mse", spread="mse_sd", looks=LOOKS, legend=False, ax=axes[0]
+        )
+        plot_curves(
+            fitted, x="n", y="variance", spread="variance_sd", looks=LOOKS, legend=False, ax=axes[1]
+        )
+        axes[1].axhline(VARIANCE, color="0.6", linewidth=1, linestyle=":")
+        for ax, label in zip(axes, ("squared error", "fitted variance"), strict=True):
+            ax.set_xlabel("rows of each client")
+            ax.set_ylabel(label)
+            ax.set_ylim(bottom=0)
+        figure = axes[0].figure
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False
+        )
+        return figure
+
+
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List numbers of rows; the quick version has 100 clients of 10 rows."""
+    return [{"n": n, "m": 100 if quick else CLIENTS} for n in (ROWS[:1] if quick else ROWS)]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    table = average(runs, ["n", "method"], ["mse", "variance", "coverage"])
+    # pooled coefficients may well be worse than those of each client alone
+    return table.assign(doubt=doubts(table, "n", pd.Series(np.inf, table.index)))
+
+
+def simulate(m: int, n: int, seed: Any = None) -> tuple[Clients, NDArray]:
+    """Draw clients' rows, and return their coefficients too.
+
+    Examples
+    --------
+    >>> clients, theta = simulate(3, 5, 0)
+    >>> clients.X.shape, theta.shape
+    ((15, 10), (3, 10))
+    """
+    rng = np.random.default_rng(seed)
+    theta = MEAN + np.sqrt(VARIANCE) * rng.standard_normal((m, FEATURES))
+    X = rng.standard_normal((m * n, FEATURES))
+    logit = np.einsum("np,np->n", X, np.repeat(theta, n, axis=0))
+    y = (rng.random(m * n) < 1 / (1 + np.exp(-logit))).astype(np.int64)
+    return Clients(np.arange(m), np.arange(m + 1) * n, X, y), theta
+
+
+def _one_run(seed: tuple[int, int], n: int, m: int) -> list[dict[str, Any]]:
+    """Errors of every method on the same clients."""
+    from sklearn.linear_model import LogisticRegression
+
+    clients, theta = simulate(m, n, [*seed, n])
+    pooled = LogisticRegression(C=1e6, fit_intercept=False).fit(clients.X, clients.y).coef_
+    zero, unit = np.zeros(FEATURES), np.eye(FEATURES)
+    ridge = WhiteRows.of(clients, NormalPopulation(zero, unit, zero + 1), 1)
+    true = NormalPopulation(zero + MEAN, np.sqrt(VARIANCE) * unit, zero + 1)
+    known = WhiteRows.of(clients, true, 1).sample(Stream(make_key([*seed, 1]), 0), 100, 500)[1]
+    estimates = {
+        "pooled": np.broadcast_to(pooled, theta.shape),
+        "alone": ridge.approximate("laplace")[0],
+    }
+    rows = [
+        {"method": method, "mse": _error(each, theta), "variance": np.nan, "coverage": np.nan}
+        for method, each in estimates.items()
+    ]
+    for method, settings in LEARNERS.items():
+        learner = LogisticEB("spherical", fit_intercept=False, random_state=seed[1], **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentificationWarning)  # of Algorithm 5
+            posterior = learner.fit(clients).posterior()
+        lower, upper = posterior.interval()
+        rows.append(
+            {
+                "method": method,
+                "mse": _error(posterior.mean, theta),
+                "variance": learner.covariance_[0, 0],
+                "coverage": float(np.mean((lower <= theta) & (theta <= upper))),
+            }
+        )
+    best = MEAN + np.sqrt(VARIANCE) * known
+    last = {"method": ORACLE, "mse": _error(best, theta), "variance": np.nan, "coverage": np.nan}
+    return [*rows, last]
+
+
+def _error(estimates: NDArray, theta: NDArray) -> float:
+    return float(((estimates - theta) ** 2).sum(axis=1).mean())
+
+
+STUDY = Study(LogisticStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5)
+run = STUDY.run

@@ -1,0 +1,402 @@
+"""Private means: the error of many means that are estimated together from private reports.
+
+The settings are those of Ozkara, Girgis, Data and Diggavi (2023), Figures 1a, 3a and 3b: client i
+has ``n`` rows ``x_ij ~ N(theta_i, .5**2)`` with ``theta_i ~ N(mu, .1**2)``. Both variances are
+known; mu is only known to lie in [-.5, .5], where each run draws it anew. A client reports once on
+its own mean, locally private, and the personalised estimates are those of Theorem 2.
+
+The paper's client adds Gaussian noise to a mean clipped to ``±b`` of Theorem 2. It is compared with
+the noise that (epsilon, delta) needs, one bit, and the hybrid mechanism, each on that range and on
+one that is learned from the reports of the first clients. Where the paper's noise is too small, its
+points are marked: they are not private to that epsilon and delta.
+
+Gaussian reports on the fixed range are compared with the risk of Theorem 2 with the variance of
+their noise, `theory.mean_risk`. It is exact for the theorem's fixed weight on the mean report. The
+fit learns its weight from the reports: where noise moves their mean to an end of the range, reports
+carry no information, and clients keep their own means. That happens where few clients have a small
+epsilon, and the errors lie a little below the formula there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed import theory
+from ebfed.channels import Channel, Exact, Gaussian, Guess, Hybrid, OneBit
+from ebfed.evaluation.study import (
+    SIMULATED_NOISE,
+    THIN,
+    WIDTH,
+    SimulatedStudy,
+    Study,
+    average,
+    doubts,
+    legend_outside,
+    print_row,
+)
+from ebfed.location import GaussianEB
+from ebfed.priors import Normal
+from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
+from ebfed.streams import make_key
+from ebfed.tables.clients import Summary
+
+__all__ = [
+    "LOCAL",
+    "OPEN",
+    "SETTINGS",
+    "PrivateMeansStudy",
+    "draw_errors",
+    "estimate",
+    "print_errors",
+    "run",
+    "simulate",
+]
+
+# What is public: |mu| <= RADIUS, and both standard deviations.
+RADIUS, SPREAD, NOISE = 0.5, 0.1, 0.5
+GUESS = Guess(mean=(-RADIUS, RADIUS), spread=SPREAD)
+DELTA = 1e-4
+# Figures of the paper: numbers of clients, and of rows of each.
+SETTINGS = {"1a": (10_000, 15), "3a": (1000, 5), "3b": (500, 5)}
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0)
+
+LOCAL, OPEN = "local", "non-private"
+PAPER, EXACT = "Gaussian, paper's noise", "Gaussian, exact noise"
+CHANNELS: dict[str, Callable[[float], Channel]] = {
+    PAPER: lambda epsilon: Gaussian(epsilon, DELTA, calibration="paper"),
+    EXACT: lambda epsilon: Gaussian(epsilon, DELTA),
+    "one bit": lambda epsilon: OneBit(epsilon),
+    "hybrid": lambda epsilon: Hybrid(epsilon),
+    "Gaussian, learned range": lambda epsilon: Gaussian(epsilon, DELTA, range="private"),
+    "one bit, learned range": lambda epsilon: OneBit(epsilon, range="private"),
+    "hybrid, learned range": lambda epsilon: Hybrid(epsilon, range="private"),
+}
+LOOKS = dict(
+    zip(
+        CHANNELS,
+        [
+            {"color": PURPLE, "marker": "D", "ls": ":"},
+            {"color": BLUE, "marker": "o", "ls": "--"},
+            {"color": VERMILLION, "marker": "s", "ls": "--"},
+            {"color": GREEN, "marker": "^", "ls": "--"},
+            {"color": BLUE, "marker": "o", "ls": "-"},
+            {"color": VERMILLION, "marker": "s", "ls": "-"},
+            {"color": GREEN, "marker": "^", "ls": "-"},
+        ],
+        strict=True,
+    )
+)
+
+
+class PrivateMeansStudy(SimulatedStudy):
+    """Results of the study of private means.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon`` (NaN: no
+        privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
+        ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
+        simulation lies above it (``apart``); the true ``delta`` of a report, and whether it
+        ``keeps`` the claimed one; and a ``doubt``, where an error cannot be right.
+    runs : DataFrame
+        The mean squared error over clients of each run.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "private-means"
+
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return (
+            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the errors of all settings."""
+        yield from print_errors(self.table, "epsilon")
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
+        yield (
+            f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
+            "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
+            "the noise; apart: by how many standard errors the simulation lies above it. Where few "
+            "clients have a small epsilon it lies below: noise may move the mean report to an end "
+            "of the range, and the clients then keep their own means."
+        )
+        yield SIMULATED_NOISE
+        broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
+        for epsilon, delta in broken.itertuples(index=False):
+            yield (
+                f"* Not private as claimed: at epsilon {epsilon:g} the paper's noise has delta "
+                f"{delta:.2g}, not {DELTA:g}."
+            )
+        for (figure, epsilon), best in self.best().groupby(["figure", "epsilon"], sort=False):
+            if epsilon == 1:
+                (row,) = best.itertuples()
+                yield (
+                    f"Best at epsilon 1 in Figure {figure}: {row.method}, {1000 * row.mse:.2f} ± "
+                    f"{1000 * row.mse_se:.2f}; non-private {1000 * row.open:.2f} ± "
+                    f"{1000 * row.open_se:.2f}."
+                )
+
+    def best(self) -> pd.DataFrame:
+        """Return the private method of least error for each setting and epsilon.
+
+        Returns
+        -------
+        DataFrame
+            Rows of `table`, with error and standard error without privacy as ``open`` and
+            ``open_se``.
+        """
+        private = self.table[self.table["epsilon"].notna() & self.table["keeps"]]
+        least = private.groupby(["figure", "epsilon"], sort=False)["mse"].idxmin()
+        without = self.table[self.table["method"] == OPEN].set_index("figure")[["mse", "mse_se"]]
+        without = without.set_axis(["open", "open_se"], axis=1)
+        return self.table.loc[least].join(without, on="figure").reset_index(drop=True)
+
+    def figure(self) -> Any:
+        """Draw error against epsilon, a panel for each setting."""
+        axes = draw_errors(self.table, "epsilon", LOOKS, (2.3, 3.4, 4.2))
+        for ax, (_, part) in zip(axes, _settings(self.table), strict=True):
+            if not part["keeps"].all():
+                ax.set_xlabel("epsilon  (hollow: promise not kept)")
+        return axes[0].figure
+
+
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List settings and values of epsilon; the quick version has the smallest setting and two."""
+    settings = {"3b": SETTINGS["3b"]} if quick else SETTINGS
+    epsilons = (1.0, 10.0) if quick else EPSILONS
+    return [
+        {"figure": figure, "m": m, "n": n, "epsilon": epsilon}
+        for figure, (m, n) in settings.items()
+        for epsilon in (np.nan, *epsilons)
+    ]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    table = average(runs, ["figure", "m", "n", "method", "epsilon"], ["mse"])
+    table["formula"] = [
+        _formula(row.method, row.m, row.n, row.epsilon) for row in table.itertuples()
+    ]
+    table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
+    table["delta"] = [_delta(row.method, row.epsilon) for row in table.itertuples()]
+    table["keeps"] = ~(table["delta"] > DELTA)
+    table["doubt"] = doubts(table, "epsilon")
+    return table
+
+
+def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
+    """Draw clients of the paper's population, by the law of their means.
+
+    Parameters
+    ----------
+    m, n : int
+        Clients, and rows of each.
+    rng : Generator
+
+    Returns
+    -------
+    summary : Summary
+        Summary with scatter 0, which is not used: the noise is known.
+    theta : ndarray of shape (m,)
+    """
+    theta = rng.normal(rng.uniform(-RADIUS, RADIUS), SPREAD, m)
+    mean = rng.normal(theta, NOISE / np.sqrt(n))
+    return Summary(np.arange(m), np.full(m, n), mean[:, None], np.zeros((m, 1))), theta
+
+
+def estimate(
+    summary: Summary, channel: Channel, rng: np.random.Generator, prior: Normal | None = None
+) -> NDArray:
+    """Estimate every client's mean from its own rows and the reports of the others."""
+    learner = GaussianEB(
+        variances=NOISE**2,
+        prior=Normal(variance=SPREAD**2) if prior is None else prior,
+        channel=channel,
+        guess=GUESS,
+        random_state=make_key(rng),
+    )
+    return learner.fit(summary).predict()
+
+
+def _one_run(
+    seed: tuple[int, int], figure: str, m: int, n: int, epsilon: float
+) -> list[dict[str, Any]]:
+    """Errors of every method at one epsilon, or of those without one."""
+    summary, theta = simulate(m, n, np.random.default_rng([*seed, m]))  # the same at every epsilon
+    if np.isnan(epsilon):
+        rng = np.random.default_rng(seed)
+        estimates = {LOCAL: summary.mean[:, 0], OPEN: estimate(summary, Exact(), rng)}
+    else:
+        estimates = {}
+        for k, (method, channel) in enumerate(CHANNELS.items()):
+            rng = np.random.default_rng([*seed, m, round(1000 * epsilon), k])
+            estimates[method] = _quietly(estimate, summary, channel(epsilon), rng)
+    return [
+        {"method": method, "mse": float(np.mean((each - theta) ** 2))}
+        for method, each in estimates.items()
+    ]
+
+
+def _formula(method: str, m: int, n: int, epsilon: float) -> float:
+    """Exact risk, where there is a formula for it."""
+    t, noise = SPREAD**2, NOISE**2
+    if method == LOCAL:
+        return float(theory.local_risk(noise, n))
+    b = float(theory.reporting_range(RADIUS, t, noise, n, m))
+    if method == OPEN:
+        sigma = 0.0
+    elif method == PAPER:
+        sigma = _quietly(paper_sigma, epsilon, DELTA, b)
+    elif method == EXACT:
+        sigma = gaussian_sigma(epsilon, DELTA, 2 * b)
+    else:
+        return np.nan
+    return float(theory.mean_risk(t, noise, n, m, sigma**2))
+
+
+def _delta(method: str, epsilon: float) -> float:
+    """Return the true delta of a report."""
+    if np.isnan(epsilon):
+        return np.nan
+    return float(_quietly(CHANNELS[method](epsilon).guarantee)[1])
+
+
+def _quietly(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call without the warning that noise is too small: table and figure mark those points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        return function(*arguments)
+
+
+# The page, also of the study of bits ----------------------------------------------------------
+
+
+def _settings(table: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    return list(table.groupby(["figure", "m", "n"], sort=False))
+
+
+def print_errors(table: pd.DataFrame, x: str) -> list[str]:
+    """Print mean squared errors of settings and methods against x, in thousandths.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``figure``, ``m``, ``n``, ``method``, `x` (NaN where a method has none), ``mse``,
+        ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
+        star. With a ``doubt`` the error is marked too; see `scaffold.doubts`.
+    x : str
+        Column that the errors are printed against.
+
+    Returns
+    -------
+    list of str
+        Lines.
+    """
+    values = table[x].dropna().unique()
+    label = min(26, WIDTH - 10 * len(values))
+    lines = []
+    for (figure, m, n), part in _settings(table):
+        lines += [f"Figure {figure}: {m:,} clients, {n} rows each", THIN]
+        lines += [print_row(x, [f"{value:g} " for value in values], label, 10)]
+        for method, rows in part.groupby("method", sort=False):
+            lines += _print_method(str(method), rows, x, values, label)
+        lines += [""]
+    return [line.rstrip() for line in lines[:-1]]
+
+
+def _print_method(method: str, rows: pd.DataFrame, x: str, values: Any, label: int) -> list[str]:
+    """Print the means of one method, standard errors below, and what the formula says."""
+    if rows[x].isna().all():
+        (row,) = rows.itertuples()
+        return [
+            f"{method:<{label}}{1000 * row.mse:>9.2f}  ({1000 * row.mse_se:.2f}); formula "
+            f"{1000 * row.formula:.2f}, {row.apart:+.1f} apart"
+        ]
+    rows = rows.set_index(x).reindex(values)  # some methods begin later
+    stars = rows["keeps"].map({False: "*"}).fillna(" ")
+    stars = stars.where(rows["doubt"].fillna("") == "", "!")
+    lines = [
+        [f"{1000 * mse:.2f}{star}" for mse, star in zip(rows["mse"], stars, strict=True)],
+        [f"({1000 * se:.2f})" for se in rows["mse_se"]],
+    ]
+    names = [method, ""]
+    if rows["formula"].notna().any():
+        lines += [[f"{1000 * value:.2f} " for value in rows["formula"]]]
+        lines += [[f"{value:+.1f} " for value in rows["apart"]]]
+        names += ["  formula", "  apart"]
+    return [
+        print_row(name, ["" if "nan" in cell else cell for cell in cells], label, 10)
+        for name, cells in zip(names, lines, strict=True)
+    ]
+
+
+def draw_errors(
+    table: pd.DataFrame,
+    x: str,
+    looks: Mapping[str, Mapping[str, Any]],
+    size: tuple[float, float, float],
+    *,
+    log_x: bool = True,
+) -> list[Any]:
+    """Draw mean squared errors of methods against x, a panel for each setting.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As for `print_errors`.
+    x : str
+        Column that the errors are drawn against.
+    looks : mapping
+        Colours, markers and lines of methods.
+    size : (float, float, float)
+        Width beside the panels, width of a panel and height, in inches.
+    log_x : bool
+        Whether `x` has a logarithmic scale.
+
+    Returns
+    -------
+    list of Axes
+    """
+    settings = _settings(table)
+    beside, panel, height = size
+    axes = new_axes(len(settings), (beside + panel * len(settings), height))
+    for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
+        plot_curves(
+            part.assign(band=2 * part["mse_se"], valid=part["keeps"]),
+            x=x,
+            y="mse",
+            spread="band",
+            looks=looks,
+            log_x=log_x,
+            log_y=True,
+            legend=ax is axes[-1],
+            ax=ax,
+        )
+        ax.set_title(f"Figure {figure}: m = {m:,}, n = {n}", loc="left", fontsize="medium")
+        ax.set_ylabel("")
+    axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
+    legend_outside(axes[-1])
+    return axes
+
+
+STUDY = Study(
+    PrivateMeansStudy,
+    cells=_cells,
+    one_run=_one_run,
+    tabulate=_tabulate,
+    reps=50,
+    quick_reps=4,
+)
+run = STUDY.run

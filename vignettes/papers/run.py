@@ -1,0 +1,109 @@
+"""Run the experiments of the papers again: ``python vignettes/papers/run.py NAME``.
+
+Without a name it lists the studies. Results are the same for the same seed and number of runs, on
+any number of processor cores; an interrupted study continues from the folder of ``--out``.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+# The folder of each paper, which is also its key in `vignettes/paper/paper.bib`.
+PAPERS = {
+    "ozkara2023": "[E] A statistical framework for personalized federated learning and estimation",
+    "aldaghri2021": "[O] FeO2: federated learning with opt-out differential privacy",
+    "bietti2022": "[P] Personalization improves privacy-accuracy tradeoffs",
+    "huang2023": "[J] Learning across data owners with joint differential privacy",
+    "beyond": "Beyond the papers: methods of ebfed alone",
+    "ebfed.evaluation": "Part of ebfed: `from ebfed.evaluation import coverage`",
+}
+STUDIES = {
+    "ozkara2023": {
+        "private-means": "means under local privacy, error against epsilon (Figures 1a, 3a, 3b)",
+        "private-rates": "rates under local privacy, gain against epsilon (section K.2)",
+        "bits": "means in k bits, error against k (Theorem 2)",
+        "regression": "linear models of many clients, error against dimension (section K.2)",
+        "mixture": "means of three kinds, clustering against EM (appendix D)",
+        "adamix": "linear models of two kinds, error against steps (Table 3)",
+        "logistic": "logistic regression for each of many clients, error against rows (section 3)",
+        "personalization": "images of few classes each, AdaPeD and others (Tables 1, 2, Figure 2)",
+    },
+    "aldaghri2021": {
+        "opt-out": "opting out of privacy, gains of server and client (Figures 1-4)",
+        "opt-out-learning": "opting out while a network learns digits (Tables 4 and 5)",
+    },
+    "bietti2022": {"ppsgd": "personalisation and the price of privacy (Figures 1a and 2)"},
+    "huang2023": {
+        "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2, 4)"
+    },
+    "beyond": {
+        "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",
+        "mixed-models": "coverage of intervals of mixed models, with 8, 20 and 100 groups",
+    },
+    "ebfed.evaluation": {
+        "coverage": "coverage and width of 95 % intervals, by prior, likelihood and channel"
+    },
+}
+FOLDERS = {name: folder for folder, studies in STUDIES.items() for name in studies}
+
+
+def find(name):
+    """Import the module of a study."""
+    if name not in FOLDERS:
+        raise ValueError(f"no study {name!r}; there are {', '.join(FOLDERS)}")
+    return importlib.import_module(f"{FOLDERS[name]}.{name.replace('-', '_')}")
+
+
+def listed():
+    """Return the papers with their studies, as text."""
+    lines = []
+    for folder, studies in STUDIES.items():
+        lines += ["", PAPERS[folder], *(f"  {name:<19} {studies[name]}" for name in studies)]
+    return "\n".join(lines[1:])
+
+
+def read(arguments):
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="run.py",
+        description=__doc__.split("\n\n")[1],
+        epilog=listed(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", default="list", help="name of the study, or list")
+    parser.add_argument("--quick", action="store_true", help="run a small version")
+    parser.add_argument("--reps", type=int, help="number of runs, each with new clients")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
+    parser.add_argument("--out", type=Path, help="folder for tables and figures")
+    parser.add_argument("--data", help="folder with files of data, in place of EBFED_DATA")
+    parser.add_argument("--json", action="store_true", help="print results for other programs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    """Run a study; returns the exit code."""
+    given = read(arguments)
+    if given.name == "list":
+        print(listed())
+        return 0
+    if given.data is not None:
+        os.environ["EBFED_DATA"] = given.data
+    try:
+        if given.out is not None:
+            given.out.mkdir(parents=True, exist_ok=True)
+        study = find(given.name)
+        results = study.run(given.reps, given.seed, quick=given.quick, keep=given.out)
+        print(json.dumps(results.to_dict(), indent=2) if given.json else results.to_text())
+        for path in results.save(given.out) if given.out is not None else ():
+            print(f"Wrote {path}", file=sys.stderr if given.json else sys.stdout)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"run.py: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

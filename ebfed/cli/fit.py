@@ -452,8 +452,8 @@ def _fit_formula(
     subset: str | None = None,
 ) -> Any:
     """Fit a formula to rows of files."""
+    from ebfed.designs.grammar import parse
     from ebfed.formula import from_formula
-    from ebfed.formula.grammar import parse
     from ebfed.tables.files import read_rows
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}

@@ -76,8 +76,8 @@ def predict(
     each row as given. A formula 'y | group' asks for means of groups, 'y ~ 1 + (1 | group)' for
     those of rows.
     """
+    from ebfed.designs.grammar import parse
     from ebfed.formula import FormulaFit
-    from ebfed.formula.grammar import parse
     from ebfed.loading import load_fit
     from ebfed.report.view import LocationView, view_of
     from ebfed.tables.dialect import Dialect

@@ -9,9 +9,9 @@ from typing import Any
 from sklearn.base import clone, is_classifier
 
 from ebfed import regression
-from ebfed.formula.design import CONSTANT, Design
-from ebfed.formula.grammar import FormulaTerms, column_name, parse, plain_name
-from ebfed.formula.terms import Terms
+from ebfed.designs.design import CONSTANT, Design
+from ebfed.designs.grammar import FormulaTerms, column_name, parse, plain_name
+from ebfed.designs.terms import Terms
 from ebfed.regression.columns import INTERCEPT
 
 __all__ = [

@@ -14,6 +14,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import has_fit_parameter
 
+from ebfed.designs.design import SHARED, Context, Design, contrasts_of_terms
+from ebfed.designs.grammar import FormulaTerms, column_name, parse
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
@@ -26,8 +28,6 @@ from ebfed.formula.choice import (
     other_population,
     terms_of_factors,
 )
-from ebfed.formula.design import SHARED, Context, Design, contrasts_of_terms
-from ebfed.formula.grammar import FormulaTerms, column_name, parse
 from ebfed.formula.response import Response, of_trials
 from ebfed.formula.rows import (
     WEIGHTS,

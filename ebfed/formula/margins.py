@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.designs.design import Design
+from ebfed.designs.expressions import names_of
+from ebfed.designs.grammar import plain_name
+from ebfed.designs.terms import Terms, required
 from ebfed.families.base import IDENTITY, Link
-from ebfed.formula.design import Design
-from ebfed.formula.expressions import names_of
-from ebfed.formula.grammar import plain_name
-from ebfed.formula.terms import Terms, required
 from ebfed.inference.contrasts import contrast_tests
 from ebfed.inference.degrees_of_freedom import Inference
 from ebfed.inference.multiplicity import (

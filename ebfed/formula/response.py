@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.designs.design import Context, Design, values_of
+from ebfed.designs.grammar import FormulaTerms, column_name
+from ebfed.designs.terms import evaluated, required
 from ebfed.formula.choice import family_of
-from ebfed.formula.design import Context, Design, values_of
-from ebfed.formula.grammar import FormulaTerms, column_name
 from ebfed.formula.rows import CompleteRows, responses
-from ebfed.formula.terms import evaluated, required
 from ebfed.tables.columns import Columns
 from ebfed.tables.numbers import not_numeric
 from ebfed.tables.of_rows import are_shares, won_of_shares

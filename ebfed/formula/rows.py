@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.grammar import FormulaTerms
-from ebfed.formula.terms import evaluated, required
+from ebfed.designs.grammar import FormulaTerms
+from ebfed.designs.terms import evaluated, required
 from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.formula.design import values_of
-from ebfed.formula.expressions import names_of
-from ebfed.formula.limits import check_text, shortened
+from ebfed.designs.design import values_of
+from ebfed.designs.expressions import names_of
+from ebfed.designs.limits import check_text, shortened
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.formula.limits import check_text, shortened
+from ebfed.designs.limits import check_text, shortened
 
 __all__ = ["check_names", "functions_of", "multiplied", "names_of"]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebfed.formula.grammar import FormulaTerms, parse
+from ebfed.designs.grammar import FormulaTerms, parse
 
 # --- forms ---------------------------------------------------------------------------------------
 

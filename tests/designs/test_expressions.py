@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.formula.expressions import check_names, names_of
+from ebfed.designs.expressions import check_names, names_of
 
 ROWS = pd.DataFrame({"v": np.arange(12.0), "x": np.arange(12) % 5 + 1.0, "g": list("aabbccddeeff")})
 

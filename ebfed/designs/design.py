@@ -14,10 +14,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.formula.expressions import check_names
-from ebfed.formula.grammar import column_name, plain_name
-from ebfed.formula.limits import materialized
-from ebfed.formula.terms import Terms, evaluated, reason_of
+from ebfed.designs.expressions import check_names
+from ebfed.designs.grammar import column_name, plain_name
+from ebfed.designs.limits import materialized
+from ebfed.designs.terms import Terms, evaluated, reason_of
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.numbers import numbers
 

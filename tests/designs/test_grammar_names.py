@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.formula.grammar import marked, plain_name
+from ebfed.designs.grammar import marked, plain_name
 
 RNG = np.random.default_rng(3)
 G = np.repeat(np.arange(20), 6)

@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ebfed.formula.design import Context, Design, values_of
-from ebfed.formula.terms import evaluated, required
+from ebfed.designs.design import Context, Design, values_of
+from ebfed.designs.terms import evaluated, required
 
 RNG = np.random.default_rng(0)
 COLUMNS = {

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ebfed.formula.limits import check_labels, check_text
+from ebfed.designs.limits import check_labels, check_text
 
 __all__ = ["FormulaTerms", "column_name", "marked", "parse", "plain_name"]
 

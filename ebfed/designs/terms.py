@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ebfed.formula.expressions import functions_of, multiplied, names_of
-from ebfed.formula.grammar import plain_name
-from ebfed.formula.limits import check_terms, check_text, shortened
+from ebfed.designs.expressions import functions_of, multiplied, names_of
+from ebfed.designs.grammar import plain_name
+from ebfed.designs.limits import check_terms, check_text, shortened
 
 __all__ = ["Terms", "evaluated", "reason_of", "required"]
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ebfed as eb
-from ebfed.formula import limits
-from ebfed.formula.design import Design
-from ebfed.formula.expressions import multiplied, names_of
-from ebfed.formula.grammar import parse
-from ebfed.formula.terms import Terms
+from ebfed.designs import limits
+from ebfed.designs.design import Design
+from ebfed.designs.expressions import multiplied, names_of
+from ebfed.designs.grammar import parse
+from ebfed.designs.terms import Terms
 
 RNG = np.random.default_rng(5)
 ROWS = pd.DataFrame(RNG.normal(size=(60, 40)), columns=[f"x{i}" for i in range(40)])

@@ -245,6 +245,11 @@ class Design:
         }
 
     @property
+    def columns_of_terms(self) -> Mapping[Any, list[str]]:
+        """Names of the columns of each term of formulaic, in a design that was learned."""
+        return self._of_terms
+
+    @property
     def figures(self) -> list[str]:
         """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
         return list(self._spec.transform_state)

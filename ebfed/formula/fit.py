@@ -16,6 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.designs.design import SHARED, Context, Design, contrasts_of_terms
 from ebfed.designs.grammar import FormulaTerms, column_name, parse
+from ebfed.designs.terms import evaluated, required
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
@@ -28,6 +29,7 @@ from ebfed.formula.choice import (
     other_population,
     terms_of_factors,
 )
+from ebfed.formula.pushdown import NotPushedError, Scan
 from ebfed.formula.response import Response, of_trials
 from ebfed.formula.rows import (
     WEIGHTS,
@@ -38,19 +40,21 @@ from ebfed.formula.rows import (
     number_groups,
     responses,
     style_of,
+    used_columns,
     with_weights,
 )
 from ebfed.formula.subset import chosen_rows
 from ebfed.privacy.promises import is_private
+from ebfed.regression.reading import predicted_beside
 from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
-from ebfed.tables.lazy import Summarised, is_lazy
+from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
-from ebfed.tables.scans import collected
+from ebfed.tables.scans import collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 if TYPE_CHECKING:
@@ -129,8 +133,9 @@ class FormulaFit:
         Parameters
         ----------
         data : data frame
-            Frame of pandas, polars or Arrow, or a table of DuckDB, polars, Dask or Spark, of which
-            the columns in use are read.
+            Frame of pandas, polars or Arrow, or a table of DuckDB, polars, Dask or Spark, which
+            adds up what a linear model and one of a number for each group need; of others, the
+            columns in use are read.
         y : ignored
 
         Returns
@@ -144,14 +149,20 @@ class FormulaFit:
         """
         given = dict(self._given)
         max_memory = given.pop("max_memory")
+        if given["context"] is None:
+            given["context"] = surroundings()
         if is_lazy(data):
+            if self._fit_in_place(data, given):
+                return self
             named = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
             texts = [self.formula, *(each for each in named if isinstance(each, str))]
             data = collected(data, texts, max_memory)
-        model, data = parse(self.formula), Columns.of(data)
+        return self._fit(*self._learn(Columns.of(data), given))
+
+    def _learn(self, data: Columns, given: Mapping[str, Any]) -> tuple[Any, NDArray]:
+        """Learn the design and the response of rows; returns the estimator, and the columns."""
+        given, model = dict(given), parse(self.formula)
         weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
-        if context is None:
-            context = surroundings()
         if weights is not None and not isinstance(weights, str):
             data, weights = with_weights(data, weights), WEIGHTS
         if subset is not None:
@@ -179,7 +190,7 @@ class FormulaFit:
         self.response = Response.learn(model, rows, context, estimator)
         text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
         self._given["context"] = Context.named_in(text, data.names, context)
-        return self._fit(estimator, columns)
+        return estimator, columns
 
     # Arguments ----------------------------------------------------------------------------------
 
@@ -357,6 +368,81 @@ class FormulaFit:
         estimator.fit(*arguments, **options)
         self._rows.data.forget()
         return self
+
+    def _fit_in_place(self, data: Any, given: Mapping[str, Any]) -> bool:
+        """Fit to sums that the engine of a table computes; returns whether these are enough."""
+        model, weights, drop = parse(self.formula), given["weights"], given["na_action"] != "raise"
+        rows_needed = given["subset"], given["dispersion"], *model.above, *model.factors
+        if any(each is not None for each in rows_needed) or not isinstance(weights, str | None):
+            return False
+        try:
+            keys = {"consent": given["consent"], "weights": weights}
+            scan = Scan.of(data, *used_columns(model, column_names(data), keys), drop)
+            self.estimator_, _ = self._learn(scan.sample, given)
+            if not is_a(self.estimator_, "LinearEB", "LocationEstimator"):
+                return False
+            columns, values = scan.columns(self.design_), scan.response(self.response)
+        except NotPushedError:
+            return False
+        backend = style_of(self._rows.labels).backend
+        dropped = scan.dropped() if drop else 0
+        self._rows = CompleteRows.none(model, scan.used, backend, dropped, weighed=weights)
+        try:
+            arguments, options = self._sums(scan.table, columns, values, given["consent"])
+            self.estimator_.fit(*arguments, **options)
+        except ValueError as error:
+            raise scan.lacking() or error from None
+        return True
+
+    def _sums(
+        self, table: Any, columns: Mapping[str, Any], values: Mapping[str, Any], consent: str | None
+    ) -> tuple[tuple, dict[str, Any]]:
+        """Return a lazy table with the columns of an estimator, and what they are."""
+        import narwhals as nw
+
+        model, weights = self._model, self._rows.weighed
+        keys = {"groups": model.group} | ({} if consent is None else {"consent": consent})
+        name, options = column_name(model.response), dict(keys)
+        name = "(response)" if name in {*keys.values(), *columns} else name
+        used = {name: values["response"]}
+        if weights is not None:
+            options["sample_weight"] = WEIGHTS
+            used[WEIGHTS] = nw.col(weights)
+
+        def lazily(new: Mapping[str, Any]) -> Any:
+            own = [values.alias(name) for name, values in new.items()]
+            return table.select(*dict.fromkeys(keys.values()), *own).to_native()
+
+        if is_a(self.estimator_, "LinearEB"):
+            return (lazily({**columns, **used}), name), options
+        if columns:
+            found = summarise(lazily(columns), model.group)
+            if (wrong := found.summary.scatter > 0).any():
+                row, j = np.argwhere(wrong)[0]
+                raise ValueError(
+                    f"in {self.formula!r}: covariate {found.columns[j]!r} must be the same in all "
+                    f"rows of a group; {found.summary.ids[row]!r} has different ones."
+                    f"{other_population(self.estimator_)}"
+                )
+            of_groups = dict(zip(found.columns, found.summary.mean.T, strict=True))
+            options["covariates"] = frame({model.group: found.summary.ids} | of_groups, found.style)
+        if "exposure" in values:
+            options["exposure"] = "(exposure)"
+            used["(exposure)"] = values["exposure"]
+        if "trials" not in values:
+            return (lazily(used),), options
+        new = {"(trials)": values["trials"], "(wrong)": values["wrong"]}
+        found = summarise(lazily({name: used[name]} | new), model.group, consent)
+        counts = np.rint(found.summary.mean * found.summary.n[:, None]).astype(np.int64)
+        won, trials, wrong = counts.T
+        if wrong.any():
+            raise ValueError(
+                f"{model.response!r} must be counts, whole numbers from 0 to the number of trials; "
+                f"{int(wrong.sum())} rows have others."
+            )
+        counted = Summary.from_counts(won, trials, found.summary.ids)
+        options.pop("groups")
+        return (found._replace(summary=counted, columns=[name]),), options
 
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
@@ -781,7 +867,7 @@ class FormulaFit:
 
         Parameters
         ----------
-        data : data frame, mapping or series, optional
+        data : data frame, mapping, series or lazy table, optional
             The rows of the fit if None. A mapping has columns or single values, and a series of
             pandas is one row. Groups that were not in the fit are predicted by the population; so
             is everything if the column of groups is missing.
@@ -790,10 +876,13 @@ class FormulaFit:
 
         Returns
         -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Probabilities of all classes, if there are more than two without an order.
+        ndarray of shape (n_rows,) or (n_rows, n_classes), or lazy table
+            Probabilities of all classes, if there are more than two without an order. Of a table
+            of DuckDB, polars, Dask or Spark, that table with a column ``.fitted``.
         """
         estimator = self.estimator_
+        if is_lazy(data):
+            return self._predict_in_place(data, type)
         if is_a(estimator, "LocationEstimator"):
             family, frame_ = estimator.protocol().family, self._frame(data)
             rate = wants_rate(type, family.has_rates, family.name)
@@ -811,6 +900,34 @@ class FormulaFit:
         table, labels = self._read(data)
         options = self._options(data, type)
         return self._rows.padded(estimator.predict(table, groups=labels, **options), data)
+
+    def _predict_in_place(self, data: Any, type: Predicted) -> Any:
+        """Return a lazy table with predictions as a column."""
+        estimator, model, there = self.estimator_, self._model, column_names(data)
+        linear, rate = is_a(estimator, "LinearEB"), False
+        texts = [model.fixed, *([evaluated(model.offset, there)] if model.offset else [])]
+        try:
+            if not (linear or is_a(estimator, "LocationEstimator")) or model.above:
+                raise NotPushedError
+            scan = Scan.of(data, list({*required(texts, there), model.group}), texts)
+            columns, times = scan.columns(self.design_), None
+            if linear:
+                rate = wants_rate(type, False, "gaussian")
+                return predicted_beside(estimator, data, model.group, columns)
+            family = estimator.protocol().family
+            rate = wants_rate(type, family.has_rates, family.name)
+            if is_a(estimator, "DurationEB"):
+                times = scan.response(self.response)["response"]
+            if columns or np.size(estimator.prior_.mean_) > 1:
+                raise NotPushedError
+            times = scan.exposure(self.response).get("exposure", times)
+        except NotPushedError:
+            raise ValueError(
+                f"predictions of {self.formula!r} need the rows of data in memory; collect them."
+            ) from None
+        known, others = estimator.posterior().mean, estimator.prior_.mean_
+        factors = [None if rate else times]
+        return with_figures(data, model.group, estimator.groups_, known, others, factors)
 
     def _options(self, data: Any, type: Predicted) -> dict[str, Any]:
         """Arguments of `predict` of a regression."""
@@ -1054,8 +1171,9 @@ def from_formula(
     ----------
     formula : str
     data : data frame
-        Frame of pandas, polars or Arrow. Of a table of DuckDB, polars, Dask or Spark, the columns
-        that the formula uses are read into memory.
+        Frame of pandas, polars or Arrow. Or a table of DuckDB, polars, Dask or Spark: a model of
+        numbers, and one of a number for each group, reads sums of products for each group, which
+        the engine computes; the columns of other models are read into memory.
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.

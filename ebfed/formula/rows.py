@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ __all__ = [
     "number_groups",
     "responses",
     "style_of",
+    "used_columns",
     "with_weights",
 ]
 
@@ -144,24 +145,8 @@ class CompleteRows:
         """
         if na_action not in ("raise", "drop", "exclude"):
             raise ValueError(f"na_action must be 'raise', 'drop' or 'exclude'; got {na_action!r}.")
-        named: dict[str, str | None] = {
-            f"the group of level {j}": name for j, name in enumerate(model.above, 1)
-        }
-        named |= {"the group": model.group, "consent": consent, "weights": weights}
-        named |= {"dispersion": by}
-        keys = {what: name for what, name in named.items() if name is not None}
-        for what, name in keys.items():
-            if name not in data.names:
-                shown = ", ".join(map(repr, data.names))
-                raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-        texts = [
-            model.fixed,
-            *(model.terms_of_levels or ["1"]),
-            *(terms for terms, _ in model.slopes),
-            *responses(model, data.names),
-        ]
-        used = required(texts, data.names)
-        used = list(dict.fromkeys([*used, *keys.values()]))
+        keys = {"consent": consent, "weights": weights, "dispersion": by}
+        used, _ = used_columns(model, data.names, keys)
         every = data.take(None, used)
         whole = every.complete(used, na_action == "raise")
         kept = every if whole.all() else every.take(whole, used)
@@ -200,6 +185,42 @@ class CompleteRows:
                 f"{WEIGHTS!r} of data."
             )
         return self.of(model, data, None, "raise", self.weighed, self.by)
+
+
+def used_columns(
+    model: FormulaTerms, there: Sequence[str], keys: Mapping[str, str | None]
+) -> tuple[list[str], list[str]]:
+    """Columns that a formula uses, and its terms.
+
+    Parameters
+    ----------
+    model : FormulaTerms
+    there : sequence of str
+        Columns of the data.
+    keys : mapping of str to str or None
+        Further columns, by what they are.
+
+    Raises
+    ------
+    ValueError
+        If a column of labels, or a further one, is not there.
+    """
+    named: dict[str, str | None] = {
+        f"the group of level {j}": name for j, name in enumerate(model.above, 1)
+    }
+    named |= {"the group": model.group, **keys}
+    for what, name in named.items():
+        if name is not None and name not in there:
+            shown = ", ".join(map(repr, there))
+            raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
+    texts = [
+        model.fixed,
+        *(model.terms_of_levels or ["1"]),
+        *(terms for terms, _ in model.slopes),
+        *responses(model, there),
+    ]
+    labels = (name for name in named.values() if name is not None)
+    return list(dict.fromkeys([*required(texts, there), *labels])), texts
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.columns import INTERCEPT, Varying
+from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.dispersion import (
     dispersed_rows,
@@ -51,6 +51,7 @@ from ebfed.regression.reading import (
     fit_with_block,
     known_weight,
     posterior_of_rows,
+    predicted_beside,
     predicted_numbers,
 )
 from ebfed.report.view import RegressionView
@@ -62,7 +63,6 @@ from ebfed.tables.lazy import is_lazy, summarise
 from ebfed.tables.levels import only_level
 from ebfed.tables.of_rows import NEEDED
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import with_figures
 
 __all__ = ["LinearEB"]
 
@@ -526,16 +526,12 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def _beside(self, X: Any, groups: Any, covariates: Any) -> Any:
         """Return a lazy table with predictions as a column."""
-        check_is_fitted(self, "mean_")
         groups = self._group_name if groups is None else groups
         if not isinstance(groups, str):
             raise ValueError("groups must name a column of X, the rows of which are not in memory.")
         if covariates is not None or self.covariate_names_ or self._level_names:
             raise ValueError("covariates= and levels of groups need the rows of X in memory.")
-        population = self._population()
-        known = population.posterior_given_spread(self._rows_of(self.groups_)).mean
-        factors = [None if name == INTERCEPT else name for name in self.terms_]
-        return with_figures(X, groups, self.groups_, known, population.centre, factors)
+        return predicted_beside(self, X, groups)
 
     def predict_interval(
         self,

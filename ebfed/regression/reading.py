@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.frames import is_frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
-from ebfed.tables.of_rows import NEEDED, are_shares, check_whole, wants_rate
+from ebfed.tables.of_rows import NEEDED, NOTHING, are_shares, check_whole, wants_rate
+from ebfed.tables.scans import with_figures
 
 __all__ = [
     "IntervalKind",
@@ -21,6 +24,7 @@ __all__ = [
     "fit_with_block",
     "known_weight",
     "posterior_of_rows",
+    "predicted_beside",
     "predicted_numbers",
     "repeated",
     "weighed_clients",
@@ -61,6 +65,28 @@ def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = Non
     ids, codes = number_labels(labels)
     mean = population.posterior_given_spread(estimator._rows_of(ids)).mean
     return np.einsum("np,np->n", rows, mean[codes])
+
+
+def predicted_beside(
+    estimator: Any, X: Any, groups: str, columns: Mapping[str, Any] = NOTHING
+) -> Any:
+    """Return a lazy table with the linear predictor of its rows as a column.
+
+    Parameters
+    ----------
+    estimator : RegressionEstimator
+    X : lazy table
+    groups : str
+        Column of labels.
+    columns : mapping of str to Expr
+        Columns of the design, by name, that are not columns of `X`.
+    """
+    check_is_fitted(estimator, "mean_")
+    population, ids = estimator._population(), estimator.groups_
+    known = population.posterior_given_spread(estimator._rows_of(ids)).mean
+    constant = estimator.fit_intercept
+    factors = [None] * constant + [columns.get(x, x) for x in estimator.terms_[constant:]]
+    return with_figures(X, groups, ids, known, population.centre, factors)
 
 
 def as_read(block: Any) -> Any:

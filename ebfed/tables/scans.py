@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.blocks import memory
 
-__all__ = ["FITTED", "collected", "in_blocks", "with_figures"]
+__all__ = ["FITTED", "collected", "in_blocks", "in_memory", "with_figures"]
 
 # Rows that are in memory at a time.
 ROWS = 1_000_000
@@ -105,8 +105,7 @@ def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> 
     has_dot = any(re.search(r"(?<![\w.)])\.(?![\w.(])", text) for text in texts)
     words = {name: rf"(?<!\w){re.escape(name)}(?!\w)" for name in there}
     used = [x for x in there if has_dot or any(re.search(words[x], text) for text in texts)]
-    library = "polars" if table.implementation.is_polars() else "pyarrow"
-    rows = int(table.select(n=nw.len()).collect(library)["n"][0])
+    rows = int(nw.from_native(in_memory(table.select(n=nw.len())), eager_only=True)["n"][0])
     most = memory() / 2 if max_memory is None else max_memory * 2**30
     if (needed := 4 * 8 * rows * len(used)) > most:
         raise MemoryError(
@@ -114,8 +113,14 @@ def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> 
             f"{needed / 2**30:.3g} GiB of memory, and max_memory is {most / 2**30:.3g}; estimators "
             "of one column, and LinearEB of columns as they are, need sums only."
         )
-    frame = table.select(used).collect(library)
-    return (frame if library == "polars" else nw.from_native(frame.to_pandas())).to_native()
+    return in_memory(table.select(used))
+
+
+def in_memory(table: Any) -> Any:
+    """Read all rows of a lazy table of narwhals: a frame of polars, if it is of that, or pandas."""
+    if table.implementation.is_polars():
+        return table.collect(engine="streaming").to_native()
+    return table.collect("pyarrow").to_pandas()
 
 
 def with_figures(
@@ -124,7 +129,7 @@ def with_figures(
     ids: NDArray,
     figures: NDArray[np.float64],
     others: ArrayLike,
-    factors: list[str | None],
+    factors: Sequence[Any],
 ) -> Any:
     """Add a column of predictions to a lazy table: sums of figures of groups times columns.
 
@@ -137,8 +142,8 @@ def with_figures(
     figures : ndarray of shape (n_groups, k)
     others : array-like of shape (k,)
         Figures of labels that are not among these.
-    factors : list of k str or None
-        Columns by which figures are multiplied; None stands for 1.
+    factors : list of k str, Expr or None
+        Columns, or expressions of them, by which figures are multiplied; None stands for 1.
 
     Returns
     -------
@@ -169,7 +174,7 @@ def with_figures(
 
     table = nw.from_native(X)
     there = list(table.collect_schema())
-    if missing := {groups, *(each for each in factors if each is not None)} - {*there}:
+    if missing := {groups, *(each for each in factors if isinstance(each, str))} - {*there}:
         raise ValueError(f"X has no column {', '.join(map(repr, sorted(missing)))}.")
     if FITTED in there:
         raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
@@ -178,7 +183,7 @@ def with_figures(
     joined = _joined(table, small, groups, key)
     terms = [
         nw.when(nw.col(name).is_null()).then(float(other)).otherwise(nw.col(name))
-        * (1.0 if factor is None else nw.col(factor))
+        * (1.0 if factor is None else nw.col(factor) if isinstance(factor, str) else factor)
         for name, other, factor in zip(names, np.asarray(others).ravel(), factors, strict=True)
     ]
     fitted = sum(terms[1:], start=terms[0])

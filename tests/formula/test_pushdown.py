@@ -1,0 +1,204 @@
+"""Formulas of lazy tables are those of the rows in memory, and read sums alone."""
+
+import duckdb
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import ebfed as eb
+from ebfed.formula import fit as formulas
+
+dd = pytest.importorskip("dask.dataframe")
+
+pytestmark = [
+    # advice to whoever installs Dask; nothing to change here
+    pytest.mark.filterwarnings("ignore:Dask support is moving out of Narwhals:FutureWarning"),
+]
+
+LAZY = {
+    "polars": lambda table: pl.from_arrow(table).lazy(),
+    "DuckDB": duckdb.from_arrow,
+    "Dask": lambda table: dd.from_pandas(table.to_pandas(), npartitions=3),
+}
+
+RNG = np.random.default_rng(5)
+N, M = 3000, 40
+G = RNG.integers(0, M, N)
+X, KIND = RNG.normal(size=N), RNG.choice(["red", "blue", "green"], N)
+SLOPE = RNG.normal(1.0, 0.4, M)
+TABLE = pa.table(
+    {
+        "g": [f"g{code:02d}" for code in G],
+        "x": X,
+        "a b": RNG.uniform(1.0, 3.0, N),
+        "kind": KIND,
+        "step": RNG.integers(1, 4, N),
+        "is_old": RNG.random(N) < 0.3,
+        "of group": RNG.normal(size=M)[G],
+        "y": np.exp(0.2 * (SLOPE[G] * X + (KIND == "red") + RNG.normal(size=N))),
+        "won": RNG.integers(0, 2, N),
+        "answer": np.where(RNG.random(N) < 0.2 + 0.01 * G, "yes", "no"),
+        "games": RNG.integers(1, 5, N),
+        "events": RNG.poisson(2.0 + G / 20, N),
+        "never read": [["a list"]] * N,
+    }
+)
+
+
+@pytest.fixture(params=["polars", "DuckDB", pytest.param("Dask", marks=pytest.mark.slow)])
+def lazy(request):
+    return LAZY[request.param]
+
+
+def computed(table):
+    """Predictions that an engine has computed, sorted: it keeps no order of rows."""
+    table = nw.from_native(table)
+    found = table.collect("polars" if table.implementation.is_polars() else "pyarrow")
+    return np.sort(found[".fitted"].to_numpy())
+
+
+def assert_same(found, expected):
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+    pairs = (found.tidy(), expected.tidy()), (found.ranef(), expected.ranef())
+    for own, wanted in pairs:
+        own, wanted = (nw.from_native(each, eager_only=True) for each in (own, wanted))
+        assert own.columns == wanted.columns
+        for name in own.columns:
+            values, others = own[name].to_list(), wanted[name].to_list()
+            if own[name].dtype.is_float():
+                np.testing.assert_allclose(values, others, rtol=1e-6, atol=1e-9)
+            else:
+                assert values == others
+    assert found.glance().shape == expected.glance().shape
+
+
+LINEAR = [
+    "y ~ x + (1 + x | g)",
+    "y ~ x + (1 + x || g)",
+    "log(y) ~ x * kind + I(x**2) + (1 | g)",
+    "y ~ 0 + kind + x:kind + (0 + x:kind | g)",
+    "y ~ C(step) + C(kind, contr.sum) * is_old + (1 | g)",
+    "y ~ C(step, levels=[3, 1, 2]) + I(np.sqrt(`a b`) / 2) + (1 | g)",
+    "y ~ abs(x - 1) + np.log2(`a b`) + I(kind == 'red') + I(-x) + (1 + abs(x - 1) | g)",
+    "y ~ x | g",
+]
+
+
+@pytest.fixture
+def no_rows(monkeypatch):
+    """Let no formula read its rows."""
+
+    def refused(*args):
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr(formulas, "collected", refused)
+
+
+@pytest.mark.parametrize("formula", LINEAR)
+def test_columns_of_terms_are_computed_by_the_engine(lazy, formula, no_rows):
+    fitted, expected = (eb.from_formula(formula, each) for each in (lazy(TABLE), TABLE))
+    assert_same(fitted, expected)
+    found = computed(fitted.predict(lazy(TABLE)))
+    # covariances are searched for to where the likelihood is flat
+    close = {"rtol": 1e-9, "atol": 1e-8}
+    np.testing.assert_allclose(found, np.sort(expected.predict(TABLE)), **close)
+    # rows in memory, of either fit, are predicted by the other
+    few = TABLE.slice(0, 20)
+    np.testing.assert_allclose(fitted.predict(few), expected.predict(few), **close)
+    again = computed(expected.predict(lazy(TABLE)))
+    np.testing.assert_allclose(again, found, **close)
+
+
+OTHERS = [
+    ("y ~ 1 + (1 | g)", {}),
+    ("log(y) | g", {"weights": "a b"}),
+    ("y ~ x + (1 | g)", {"weights": "a b"}),
+    ("y ~ 1 + (1 | g)", {"estimator": eb.LinearEB()}),
+    ("won ~ 1 + (1 | g)", {"family": "binomial"}),
+    ("answer ~ 1 + (1 | g)", {"family": "binomial"}),
+    ("cbind(won, games) ~ 1 + (1 | g)", {}),
+    ("cbind(won, trials=games) ~ 1 + (1 | g)", {}),
+    ("events ~ 1 + offset(log(`a b`)) + (1 | g)", {"family": "poisson"}),
+    ("y ~ 1 + (1 | g)", {"family": "variance"}),
+]
+
+
+@pytest.mark.parametrize(("formula", "settings"), OTHERS)
+def test_other_estimators_read_sums(lazy, formula, settings, no_rows):
+    fitted, expected = (eb.from_formula(formula, each, **settings) for each in (lazy(TABLE), TABLE))
+    assert_same(fitted, expected)
+    assert str(fitted.summary()) == str(expected.summary())
+    found = computed(fitted.predict(lazy(TABLE)))
+    np.testing.assert_allclose(found, np.sort(expected.predict(TABLE)), rtol=1e-9)
+
+
+def test_covariates_of_groups_are_read_with_their_sums(lazy, no_rows):
+    settings = {"estimator": eb.GaussianEB()}
+    formula = "y ~ `of group` + I(`of group` ** 2) + (1 | g)"
+    fitted, expected = (eb.from_formula(formula, each, **settings) for each in (lazy(TABLE), TABLE))
+    assert_same(fitted, expected)
+    with pytest.raises(ValueError, match="covariate 'x' must be the same in all rows of a group"):
+        eb.from_formula("y ~ x + (1 | g)", lazy(TABLE), **settings)
+
+
+def with_gaps():
+    x = TABLE["x"].to_pylist()
+    x[3], x[50] = None, None
+    return TABLE.set_column(1, "x", pa.array(x, pa.float64()))
+
+
+def test_rows_that_lack_values_are_left_out_or_refused(lazy, no_rows):
+    table = with_gaps()
+    fitted, expected = (
+        eb.from_formula("y ~ x + (1 | g)", each, na_action="drop") for each in (lazy(table), table)
+    )
+    assert_same(fitted, expected)
+    assert "2 rows with missing values left out" in str(fitted.summary())
+    with pytest.raises(ValueError, match="column 'x' has 2 missing values; drop those rows"):
+        eb.from_formula("y ~ x + (1 | g)", lazy(table))
+    nothing = TABLE.set_column(1, "x", pa.nulls(N, pa.float64()))
+    with pytest.raises(ValueError, match="no row without missing values"):
+        eb.from_formula("y ~ x + (1 | g)", lazy(nothing))
+
+
+@pytest.mark.parametrize(
+    ("formula", "settings"),
+    [
+        ("y ~ center(x) + (1 | g)", {}),
+        ("y ~ poly(x, 2) + (1 | g)", {}),
+        ("y ~ x + (1 | g)", {"subset": "x > 0"}),
+        ("y ~ I(x % 2) + (1 | g)", {}),
+        ("answer ~ x + (1 | g)", {"family": "binomial"}),
+    ],
+)
+def test_what_needs_rows_reads_them(formula, settings):
+    fitted = eb.from_formula(formula, LAZY["polars"](TABLE), **settings)
+    expected = eb.from_formula(formula, TABLE, **settings)
+    assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(fitted.predict(), expected.predict(), rtol=1e-6)
+
+
+def test_errors_of_formulas_are_those_of_rows_in_memory(lazy):
+    for formula, message in (
+        ("y ~ z + (1 | g)", "'z' is neither a column of data nor known here"),
+        ("y ~ x + (1 | h)", "the group 'h' is not a column of data"),
+        ("kind ~ x + (1 | g)", "must be numbers for LinearEB"),
+        ("cbind(games, trials=won) ~ 1 + (1 | g)", "must be counts, whole numbers from 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            eb.from_formula(formula, lazy(TABLE))
+
+
+def test_a_fit_of_sums_has_no_rows(lazy):
+    fitted = eb.from_formula("y ~ x + (1 | g)", lazy(TABLE))
+    for method in (fitted.predict, fitted.augment, fitted.diagnostics):
+        with pytest.raises(ValueError, match="has no rows; give a frame"):
+            method()
+    new = TABLE.set_column(3, "kind", pa.array(["violet"] * N))
+    with pytest.raises(ValueError, match="the rows of the fit had no 'violet'"):
+        eb.from_formula("y ~ kind + (1 | g)", lazy(TABLE)).predict(lazy(new))
+    binomial = eb.from_formula("won ~ x + (1 | g)", TABLE, family="binomial")
+    with pytest.raises(ValueError, match="need the rows of data in memory"):
+        binomial.predict(lazy(TABLE))

@@ -29,7 +29,7 @@ from ebfed.formula.choice import (
     other_population,
     terms_of_factors,
 )
-from ebfed.formula.pushdown import NotPushedError, Scan
+from ebfed.formula.pushdown import columns_of, exposure_of, response_of, scan_of
 from ebfed.formula.response import Response, of_trials
 from ebfed.formula.rows import (
     WEIGHTS,
@@ -54,7 +54,7 @@ from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
-from ebfed.tables.scans import collected, with_figures
+from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 if TYPE_CHECKING:
@@ -377,29 +377,28 @@ class FormulaFit:
             return False
         try:
             keys = {"consent": given["consent"], "weights": weights}
-            scan = Scan.of(data, *used_columns(model, column_names(data), keys), drop)
+            scan = scan_of(data, *used_columns(model, column_names(data), keys), drop)
             self.estimator_, _ = self._learn(scan.sample, given)
             if not is_a(self.estimator_, "LinearEB", "LocationEstimator"):
                 return False
-            columns, values = scan.columns(self.design_), scan.response(self.response)
+            columns = columns_of(scan, self.design_)
+            values = response_of(scan, self.response)
         except NotPushedError:
             return False
         backend = style_of(self._rows.labels).backend
         dropped = scan.dropped() if drop else 0
         self._rows = CompleteRows.none(model, scan.used, backend, dropped, weighed=weights)
         try:
-            arguments, options = self._sums(scan.table, columns, values, given["consent"])
+            arguments, options = self._sums(scan, columns, values, given["consent"])
             self.estimator_.fit(*arguments, **options)
         except ValueError as error:
             raise scan.lacking() or error from None
         return True
 
     def _sums(
-        self, table: Any, columns: Mapping[str, Any], values: Mapping[str, Any], consent: str | None
+        self, scan: Scan, columns: Mapping[str, Any], values: Mapping[str, Any], consent: str | None
     ) -> tuple[tuple, dict[str, Any]]:
         """Return a lazy table with the columns of an estimator, and what they are."""
-        import narwhals as nw
-
         model, weights = self._model, self._rows.weighed
         keys = {"groups": model.group} | ({} if consent is None else {"consent": consent})
         name, options = column_name(model.response), dict(keys)
@@ -407,16 +406,12 @@ class FormulaFit:
         used = {name: values["response"]}
         if weights is not None:
             options["sample_weight"] = WEIGHTS
-            used[WEIGHTS] = nw.col(weights)
-
-        def lazily(new: Mapping[str, Any]) -> Any:
-            own = [values.alias(name) for name, values in new.items()]
-            return table.select(*dict.fromkeys(keys.values()), *own).to_native()
+            used[WEIGHTS] = scan.number(weights)
 
         if is_a(self.estimator_, "LinearEB"):
-            return (lazily({**columns, **used}), name), options
+            return (scan.select([*keys.values()], {**columns, **used}), name), options
         if columns:
-            found = summarise(lazily(columns), model.group)
+            found = summarise(scan.select([model.group], columns), model.group)
             if (wrong := found.summary.scatter > 0).any():
                 row, j = np.argwhere(wrong)[0]
                 raise ValueError(
@@ -430,9 +425,10 @@ class FormulaFit:
             options["exposure"] = "(exposure)"
             used["(exposure)"] = values["exposure"]
         if "trials" not in values:
-            return (lazily(used),), options
+            return (scan.select([*keys.values()], used),), options
         new = {"(trials)": values["trials"], "(wrong)": values["wrong"]}
-        found = summarise(lazily({name: used[name]} | new), model.group, consent)
+        table = scan.select([*keys.values()], {name: used[name]} | new)
+        found = summarise(table, model.group, consent)
         counts = np.rint(found.summary.mean * found.summary.n[:, None]).astype(np.int64)
         won, trials, wrong = counts.T
         if wrong.any():
@@ -909,18 +905,18 @@ class FormulaFit:
         try:
             if not (linear or is_a(estimator, "LocationEstimator")) or model.above:
                 raise NotPushedError
-            scan = Scan.of(data, list({*required(texts, there), model.group}), texts)
-            columns, times = scan.columns(self.design_), None
+            scan = scan_of(data, list({*required(texts, there), model.group}), texts)
+            columns, times = columns_of(scan, self.design_), None
             if linear:
                 rate = wants_rate(type, False, "gaussian")
                 return predicted_beside(estimator, data, model.group, columns)
             family = estimator.protocol().family
             rate = wants_rate(type, family.has_rates, family.name)
             if is_a(estimator, "DurationEB"):
-                times = scan.response(self.response)["response"]
+                times = response_of(scan, self.response)["response"]
             if columns or np.size(estimator.prior_.mean_) > 1:
                 raise NotPushedError
-            times = scan.exposure(self.response).get("exposure", times)
+            times = exposure_of(scan, self.response).get("exposure", times)
         except NotPushedError:
             raise ValueError(
                 f"predictions of {self.formula!r} need the rows of data in memory; collect them."

@@ -4,19 +4,202 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.blocks import memory
+from ebfed.tables.columns import Columns
 
-__all__ = ["FITTED", "collected", "in_blocks", "in_memory", "with_figures"]
+__all__ = ["FITTED", "NotPushedError", "Scan", "collected", "in_blocks", "with_figures"]
 
 # Rows that are in memory at a time.
 ROWS = 1_000_000
 # Name of the column of predictions.
 FITTED = ".fitted"
+# Rows in memory of a scan, and most levels of a factor.
+SAMPLE, LEVELS = 500, 100
+
+
+class NotPushedError(Exception):
+    """What only rows in memory can have."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A lazy table, of which a few rows are in memory, and expressions of its columns.
+
+    Attributes
+    ----------
+    whole, table : lazy tables of narwhals
+        All rows, and those in use: the complete ones, if others are left out.
+    used : list of str
+        Columns in use.
+    sample : Columns
+        A few complete rows in memory, with all levels of factors.
+    """
+
+    whole: Any
+    table: Any
+    used: list[str]
+    sample: Columns
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        used: Sequence[str],
+        columns: Sequence[str],
+        labels: Sequence[str],
+        drop: bool,
+    ) -> Self:
+        """Read a few rows of a table.
+
+        Parameters
+        ----------
+        data : lazy table
+        used : sequence of str
+            Columns in use.
+        columns : sequence of str
+            Columns of which the levels are read, if they are not numbers.
+        labels : sequence of str
+            Columns of which the levels are read, whatever they are.
+        drop : bool
+            Whether rows that lack a value are left out.
+
+        Raises
+        ------
+        ValueError
+            If no row is complete.
+        NotPushedError
+            If a column has too many levels.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.LazyFrame({"x": [1.0, 2.0, None], "kind": ["a", "b", "b"]})
+        >>> scan = Scan.of(rows, ["x", "kind"], ["x", "kind"], [], drop=True)
+        >>> scan.dropped(), scan.in_sample({"b": scan.is_level("kind", "b")}).mean()
+        (1, np.float64(0.5))
+        """
+        import narwhals as nw
+
+        table = nw.from_native(data)
+        complete = table.filter(
+            ~nw.any_horizontal(*_missing(table, used).values(), ignore_nulls=True)
+        )
+        complete = complete.select(*used)
+        head = nw.from_native(in_memory(complete.head(SAMPLE)), eager_only=True)
+        if not len(head):
+            raise ValueError("there is no row without missing values.")
+        schema, levels = complete.collect_schema(), {}
+        of_text = [x for x in columns if x in schema and not _is_number(schema[x])]
+        for name in {*of_text, *labels} & {*schema}:
+            found = in_memory(complete.select(name).unique().head(LEVELS + 1))
+            levels[name] = nw.from_native(found, eager_only=True)[name]
+            if len(levels[name]) > LEVELS:
+                raise NotPushedError(name)
+        rows = np.arange(max(len(head), *map(len, levels.values()), 0))
+        every = {name: levels.get(name, head[name]) for name in used}
+        sample = {name: each[(rows % len(each)).tolist()] for name, each in every.items()}
+        native = nw.from_dict(sample, backend=head.implementation).to_native()
+        return cls(table, complete if drop else table, list(used), Columns.of(native))
+
+    def dropped(self) -> int:
+        """Return how many rows are left out."""
+        return _n_rows(self.whole) - _n_rows(self.table)
+
+    def lacking(self) -> ValueError | None:
+        """Return the error of the first column that lacks values, if one does."""
+        import narwhals as nw
+
+        missing = _missing(self.whole, self.used)
+        counts = [each.cast(nw.Int64).sum().alias(name) for name, each in missing.items()]
+        found = in_memory(self.whole.select(*counts))
+        for name in missing:
+            if count := int(found[name][0] or 0):
+                return ValueError(
+                    f"column {name!r} has {count} missing values; drop those rows, for example "
+                    "with na_action='drop'."
+                )
+        return None
+
+    def value(self, name: str) -> Any:
+        """Return a column as an expression: a number, or what it is."""
+        import narwhals as nw
+
+        kind = self.table.collect_schema().get(name)
+        if kind is None:
+            raise NotPushedError(name)
+        return nw.col(name).cast(nw.Float64) if _is_number(kind) else nw.col(name)
+
+    def number(self, name: str) -> Any:
+        """Return a column as an expression that is a number."""
+        if not _is_number(self.table.collect_schema()[name]):
+            raise NotPushedError(name)
+        return self.value(name)
+
+    def is_level(self, name: str, level: Any) -> Any:
+        """Return whether a column has a level, as a number."""
+        import narwhals as nw
+
+        column, kind = nw.col(name), self.table.collect_schema()[name]
+        if kind in (nw.Categorical, nw.Enum):
+            column = column.cast(nw.String)
+        elif kind not in (nw.String, nw.Boolean) and not kind.is_integer():
+            raise NotPushedError(name)
+        return self.as_number(column == level)
+
+    @staticmethod
+    def as_number(condition: Any) -> Any:
+        """Return a condition as a number, 0 or 1."""
+        import narwhals as nw
+
+        return condition.cast(nw.Float64)
+
+    @staticmethod
+    def constant(value: float) -> Any:
+        """Return a number as an expression."""
+        import narwhals as nw
+
+        return nw.lit(float(value))
+
+    def in_sample(self, columns: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Compute expressions of the rows in memory, shape (n_rows, k)."""
+        named = [each.alias(name) for name, each in columns.items()]
+        return self.sample.table.with_columns(*named).select(*columns).to_numpy().astype(float)
+
+    def select(self, keys: Sequence[str], columns: Mapping[str, Any]) -> Any:
+        """Return a lazy table of columns as they are, and of expressions."""
+        named = [each.alias(name) for name, each in columns.items()]
+        return self.table.select(*dict.fromkeys(keys), *named).to_native()
+
+
+def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Whether rows lack a value, by column."""
+    import narwhals as nw
+
+    schema = table.collect_schema()
+    return {
+        name: nw.col(name).is_null() | nw.col(name).is_nan()
+        if schema[name].is_float()
+        else nw.col(name).is_null()
+        for name in names
+    }
+
+
+def _is_number(kind: Any) -> bool:
+    import narwhals as nw
+
+    return kind.is_numeric() or kind == nw.Boolean
+
+
+def _n_rows(table: Any) -> int:
+    import narwhals as nw
+
+    return int(in_memory(table.select(n=nw.len()))["n"][0])
 
 
 def in_blocks(X: Any, size: int = ROWS) -> Iterator[Any]:
@@ -105,7 +288,7 @@ def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> 
     has_dot = any(re.search(r"(?<![\w.)])\.(?![\w.(])", text) for text in texts)
     words = {name: rf"(?<!\w){re.escape(name)}(?!\w)" for name in there}
     used = [x for x in there if has_dot or any(re.search(words[x], text) for text in texts)]
-    rows = int(nw.from_native(in_memory(table.select(n=nw.len())), eager_only=True)["n"][0])
+    rows = _n_rows(table)
     most = memory() / 2 if max_memory is None else max_memory * 2**30
     if (needed := 4 * 8 * rows * len(used)) > most:
         raise MemoryError(

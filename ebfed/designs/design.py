@@ -82,9 +82,12 @@ class Design:
     ----------
     text : str
     names : list of str
-        Names of the columns, without that of the constant.
+        Names of the columns, without that of the constant: those of the text, then others of terms
+        that differ between groups.
     constant : bool
-        Whether there is one.
+        Whether there is one, of all groups or of terms that differ.
+    without_mean : list of str
+        Columns of terms that differ between groups alone, the constant perhaps among them.
     counts_constant : bool
         Whether the constant is a column like others, and has a name.
     context : Context
@@ -96,6 +99,9 @@ class Design:
     constant: bool = True
     counts_constant: bool = False
     context: Context = field(default_factory=Context)
+    without_mean: list[str] = field(default_factory=list)
+    # Designs of the terms that have columns without a mean.
+    _others: list[Design] = field(default_factory=list)
     _spec: Any = None
     # Names of the columns of each term, as formulaic has it.
     _of_terms: dict[Any, list[str]] = field(default_factory=dict)
@@ -144,24 +150,51 @@ class Design:
         table = _table(data, self.text, levels=False)
         matrix = self._build(self._spec, table, data.names)
         names = [plain_name(name) for name in matrix.model_spec.column_names]
-        expected = [] if self.counts_constant else self.names
+        expected = [] if self.counts_constant else self.names_with_mean
         if wrong := set(names) - {CONSTANT} ^ set(expected):
             raise ValueError(
                 f"the terms give {min(wrong)!r} in one of the frames only; columns of data must "
                 "have the types that they had in the fit."
             )
-        return self._numbers(matrix, names)
+        own = self._numbers(matrix, names)
+        return np.column_stack(
+            [own, *(self._without(each, each.of(data)) for each in self._others)]
+        )
+
+    def _without(self, other: Design, columns: NDArray) -> NDArray[np.float64]:
+        """Columns of terms that differ between groups which are first in these."""
+        before = self._others[: self._others.index(other)]
+        known = {name for each in before for name in each.names}
+        new = [name in self.without_mean and name not in known for name in other.names]
+        return columns[:, new]
+
+    @property
+    def names_with_mean(self) -> list[str]:
+        """Names of the columns of terms of all groups, without that of the constant."""
+        return [name for name in self.names if name not in self.without_mean]
+
+    @property
+    def constant_with_mean(self) -> bool:
+        """Whether the terms of all groups have a constant."""
+        return self.constant and CONSTANT not in self.without_mean
+
+    @property
+    def texts(self) -> list[str]:
+        """The text, and those of the terms that have other columns."""
+        return [self.text, *(each.text for each in self._others)]
 
     def as_data(self) -> dict[str, Any]:
         """Return what was learned as plain data, from which `of_data` makes it again."""
         encoded = self._spec.encoder_state
         return {
             "names": self.names,
+            "without_mean": self.without_mean,
+            "others": [{"text": each.text} | each.as_data() for each in self._others],
             "constant": self.constant,
             "counts_constant": self.counts_constant,
             "transformations": self._spec.transform_state,
             "kinds": {factor: kind.value for factor, (kind, _) in encoded.items()},
-            "categories": self.factors,
+            "categories": _categories(self._spec),
         }
 
     @classmethod
@@ -194,8 +227,9 @@ class Design:
             transform_state=data["transformations"],
             encoder_state=encoded,
         )
-        rest = data["constant"], data["counts_constant"]
-        return cls(text, data["names"], *rest, context, spec)
+        others: list[Design] = [cls.of_data(each["text"], context, each) for each in data["others"]]
+        rest = data["constant"], data["counts_constant"], context, data["without_mean"]
+        return cls(text, data["names"], *rest, _others=others, _spec=spec)
 
     def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
         from formulaic.errors import DataMismatchWarning
@@ -238,60 +272,58 @@ class Design:
     @property
     def factors(self) -> dict[str, list[Any]]:
         """Factors that have categories, such as ``C(kind)``, and these."""
-        return {
-            str(factor): list(state["categories"])
-            for factor, (_, state) in self._spec.encoder_state.items()
-            if "categories" in state
-        }
+        found = [_categories(self._spec), *(each.factors for each in self._others)]
+        return {factor: levels for each in found for factor, levels in each.items()}
 
     @property
     def columns_of_terms(self) -> Mapping[Any, list[str]]:
         """Names of the columns of each term of formulaic, in a design that was learned."""
-        return self._of_terms
+        return {term: own for each in [*self._others, self] for term, own in each._of_terms.items()}
 
     @property
     def figures(self) -> list[str]:
         """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
-        return list(self._spec.transform_state)
+        return [*self._spec.transform_state, *(x for each in self._others for x in each.figures)]
 
     def of_constant(self) -> Design:
         """Return the design of ``1`` whose one column is that of ones."""
         return replace(self, names=[CONSTANT.lower()], constant=False, counts_constant=True)
 
-    def names_in(self, text: str, data: Any, whole: str, of_means: bool = True) -> list[str]:
-        """Names of the columns of some terms, that of the constant included.
+    def names_in(self, text: str, data: Any, context: Mapping[str, Any]) -> list[str]:
+        """Names of the columns of terms that differ between groups, that of the constant included.
 
-        With `of_means`, a constant that differs between groups must have a mean too.
-
-        Raises
-        ------
-        ValueError
-            If one is not a column of this design.
+        Those that the terms of all groups do not have are added to the columns of this design.
         """
         names: list[str] = []
-        factors = self.factors
+        known = {_factors_of(name): name for name in self.names} | {(CONSTANT,): CONSTANT}
         for term in Terms.of(text).formula:
-            if any(str(factor.expr) in factors for factor in term.factors):
-                # how it is coded depends on the other terms
-                some, _ = Design.learn(text, data, self.context)
-                names = [CONSTANT] * some.constant + some.names
-                break
             name = CONSTANT if str(term) == "1" else plain_name(str(term))
-            names += self._of_terms.get(term, [name])
-        own = [*self.names, *[CONSTANT] * (self.constant or not of_means)]
-        known = {_factors_of(name): name for name in own}
-        for name in names:
-            if _factors_of(name) not in known:
-                raise self.lacking("1" if name == CONSTANT else name, whole)
+            own = self._of_terms.get(term, [name])
+            # how a factor is coded depends on the other terms
+            coded = any(str(factor.expr) in self.factors for factor in term.factors)
+            if coded or not all(_factors_of(name) in known for name in own):
+                other, _ = Design.learn(text, data, context)
+                names = [CONSTANT] * other.constant + other.names
+                new = [name for name in other.names if _factors_of(name) not in known]
+                if new:
+                    self.context = Context({**self.context, **other.context})
+                    self.names, self._others = [*self.names, *new], [*self._others, other]
+                    self.without_mean = [*self.without_mean, *new]
+                    known |= {_factors_of(name): name for name in new}
+                break
+            names += own
+        if CONSTANT in names and not self.constant:
+            self.constant, self.without_mean = True, [*self.without_mean, CONSTANT]
         return [known[_factors_of(name)] for name in names]
 
-    @staticmethod
-    def lacking(name: str, whole: str) -> ValueError:
-        """Return the error of a term that differs between groups, and is not one of all groups."""
-        return ValueError(
-            f"term {name!r} differs between groups in {whole!r}, and so must be among the terms of "
-            "all groups too: its mean is estimated from them."
-        )
+
+def _categories(spec: Any) -> dict[str, list[Any]]:
+    """Factors that have categories, and these."""
+    return {
+        str(factor): list(state["categories"])
+        for factor, (_, state) in spec.encoder_state.items()
+        if "categories" in state
+    }
 
 
 def _factors_of(name: str) -> tuple[str, ...]:
@@ -441,7 +473,7 @@ def _matrix_of_terms(design: Design, text: str, data: Any) -> tuple[NDArray, dic
 
 def _sum_coded(design: Design) -> str:
     """Write the terms with factors whose contrasts sum to zero."""
-    terms = ["1" if design.constant else "0"]
+    terms = ["1" if design.constant_with_mean else "0"]
     for term in Terms.of(design.text).formula:
         factors = [_coded(factor, factor.expr in design.factors) for factor in term.factors]
         if factors != ["1"]:

@@ -2,10 +2,12 @@
 
     y ~ x + C(kind) + (1 + x | county)     as in lme4: x differs between counties, kind does not
     y ~ x + (1 + x || county)              the same, intercept and slope not correlated
+    y ~ x + (1 | county) + (0 + x | county)    the same again: terms apart are not correlated
     y ~ x + C(kind) | county               everything differs between counties
     rate | county                          a mean for every county
     y ~ 1 + (1 | state/county)             counties of states: labels need only differ within states
     y ~ x + (1 + x | state) + (1 | state:county)    the same, x differs between states alone
+    y ~ x + (1 | state:county)             the same, states do not differ
     y ~ x + (1 | student) + (1 | lecturer)    an effect of every level of crossed factors
     y ~ x + (1 | student) + (1 + x | lecturer)    the same, x differs between lecturers
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
@@ -23,6 +25,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any
 
 from ebfed.designs.limits import check_labels, check_text
@@ -50,18 +53,18 @@ class FormulaTerms:
         Expression of the number of failures or trials; one of them, for counts, else empty.
     fixed : str
         Terms of all groups.
-    varying : str or None
-        Terms that differ between groups; None: all, as the estimator has it.
+    varying : tuple or None
+        Terms that differ between groups, of each level of groups from the outermost: texts of terms
+        that are independent of each other, each with whether its coefficients may be correlated.
+        None: all terms differ, as the estimator has it.
     group : str
         The column of labels.
     offset : str
         Expression of the log of the exposure of a row, else empty.
     correlated : bool or None
-        Whether the terms that differ may be correlated; None: as the estimator has it.
+        Whether all terms may be correlated if all differ; None: as the estimator has it.
     above : tuple of str
         Columns of labels of the levels above the groups, from the outermost.
-    varying_above : tuple of str
-        Terms that differ between the groups of each of these levels.
     factors : tuple of tuple of str
         Columns of the labels of each factor, where factors are crossed; `above` and `group` are
         then the distinct columns.
@@ -76,11 +79,10 @@ class FormulaTerms:
     group: str
     failures: str = ""
     trials: str = ""
-    varying: str | None = None
+    varying: tuple[tuple[tuple[str, bool], ...], ...] | None = None
     offset: str = ""
     correlated: bool | None = None
     above: tuple[str, ...] = ()
-    varying_above: tuple[str, ...] = ()
     factors: tuple[tuple[str, ...], ...] = ()
     slopes: tuple[tuple[str, bool], ...] = ()
 
@@ -90,9 +92,10 @@ class FormulaTerms:
         return [*self.above, self.group]
 
     @property
-    def terms_of_levels(self) -> list[str]:
-        """Terms that differ between groups, of each level; none where the estimator has them."""
-        return [] if self.varying is None else [*self.varying_above, self.varying]
+    def texts(self) -> list[str]:
+        """Texts of all terms: those of all groups, then those that differ between groups."""
+        terms = [*(each for level in self.varying or () for each in level), *self.slopes]
+        return [self.fixed, *(text for text, _ in terms)]
 
     @property
     def counts(self) -> bool:
@@ -123,8 +126,8 @@ def parse(formula: str) -> FormulaTerms:
     Examples
     --------
     >>> model = parse("np.log(y) ~ x * C(kind) + (1 + x || county)")
-    >>> model.response, model.fixed, model.varying, model.group, model.correlated
-    ('np.log(y)', 'x * C(kind)', '1 + x', 'county', False)
+    >>> model.response, model.fixed, model.varying, model.group
+    ('np.log(y)', 'x * C(kind)', ((('1 + x', False),),), 'county')
     >>> parse("cbind(won, lost) | county").failures
     'lost'
     >>> parse("cbind(won, trials=games) | county").trials
@@ -134,8 +137,10 @@ def parse(formula: str) -> FormulaTerms:
     >>> parse("y ~ 1 + (1 | state/county)").levels
     ['state', 'county']
     >>> nested = parse("y ~ x + (1 + x | state) + (1 | state:county)")
-    >>> nested.levels, nested.terms_of_levels
-    (['state', 'county'], ['1 + x', '1'])
+    >>> nested.levels, nested.varying
+    (['state', 'county'], ((('1 + x', True),), (('1', True),)))
+    >>> parse("y ~ x + (1 | state:county) + (0 + x | state:county)").varying
+    ((), (('1', True), ('0 + x', True)))
     """
     if not isinstance(formula, str):
         raise TypeError(
@@ -166,13 +171,13 @@ def _parsed(formula: str) -> FormulaTerms:
         )
     fixed, bars = _take_bars(fixed)
     check_labels("/".join([*groups, *bars]))
-    levels = [] if groups else _levels(bars)
+    levels, varying = ([], ()) if groups else _levels(bars)
     factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
     if len(groups) + len(bars) != 1 and not levels and not factors:
         owners = {_split_bars(bar)[-1] for bar in bars}
         if len(owners) < len(bars):
             raise ValueError(
-                f"the groups are given twice in {text!r}; (1 + x || county) has terms that are not "
+                f"a crossed factor is given twice in {text!r}; (1 + x || a) has terms that are not "
                 "correlated."
             )
         many = "more than one part" if groups or bars else "no part"
@@ -194,42 +199,41 @@ def _parsed(formula: str) -> FormulaTerms:
             "slopes": _slopes(bars),
         }
         return _model(text, left, fixed, path, **rest)
-    if levels:
-        path, terms, correlated = "/".join(levels), [], _correlated(bars)
-        terms = [_split_bars(bar)[0] for bar in _from_outermost(bars)]
-    else:
-        varying, *named = _split_bars(bars[0])
-        if not varying or len(named) != 1:
-            raise ValueError(f"formula: ({bars[0]}) must be like (1 + x | county).")
-        path, correlated = named[0], "||" not in bars[0]
-        terms = [varying] * len(_split(path, "/"))
-    rest = {"offset": offset, "correlated": correlated, "varying_above": tuple(terms[:-1])}
-    return _model(text, left, fixed, path, varying=terms[-1], **rest)
+    return _model(text, left, fixed, "/".join(levels), offset=offset, varying=varying)
 
 
-def _from_outermost(bars: list[str]) -> list[str]:
-    return sorted(bars, key=lambda bar: len(_split(_split_bars(bar)[-1], ":")))
-
-
-def _levels(bars: list[str]) -> list[str]:
-    """Columns of levels, from the outermost, of (1 | a) + (1 | a:b); none if groups are crossed.
+def _levels(bars: list[str]) -> tuple[list[str], tuple[tuple[tuple[str, bool], ...], ...]]:
+    """Columns of levels, from the outermost, and terms of each; none if groups are crossed.
 
     Examples
     --------
-    >>> _levels(["1 | school:lea", "1 + x | lea"]), _levels(["1 | a", "1 | b"])
-    (['lea', 'school'], [])
+    >>> _levels(["1 | school:lea", "1 + x | lea"])
+    (['lea', 'school'], ((('1 + x', True),), (('1', True),)))
+    >>> _levels(["1 || a/b"]), _levels(["1 | a", "1 | b"])
+    ((['a', 'b'], ((('1', False),), (('1', False),))), ([], ()))
     """
-    parts = [_split_bars(bar) for bar in _from_outermost(bars)]
-    if len(parts) < 2 or not all(len(part) == 2 and part[0] for part in parts):
-        return []
+    parts: list[tuple[list[str], tuple[str, bool]]] = []
+    for bar in bars:
+        terms, *owners = _split_bars(bar)
+        if not terms or len(owners) != 1:
+            if len(bars) > 1:
+                return [], ()
+            raise ValueError(f"formula: ({bar}) must be like (1 + x | county).")
+        path = [_split(each, ":") for each in _split(owners[0], "/")]
+        columns = list(chain(*path))
+        if twice := [column for column in columns if columns.count(column) > 1]:
+            raise ValueError(f"formula: {twice[0]!r} is twice among the levels {owners[0]!r}.")
+        ends = accumulate(map(len, path))
+        parts += [(columns[:end], (terms, "||" not in bar)) for end in ends]
     levels: list[str] = []
-    for _, owner in parts:
-        columns = _split(owner, ":")
+    found: list[tuple[tuple[str, bool], ...]] = []
+    for columns, own in sorted(parts, key=lambda part: len(part[0])):
+        if not set(levels) <= set(columns):
+            return [], ()
         new = [column for column in columns if column not in levels]
-        if len(columns) != len(levels) + 1 or len(new) != 1:
-            return []
-        levels += new
-    return levels
+        levels, found = levels + new, found + [()] * len(new)
+        found[-1] += (own,)
+    return levels, tuple(found)
 
 
 def _factors(bars: list[str]) -> list[tuple[str, ...]]:
@@ -266,17 +270,6 @@ def _slopes(bars: list[str]) -> tuple[tuple[str, bool], ...]:
         terms, owner = _split_bars(bar)
         found += [(terms, "||" not in bar)] * len(_split(owner, "/"))
     return () if all(terms == "1" for terms, _ in found) else tuple(found)
-
-
-def _correlated(bars: list[str]) -> bool:
-    """Whether terms of levels may be correlated, which is said once for all of them."""
-    several = [bar for bar in bars if _split_bars(bar)[0] != "1"]
-    said = {"||" not in bar for bar in several or bars}
-    if len(said) > 1:
-        raise ValueError(
-            f"formula: terms of all levels are correlated, '|', or none, '||'; got {bars}."
-        )
-    return said.pop()
 
 
 def _model(text: str, response: str, fixed: str, groups: str, **given: Any) -> FormulaTerms:

@@ -28,6 +28,8 @@ __all__ = [
     "terms_of_factors",
 ]
 
+# Columns of terms that differ between groups, of each level: of each term.
+Varying = list[list[list[str]]]
 # Estimators of a parameter for every group, and of coefficients, by family. Those that a formula
 # does not need are not imported.
 LOCATION = {
@@ -110,7 +112,7 @@ def chosen(
     estimator: Any,
     family: str | None,
     prior: Any,
-    varying: list[list[str]] | None,
+    varying: Varying | None,
     **settings: Any,
 ) -> Any:
     """Return the estimator of a formula, not fitted: a copy of one that was given, or by family."""
@@ -133,7 +135,7 @@ def choose(
     design: Design,
     family: str | None,
     prior: Any,
-    varying: list[list[str]] | None = None,
+    varying: Varying | None = None,
 ) -> Any:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
@@ -153,7 +155,7 @@ def choose(
         )
     if kind not in LOCATION and not (prior is None or of_prior):
         raise ValueError(f"family={kind!r} has prior={ON_LINK[kind]!r} alone; got {prior!r}.")
-    single = not design.names and design.constant
+    single = not design.names and design.constant_with_mean
     if kind in ON_LINK and (prior is not None or model.offset):
         single = not of_prior if prior is not None else kind != "binomial" and single
     if kind not in REGRESSION or (single and kind in LOCATION):
@@ -167,20 +169,46 @@ def choose(
     return make(kind) if kind in GENERALIZED else make()
 
 
-def some_of(varying: list[list[str]], design: Design) -> bool:
-    """Whether some terms have one coefficient for all groups of a level."""
+def some_of(varying: Varying, design: Design) -> bool:
+    """Whether some columns have one coefficient for all groups of a level."""
     every = {*[CONSTANT] * design.constant, *design.names}
-    return any(set(each) < every for each in varying)
+    return any({name for term in each for name in term} < every for each in varying)
 
 
-def joint_in(model: FormulaTerms, varying: list[list[str]]) -> bool:
-    """Whether terms that differ between groups are correlated."""
-    return bool(model.correlated) and max(map(len, varying)) > 1
+def joint_in(model: FormulaTerms, varying: Varying) -> bool:
+    """Whether coefficients that differ between groups are correlated."""
+    return any(len(term) > 1 for each in apart(model, varying) for term in each)
 
 
-def following(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
-) -> Any:
+def apart(model: FormulaTerms, varying: Varying) -> Varying:
+    """Split terms whose coefficients are not correlated into their columns, as afex does.
+
+    Raises
+    ------
+    ValueError
+        If two terms of a level have the same column.
+    """
+    found = []
+    for level, columns, said in zip(model.levels, varying, model.varying or (), strict=True):
+        every = [name for term in columns for name in term]
+        if twice := [name for name in every if every.count(name) > 1]:
+            name = "1" if twice[0] == CONSTANT else twice[0]
+            raise ValueError(
+                f"two terms of {level!r} in {model.text!r} have {name!r}: rows do not tell their "
+                "variances apart; put 0 + into one of them."
+            )
+        pairs = zip(columns, said, strict=True)
+        found.append(
+            [
+                part
+                for term, (_, joint) in pairs
+                for part in ([term] if joint else [[x] for x in term])
+            ]
+        )
+    return found
+
+
+def following(estimator: Any, model: FormulaTerms, design: Design, varying: Varying | None) -> Any:
     """Set what a formula says of an estimator of regressions."""
     if bool(model.factors) != is_a(estimator, "CrossedEB"):
         raise ValueError(
@@ -196,7 +224,7 @@ def following(
             name: "full" if correlated else "diag"
             for name, (_, correlated) in zip(names, model.slopes, strict=True)
         }
-        terms = [[INTERCEPT if x == CONSTANT else x for x in each] for each in varying]
+        terms = [[INTERCEPT if x == CONSTANT else x for x in each] for (each,) in varying]
         return estimator.set_params(varying=dict(zip(names, terms, strict=True)), covariance=kinds)
     if model.offset and not is_a(estimator, "GeneralizedEB"):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
@@ -228,12 +256,29 @@ def following(
         if some and joint and is_a(estimator, "LogisticEB"):
             raise ValueError(
                 f"in LogisticEB terms are not correlated where others do not differ; write "
-                f"({model.varying} || {model.group})."
+                f"(… || {model.group})."
             )
-        if some:
-            named = [[INTERCEPT if x == CONSTANT else x for x in each] for each in varying]
+        if design.without_mean and "fixed" not in known:
+            raise lacking(estimator, design, model)
+        parts = apart(model, varying)
+        several = joint and any(len(each) > 1 for each in parts)
+        if several and "fixed" not in known:
+            raise ValueError(
+                f"{type(estimator).__name__} has one term of a group, whose coefficients are all "
+                f"correlated, or none are; {model.text!r} has several."
+            )
+        if some or several:
+            named: list[Any] = [
+                [[INTERCEPT if x == CONSTANT else x for x in term] for term in each]
+                for each in parts
+            ]
+            if not several:
+                named = [[x for term in each for x in term] for each in named]
             of_levels = dict(zip(model.levels, named, strict=True))
             settings["varying"] = of_levels if model.above else named[0]
+        if "fixed" in known:
+            own = [INTERCEPT] * design.constant_with_mean + design.names_with_mean
+            settings["fixed"] = own if design.without_mean else None
         if "covariance" in known:
             settings["covariance"] = "full" if joint else "diag"
     elif model.correlated is False and "covariance" in known:
@@ -241,7 +286,18 @@ def following(
     return estimator.set_params(**settings)
 
 
-def terms_of_factors(model: FormulaTerms, design: Design, data: Any) -> list[list[str]]:
+def lacking(estimator: Any, design: Design, model: FormulaTerms) -> ValueError:
+    """Return the error of a term that differs between groups, and must be one of all groups too."""
+    name = "1" if design.without_mean[0] == CONSTANT else design.without_mean[0]
+    return ValueError(
+        f"term {name!r} differs between groups in {model.text!r}, and so must be among the terms "
+        f"of all groups too: {type(estimator).__name__} has a mean of each coefficient."
+    )
+
+
+def terms_of_factors(
+    estimator: Any, model: FormulaTerms, design: Design, data: Any, context: Mapping[str, Any]
+) -> Varying:
     """Terms that differ between the levels of each crossed factor.
 
     Raises
@@ -249,30 +305,38 @@ def terms_of_factors(model: FormulaTerms, design: Design, data: Any) -> list[lis
     ValueError
         If a slope is not among the terms of all rows.
     """
-    return [
-        design.names_in(text, data, f"({text} | {':'.join(columns)})", of_means=False)
-        for (text, _), columns in zip(model.slopes, model.factors, strict=True)
-    ]
+    terms = [[design.names_in(text, data, context)] for text, _ in model.slopes]
+    if CONSTANT in design.without_mean:  # that of levels is no column of X
+        design.without_mean.remove(CONSTANT)
+        design.constant = False
+    if design.without_mean:
+        raise lacking(estimator, design, model)
+    return terms
 
 
 def check_location(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: Varying | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
     if model.factors:
         raise ValueError(f"{type(estimator).__name__} has no crossed factors; CrossedEB() has.")
     if model.offset and not estimator.protocol().family.takes_exposure:
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
-    if varying is not None and any(each != [CONSTANT] for each in varying):
+    if varying is not None and any(each != [[CONSTANT]] for each in varying):
+        shown = " + ".join(
+            f"({text} | {level})"
+            for level, terms in zip(model.levels, model.varying or (), strict=True)
+            for text, _ in terms
+        )
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
-            f"got ({model.varying} | {model.group}).{other_population(estimator)}"
+            f"got {shown}.{other_population(estimator)}"
         )
     if model.above and design.names:
         raise ValueError(
             f"covariates and levels of groups cannot be fitted together; {model.text!r} has both."
         )
-    if not design.constant:
+    if not design.constant_with_mean:
         raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
 
 
@@ -328,9 +392,11 @@ def model_of_columns(
     names, constant = _columns_of(model.fixed)
     design = Design(model.fixed, names, constant)
     response = _column_of(model.response)
+    varying = None
+    if model.varying is not None:
+        varying = [[_varying(text, design) for text, _ in terms] for terms in model.varying]
     estimator = choose(model, design, family, None)
     rows: dict[str, str | list[str]] = {"groups": model.group}
-    varying = None if model.varying is None else [_varying(model, design)]
     if not is_a(estimator, "LocationEstimator"):
         if model.offset:
             raise ValueError(f"offset({model.offset}): nodes take no offset beside columns.")
@@ -364,9 +430,12 @@ def _column_of(text: str) -> str:
     return column_name(text)
 
 
-def _varying(model: FormulaTerms, design: Design) -> list[str]:
-    names, constant = _columns_of(str(model.varying))
-    missing = [name for name in names if name not in design.names]
-    if missing or constant > design.constant:
-        raise design.lacking(missing[0] if missing else "1", f"({model.varying} | {model.group})")
-    return [CONSTANT] * constant + names
+def _varying(text: str, design: Design) -> list[str]:
+    """Columns of a term that differs between groups, which become columns of the design."""
+    names, constant = _columns_of(text)
+    own = [CONSTANT] * constant + names
+    known = [CONSTANT] * design.constant + design.names
+    design.without_mean = [name for name in own if name not in known]
+    design.names += [name for name in names if name not in known]
+    design.constant |= constant
+    return own

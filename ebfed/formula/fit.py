@@ -174,13 +174,17 @@ class FormulaFit:
         design, columns = Design.learn(model.fixed, rows.data, context, data.names)
         varying = None
         if model.varying is not None:
-            bars = zip(model.terms_of_levels, model.levels, strict=True)
-            varying = [design.names_in(own, rows.data, f"({own} | {name})") for own, name in bars]
+            varying = [
+                [design.names_in(text, rows.data, context) for text, _ in terms]
+                for terms in model.varying
+            ]
         estimator = chosen(model, design, varying=varying, **given)
         if model.slopes:
-            varying = terms_of_factors(model, design, rows.data)
+            varying = terms_of_factors(estimator, model, design, rows.data, context)
+        if design.without_mean:
+            columns = design.of(rows.data)
         of_rows = is_a(estimator, "LinearEB", "LogisticEB", "GeneralizedEB")
-        if of_rows and not design.names and design.constant:
+        if of_rows and not design.names and design.constant_with_mean:
             design, columns = design.of_constant(), np.ones((len(columns), 1))
         if is_a(estimator, "LocationEstimator"):
             check_location(estimator, model, design, varying)
@@ -336,7 +340,7 @@ class FormulaFit:
         """Make a fit of a fitted estimator, and of what a file says of its formula."""
         model = parse(data["text"])
         rows = CompleteRows.none(model, **data["rows"])
-        texts = [model.fixed], responses(model, rows.data.names)
+        texts = model.texts, responses(model, rows.data.names)
         both = [Context.of(each, rows.data, SHARED | data["values"]) for each in texts]
         fit = cls(model.text, clone(estimator), weights=rows.weighed, dispersion=rows.by)
         fit._model, fit._rows, fit.estimator_ = model, rows, estimator
@@ -617,11 +621,15 @@ class FormulaFit:
         if type is None:
             return estimator.tests(ddf=ddf)
         from ebfed.inference.contrasts import term_tests
-        from ebfed.regression.inferring import check_type
+        from ebfed.regression.inferring import check_type, contrasts_of_mean
 
         check_type(type)
         found = estimator.inference() if ddf is None else estimator.inference(ddf)
-        terms = contrasts_of_terms(self.design_, self._frame(None), type)
+        coefficients = contrasts_of_mean(estimator)
+        terms = {
+            name: own @ coefficients
+            for name, own in contrasts_of_terms(self.design_, self._frame(None), type).items()
+        }
         return frame(term_tests(found, terms), self.__ebfed_view__().style)
 
     def confint(self, *args: Any, **options: Any) -> Any:
@@ -1086,7 +1094,8 @@ class FormulaFit:
             distances ``.cooksd`` too, NaN of a row that alone determines a coefficient.
         """
         given, data = data, self._frame(data)
-        labels = [name for name in self._model.levels if name in data.names]
+        used = required(self.design_.texts, data.names)
+        labels = [name for name in self._model.levels if name in data.names and name not in used]
         alone = Columns.of(drop_columns(data.native, labels)) if labels else data
         new = {".fitted": self.predict(data), ".fixed": self.predict(alone)}
         if new[".fitted"].ndim == 2:
@@ -1138,10 +1147,14 @@ def from_formula(
 
     - ``y ~ x + (1 + x | county)``: `LinearEB`, `LogisticEB` or `GeneralizedEB`; intercept and x
       differ between counties, and may be correlated.
-    - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
+    - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties. So are terms
+      apart, ``(1 | county) + (0 + x | county)``.
+    - ``y ~ 1 + (x | county)``, ``y ~ 0 + C(kind) + (1 | county)``: the mean of what differs between
+      counties alone is zero, in `LinearEB`.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
     - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
+    - ``y ~ x + (1 | state:county)``: counties of states differ, and states do not.
     - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
       same with coefficients, see `LinearEB`.
     - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed

@@ -218,7 +218,7 @@ class ReferenceGrid:
 
     def __init__(self, design: Design, data: Columns, at: Mapping[str, Any]):
         self._design, self._data = design, data
-        self.columns = required([design.text], data.names)
+        self.columns = required(design.texts, data.names)
         if unknown := [name for name in at if name not in self.columns]:
             raise ValueError(self._unknown(unknown[0]))
         self.factors = _levels_of_columns(design, self.columns)
@@ -318,7 +318,7 @@ class ReferenceGrid:
 def _levels_of_columns(design: Design, columns: Sequence[str]) -> dict[str, list[Any]]:
     """Levels of the columns that are factors as they are, or in ``C(…)``."""
     found = {}
-    for _, factors in Terms.of(design.text).each:
+    for _, factors in [each for text in design.texts for each in Terms.of(text).each]:
         for _, expression in factors:
             if plain_name(expression) in columns:
                 names = {plain_name(expression)}

@@ -162,8 +162,7 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
                 found[name] = values[0]
                 for each in values[1:]:
                     found[name] = found[name] * each
-    found.pop(CONSTANT, None)
-    if set(found) != set(design.names):
+    if not set(design.names) <= set(found):
         raise NotPushedError(design.text)
     found = {name: found[name] for name in design.names}
     if found:

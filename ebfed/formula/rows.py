@@ -213,12 +213,7 @@ def used_columns(
         if name is not None and name not in there:
             shown = ", ".join(map(repr, there))
             raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-    texts = [
-        model.fixed,
-        *(model.terms_of_levels or ["1"]),
-        *(terms for terms, _ in model.slopes),
-        *responses(model, there),
-    ]
+    texts = [*model.texts, *responses(model, there)]
     labels = (name for name in named.values() if name is not None)
     return list(dict.fromkeys([*required(texts, there), *labels])), texts
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.estimable import Estimable
-from ebfed.inference.sums import LinearMixedFit
+from ebfed.inference.sums import LinearMixedFit, entries_of_terms, root_of_terms
 
 __all__ = ["FTest", "FixedDegrees", "Inference", "Method", "inference_of"]
 
@@ -200,8 +200,11 @@ class Satterthwaite(_OfVariances):
         """
         k = self.fit.n_parameters
         slopes, bends = np.zeros((k, k)), np.zeros((k, k, k))
-        for G, bases, own in zip(self.fit.covariances, self.fit.bases, self.fit.own, strict=True):
-            slope, bend = _of_root(G, bases, self.fit.kind)
+        fit = self.fit
+        for G, bases, own, terms in zip(
+            fit.covariances, fit.bases, fit.own, fit.terms, strict=True
+        ):
+            slope, bend = _of_root(G, bases, fit.kind, terms)
             slopes[np.ix_(own, own)], bends[np.ix_(own, own, own)] = slope, bend
         slopes[-1, -1], bends[-1, -1, -1] = 2 * np.sqrt(self.fit.noise), 2.0
         hessian = slopes.T @ self.hessian @ slopes + np.tensordot(self.gradient, bends, 1)
@@ -281,17 +284,14 @@ def _kenward_roger(first: float, second: float, q: int) -> tuple[float, float]:
     return df, scale
 
 
-def _of_root(G: NDArray, bases: NDArray, kind: str) -> tuple[NDArray, NDArray]:
+def _of_root(G: NDArray, bases: NDArray, kind: str, terms: NDArray) -> tuple[NDArray, NDArray]:
     """Slopes of the parameters of a covariance in entries of its root, and second derivatives."""
     k = len(bases)
     slope, bend = np.zeros((k, k)), np.zeros((k, k, k))
     if kind != "full":
         own = np.diag(G)[:k]
         return np.diag(2 * np.sqrt(own)), np.einsum("ab,bc->abc", np.eye(k), 2 * np.eye(k))
-    values, vectors = np.linalg.eigh(G)
-    _, upper = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T)
-    root = upper.T
-    rows, columns = np.tril_indices(len(G))
+    root, (rows, columns) = root_of_terms(G, terms), entries_of_terms(terms)
     for b in range(k):
         moved = np.zeros_like(G)
         moved[rows[b]] = root[:, columns[b]]

@@ -42,15 +42,15 @@ def changes_without(fit: LinearMixedFit, level: int) -> NDArray[np.float64]:
             out = np.zeros((len(fit.owners[each - 1]), *inner.shape[1:]))
             np.add.at(out, fit.owners[each], inner)
             inner = out
-    total, without = parts[0].sum(axis=0), -parts[level]
+    total, without, kept = parts[0].sum(axis=0), -parts[level], fit.of_mean
     owner = np.arange(len(parts[level]))
     for each in range(level, 0, -1):
         owner = fit.owners[each][owner]
         left = before[each - 1][owner] + without
         new = _within(left, fit.maps[each - 1], fit.covariances[each - 1])
         without = new - parts[each - 1][owner]
-    whole = total + without
-    changes = np.full((len(whole), len(total) - 1), np.nan)
+    whole = (total + without)[:, kept[:, None], kept]
+    changes = np.full((len(whole), len(kept) - 1), np.nan)
     for j, each in enumerate(whole):
         values = np.linalg.eigvalsh(each[:-1, :-1])
         if values[0] > 1e-10 * values[-1]:

@@ -31,9 +31,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.inference.sums import LinearMixedFit
+from ebfed.inference.sums import LinearMixedFit, entries_of_terms, root_of_terms
 
-__all__ = ["Held", "MixedDeviance", "drawn", "followed_end", "lower_root", "profile_end"]
+__all__ = ["Held", "MixedDeviance", "drawn", "followed_end", "profile_end"]
 
 # Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
 FIRST, GROWTH, STEPS = 0.25, 1.8, 40
@@ -279,7 +279,8 @@ class MixedDeviance:
             elif self.fit.kind == "diag":
                 entries = np.sqrt(np.diag(scaled))
             else:
-                entries = lower_root(scaled)[np.tril_indices(len(scaled))]
+                terms = self.fit.terms[level][order]
+                entries = root_of_terms(scaled, terms)[entries_of_terms(terms)]
             parts.append(entries)
             if self._is(held, level, "spread"):
                 parts[-1] = entries[1:]
@@ -340,7 +341,8 @@ class MixedDeviance:
         if kind == "diag":
             count = q - len(fixed)
             return np.diag(np.concatenate([fixed, at[:count]])), count
-        L, low = np.zeros((q, q)), np.tril_indices(q)
+        order = self._order(held, level)
+        L, low = np.zeros((q, q)), entries_of_terms(self.fit.terms[level][order])
         if correlation:
             count = len(low[0]) - 1
             second = at[1] ** 2 * np.array([value, np.sqrt(1 - value**2)])
@@ -403,7 +405,8 @@ class MixedDeviance:
             # of a symmetric matrix: an entry off the diagonal has half of the slope
             halves = np.tensordot(slopes[own], bases * (1 + np.eye(len(L))) / 2, 1)
             by_root = (size[:, None] * (2 * halves @ L))[order]
-            along = np.diag(by_root) if fit.kind == "diag" else by_root[np.tril_indices(len(L))]
+            low = entries_of_terms(fit.terms[level][order])
+            along = np.diag(by_root) if fit.kind == "diag" else by_root[low]
             if self._is(held, level, "correlation"):
                 second = along[1] * value + along[2] * np.sqrt(1 - value**2)
                 used = sum(map(len, parts))
@@ -504,20 +507,6 @@ def followed_end(
         seen.clear()
         seen[end] = lowest
     return end
-
-
-def lower_root(matrix: NDArray) -> NDArray[np.float64]:
-    """Return L, lower triangular, with ``L L'`` the nearest matrix without negative eigenvalues.
-
-    Examples
-    --------
-    >>> lower_root(np.array([[4.0, 4.0], [4.0, 4.0]])).round(12)
-    array([[2., 0.],
-           [2., 0.]])
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    upper = np.asarray(np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0.0))).T, mode="r"))
-    return (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
 
 
 def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], LinearMixedFit]:

@@ -29,7 +29,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GroupSums", "LinearMixedFit"]
+__all__ = ["GroupSums", "LinearMixedFit", "entries_of_terms", "root_of_terms"]
 
 # Numbers of a block of groups that are computed together.
 BLOCK = 2_000_000
@@ -142,6 +142,13 @@ class GroupSums:
                 sums.second[:, a, b] = left @ moved
         return sums
 
+    def of_columns(self, kept: NDArray) -> GroupSums:
+        """Return the sums of some of the columns of C."""
+        if len(kept) == self.inner.shape[-1]:
+            return self
+        square, own = ("inner", "first", "second"), (..., kept[:, None], kept)
+        return GroupSums(**{name: x[own] if name in square else x for name, x in self.parts()})
+
     def added(self, owner: NDArray, out: GroupSums) -> None:
         """Add the sums of groups to those of their owners."""
         order = np.argsort(owner, kind="stable")
@@ -170,11 +177,15 @@ class LinearMixedFit:
         Columns whose coefficients differ between groups, of each level.
     covariances : list of ndarrays of shape (q, q)
         Covariance of these, of each level.
+    sizes : list of list of int
+        Numbers of these of each term, of each level: covariances have a block for each.
     noise : float
     mean : ndarray of shape (p,)
     kind : {"spherical", "diag", "full"}
     restricted : bool
         Whether the restricted likelihood was maximised.
+    fixed : int64 ndarray
+        Columns that have a coefficient in the mean, which is zero for the others.
     log_weight : float
         Sum of the logarithms of the weights of rows.
     """
@@ -184,10 +195,12 @@ class LinearMixedFit:
     owners: list[NDArray]
     places: list[NDArray]
     covariances: list[NDArray]
+    sizes: list[list[int]]
     noise: float
     mean: NDArray
     kind: str
     restricted: bool
+    fixed: NDArray
     log_weight: float = 0.0
 
     # Columns ----------------------------------------------------------------------------------
@@ -198,11 +211,18 @@ class LinearMixedFit:
 
         The columns of ``X B`` are orthogonal, with a mean square of 1.
         """
-        X, size = self.rows[:, :, :-1].reshape(-1, self.rows.shape[2] - 1), self.units
+        size = self.units[self.fixed]
+        X = self.rows[:, :, self.fixed].reshape(-1, len(size))
         _, s, Vt = np.linalg.svd(np.linalg.qr(X / size, mode="r"), full_matrices=False)
         kept = s > 1e-6 * s.max(initial=0.0)
         s, V = s[kept] / np.sqrt(max(self.n.sum(), 1)), Vt[kept].T
-        return V / s / size[:, None], (V * s).T * size
+        place = np.eye(len(self.units))[:, self.fixed]
+        return place @ (V / s / size[:, None]), ((V * s).T * size) @ place.T
+
+    @cached_property
+    def others(self) -> NDArray:
+        """What takes all columns to those without a coefficient in the mean, in their units."""
+        return np.delete(np.diag(1 / self.units), self.fixed, axis=1)
 
     @cached_property
     def units(self) -> NDArray[np.float64]:
@@ -213,23 +233,36 @@ class LinearMixedFit:
 
     @cached_property
     def columns(self) -> NDArray:
-        """Factors of ``C = [X B, y - X mean]``, shape (n_groups, r, w)."""
-        B = self.basis[0]
+        """Factors of ``C = [X B, others, y - X mean]``, shape (n_groups, r, w)."""
         X, y = self.rows[:, :, :-1], self.rows[:, :, -1]
-        return np.concatenate([X @ B, (y - X @ self.mean)[:, :, None]], axis=2)
+        parts = X @ self.basis[0], X @ self.others, (y - X @ self.mean)[:, :, None]
+        return np.concatenate(parts, axis=2)
+
+    @cached_property
+    def of_mean(self) -> NDArray[np.int64]:
+        """Columns of C that are of the mean and the response."""
+        return np.append(np.arange(len(self.basis[1])), self.columns.shape[2] - 1)
 
     @cached_property
     def maps(self) -> list[NDArray]:
         """J of each level."""
-        back = self.basis[1]
-        return [np.vstack([back[:, each], np.zeros((1, len(each)))]) for each in self.places]
+        back = np.vstack([self.basis[1], (self.others.T > 0) * self.units, 0 * self.units])
+        return [back[:, each] for each in self.places]
 
     # Parameters -------------------------------------------------------------------------------
 
     @cached_property
     def bases(self) -> list[NDArray]:
         """Derivatives of the covariance of each level in its parameters, shape (k, q, q)."""
-        return [_bases(len(each), self.kind) for each in self.places]
+        return [
+            _bases(len(each), self.kind, owner)
+            for each, owner in zip(self.places, self.terms, strict=True)
+        ]
+
+    @cached_property
+    def terms(self) -> list[NDArray[np.int64]]:
+        """Term of each of the coefficients that differ, of each level."""
+        return [np.repeat(np.arange(len(each)), each) for each in self.sizes]
 
     @cached_property
     def own(self) -> list[list[int]]:
@@ -263,7 +296,7 @@ class LinearMixedFit:
                     self.maps[level], covariances[level], self.own[level], self.bases[level]
                 )
                 if not level:
-                    yield sums
+                    yield sums.of_columns(self.of_mean)
                     continue
                 if out is None:
                     out = sums.zeros(len(self.owners[level - 1]))
@@ -305,18 +338,50 @@ class LinearMixedFit:
     def identified(self, contrasts: NDArray) -> NDArray[np.bool_]:
         """Whether rows identify each of these combinations of the mean, shape (n,)."""
         B, back = self.basis
-        left = np.abs((contrasts - contrasts @ B @ back) / self.units).max(axis=1, initial=0.0)
-        return left <= 1e-6 * np.abs(contrasts / self.units).max(axis=1, initial=0.0)
+        left = ((contrasts - contrasts @ B @ back) / self.units)[:, self.fixed]
+        whole = np.abs(contrasts / self.units).max(axis=1, initial=0.0)
+        return np.abs(left).max(axis=1, initial=0.0) <= 1e-6 * whole
 
 
-def _bases(q: int, kind: str) -> NDArray:
-    """Derivatives of a covariance in its parameters."""
+def _bases(q: int, kind: str, owner: NDArray) -> NDArray:
+    """Derivatives of a covariance in its parameters; coefficients of several terms are apart."""
     if kind == "spherical":
         return np.eye(q)[None][: min(q, 1)]
     found = []
     for j in range(q):
-        for k in range(j + 1 if kind == "full" else 1):
+        for k in np.flatnonzero(owner[: j + 1] == owner[j]) if kind == "full" else [j]:
             base = np.zeros((q, q))
-            base[j, k if kind == "full" else j] = 1.0
+            base[j, k] = 1.0
             found.append(np.maximum(base, base.T))
     return np.array(found).reshape(len(found), q, q)
+
+
+def entries_of_terms(terms: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of the entries of a lower triangle which has a part for each term.
+
+    >>> [each.tolist() for each in entries_of_terms(np.array([0, 1, 1]))]
+    [[0, 1, 2, 2], [0, 1, 1, 2]]
+    """
+    rows, columns = np.tril_indices(len(terms))
+    same = terms[rows] == terms[columns]
+    return rows[same], columns[same]
+
+
+def root_of_terms(matrix: NDArray, terms: NDArray) -> NDArray[np.float64]:
+    """Return L, lower triangular, with ``L L'`` the nearest matrix without negative eigenvalues.
+
+    Rows and columns of several terms have no entries in common.
+
+    Examples
+    --------
+    >>> root_of_terms(np.array([[4.0, 4.0], [4.0, 4.0]]), np.zeros(2)).round(12)
+    array([[2., 0.],
+           [2., 0.]])
+    """
+    root = np.zeros_like(matrix)
+    for term in np.unique(terms):
+        own = np.ix_(terms == term, terms == term)
+        values, vectors = np.linalg.eigh(matrix[own])
+        upper = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0.0))).T)[1]
+        root[own] = (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
+    return root

@@ -8,7 +8,7 @@ is in an object of `ebfed.regression.population`, made from its learned attribut
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -79,6 +79,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
     varying: Varying = None
+    # Columns whose coefficients have a mean; all if None.
+    fixed: Sequence[str | int] | None = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
     # What a file has of the fit.
@@ -204,7 +206,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _columns(self) -> Columns:
         names = "\n".join(getattr(self, "feature_names_in_", ()))
         levels = self._level_names or ()
-        return Columns(self.n_features_in_, names, bool(self.fit_intercept), self.varying, levels)
+        given = bool(self.fit_intercept), self.varying, levels, self.fixed
+        return Columns(self.n_features_in_, names, *given)
 
     def _design(self, values: NDArray) -> NDArray:
         return self._columns().design(values)
@@ -399,6 +402,11 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Combinations of the mean's coefficients that rows of the fit identify."""
         terms = self._columns().of_mean(getattr(self, "covariate_names_", ()))
         return Estimable(self._result.get("null", np.zeros((len(terms), 0))), terms)
+
+    @property
+    def _of_mean(self) -> NDArray[np.int64]:
+        """Places of the coefficients whose mean is not zero, among all that have one."""
+        return self._columns().fixed_places(len(getattr(self, "covariate_names_", ())))
 
     def _read_design(
         self, X: Any, groups: Any, covariates: Any = None

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 __all__ = ["INTERCEPT", "Columns", "Varying"]
 
-# Columns whose coefficients differ between groups: of all levels alike, or of each by its name.
-Varying = Sequence[str | int] | Mapping[str, Sequence[str | int] | None] | None
+# Columns whose coefficients differ between groups: together, or in terms that are independent.
+Terms = Sequence[str | int] | Sequence[Sequence[str | int]]
+# The same of all levels of groups alike, or of each by its name.
+Varying = Terms | Mapping[str, Terms | None] | None
 
 INTERCEPT = "intercept"
 
@@ -30,10 +32,13 @@ class Columns:
     intercept : bool
         Whether a column of ones is put first.
     varying : sequence of str or int, or mapping, optional
-        Columns whose coefficients differ between groups; all if None. Of several levels, the same
-        for all of them, or for each by its name.
+        Columns whose coefficients differ between groups; all if None. Sequences of columns are
+        terms whose coefficients are independent of each other's. Of several levels, the same for
+        all of them, or for each by its name.
     levels : tuple of str
         Names of the levels of groups, from the outermost; none where there is one.
+    fixed : sequence of str or int, optional
+        Columns whose coefficient has a mean, which is zero for the others; all if None.
 
     Examples
     --------
@@ -43,6 +48,8 @@ class Columns:
     >>> varying = {"state": ["intercept"], "county": ["intercept", "age"]}
     >>> Columns(2, "age\nincome", True, varying, ("state", "county")).places_of_levels()
     [array([0]), array([0, 1])]
+    >>> Columns(2, "age\nincome", True, [["intercept"], ["age", "income"]]).terms_of_levels()
+    [[array([0]), array([1, 2])]]
     """
 
     n_features: int
@@ -50,6 +57,7 @@ class Columns:
     intercept: bool
     varying: Varying = None
     levels: tuple[str, ...] = ()
+    fixed: Sequence[str | int] | None = None
 
     @property
     def terms(self) -> list[str]:
@@ -64,6 +72,21 @@ class Columns:
             *terms,
             *(f"{terms[j]}:{name}" for j in self.varying_places() for name in covariates),
         ]
+
+    def fixed_places(self, n_covariates: int = 0) -> NDArray[np.int64]:
+        """Positions, in `of_mean`, of the coefficients whose mean is not zero.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `fixed` does not name columns, or a column is neither there nor varies.
+        """
+        own, p, varying = self._places(self.fixed, "fixed"), len(self), self.varying_places()
+        if idle := [self.terms[j] for j in np.setdiff1d(np.arange(p), [*own, *varying])]:
+            raise ValueError(
+                f"column {idle[0]!r} has neither a mean nor a spread: name it in fixed or varying."
+            )
+        return np.concatenate([own, np.arange(p, p + len(varying) * n_covariates)])
 
     def __len__(self) -> int:
         return self.n_features + self.intercept
@@ -84,7 +107,11 @@ class Columns:
         return np.unique(np.concatenate(self.places_of_levels()))
 
     def places_of_levels(self) -> list[NDArray[np.int64]]:
-        """Positions of the coefficients that differ between groups, of each level.
+        """Positions of the coefficients that differ between groups, of each level."""
+        return [np.concatenate(terms) for terms in self.terms_of_levels()]
+
+    def terms_of_levels(self) -> list[list[NDArray[np.int64]]]:
+        """Positions of the coefficients of each term that differs between groups, of each level.
 
         Raises
         ------
@@ -93,16 +120,49 @@ class Columns:
         """
         levels, varying = self.levels or ("",), self.varying
         if not isinstance(varying, Mapping):
-            return [self._places(varying)] * len(levels)
+            return [self._terms(varying)] * len(levels)
         if set(varying) != set(self.levels):
             known = ", ".join(map(repr, self.levels)) or "one without a name"
             raise ValueError(
                 "varying must be columns, or a mapping with columns for each level of groups "
                 f"(here {known}); it has {', '.join(map(repr, varying)) or 'none'}."
             )
-        return [self._places(varying[level]) for level in levels]
+        return [self._terms(varying[level]) for level in levels]
 
-    def _places(self, varying: Sequence[str | int] | None) -> NDArray[np.int64]:
+    def sizes_of_terms(self, places: Sequence[NDArray]) -> list[list[int]]:
+        r"""Numbers of coefficients of each term of each level, of those that are at these places.
+
+        Examples
+        --------
+        >>> columns = Columns(2, "age\nincome", True, [["intercept"], ["age", "income"]])
+        >>> columns.sizes_of_terms([np.array([1, 2])])
+        [[0, 2]]
+        """
+        pairs = zip(self.terms_of_levels(), places, strict=True)
+        return [[int(np.isin(term, own).sum()) for term in terms] for terms, own in pairs]
+
+    def n_spreads(self, covariance: str, places: Sequence[NDArray] | None = None) -> int:
+        """Count the parameters of the covariances; of coefficients at these places, by level."""
+        sizes = self.sizes_of_terms(self.places_of_levels() if places is None else places)
+        every = [size for terms in sizes for size in terms]
+        if covariance == "full":
+            return sum(q * (q + 1) // 2 for q in every)
+        return sum(every) if covariance == "diag" else sum(min(q, 1) for q in every)
+
+    def _terms(self, varying: Any) -> list[NDArray[np.int64]]:
+        """Positions of the columns of each term of a level."""
+        terms = varying if isinstance(varying, Sequence) and not isinstance(varying, str) else ()
+        if not any(
+            isinstance(each, Sequence | np.ndarray) and not isinstance(each, str) for each in terms
+        ):
+            return [self._places(varying)]
+        found = [self._places(each) for each in terms]
+        places = np.concatenate(found).tolist()
+        if twice := [self.terms[j] for j in places if places.count(j) > 1]:
+            raise ValueError(f"varying must have each column in one term; {twice[0]!r} is in two.")
+        return found
+
+    def _places(self, varying: Any, role: str = "varying") -> NDArray[np.int64]:
         """Positions of some columns; of all if None."""
         names = self.terms
         first = int(self.intercept)
@@ -111,16 +171,16 @@ class Columns:
         if varying is None:
             return np.arange(len(names))
         if isinstance(varying, str) or not np.iterable(varying):
-            raise TypeError(f"varying must be a sequence of columns; got {varying!r}.")
+            raise TypeError(f"{role} must be a sequence of columns; got {varying!r}.")
         if self.intercept and INTERCEPT in names[1:]:
             raise ValueError(
                 f"X must not have a column called {INTERCEPT!r}, the name of the column that "
                 "fit_intercept adds; rename it."
             )
         if any(isinstance(name, bool | np.bool_) for name in varying):
-            raise TypeError(f"varying must name columns, not mark them; got {varying!r}.")
+            raise TypeError(f"{role} must name columns, not mark them; got {varying!r}.")
         unknown = [name for name in varying if name not in places]
         if unknown:
             known = ", ".join(map(repr, names))
-            raise ValueError(f"varying must name columns of {known}; got {unknown[0]!r}.")
+            raise ValueError(f"{role} must name columns of {known}; got {unknown[0]!r}.")
         return np.array(sorted({places[name] for name in varying}), np.int64)

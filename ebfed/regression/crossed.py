@@ -326,6 +326,11 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         return Estimable(self._kept["null"], self.terms_)
 
+    @property
+    def _of_mean(self) -> NDArray[np.int64]:
+        """Places of the coefficients whose mean is not zero."""
+        return np.arange(len(self.terms_))
+
     def _within(self, design: NDArray) -> NDArray:
         """Return the columns of the fit, NaN in rows that these do not identify."""
         return self._estimable.masked(design, "rows")[:, self._columns]
@@ -672,7 +677,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         kept = self._kept["varying"], self._kept["correlated"]
         for (name, each), own, full in zip(self.covariances_.items(), *kept, strict=True):
             every = np.arange(len(each))
-            found += spread_parameters(name, own, each, every, correlated=full)
+            found += spread_parameters(name, own, each, [every], correlated=full)
         if gaussian:
             found.append(residual_parameter(self.noise_variance_))
         given, terms = self._effects(first, given_mean=True), kept[0][0]

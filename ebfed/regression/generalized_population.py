@@ -117,11 +117,7 @@ class GeneralizedPopulation(FittedPopulation):
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
         """Number of fitted parameters: means, variances, covariances, shapes."""
-        spread = 0
-        for places in self.columns.places_of_levels():
-            q = len(places)
-            spread += {"spherical": min(q, 1), "diag": q, "full": q * (q + 1) // 2}[self.kind]
-        return len(self.mean) + spread + len(self.shapes)
+        return len(self.mean) + self.columns.n_spreads(self.kind) + len(self.shapes)
 
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
@@ -203,14 +199,14 @@ class GeneralizedPopulation(FittedPopulation):
         levels = zip(
             self.columns.levels or [group],
             [*(root @ root.T for root in self.roots_above), self.covariance],
-            self.columns.places_of_levels(),
+            self.columns.terms_of_levels(),
             strict=True,
         )
         correlated = self.kind == "full"
         spreads = [
             row
-            for level, covariance, places in levels
-            for row in spread_parameters(level, terms, covariance, places, correlated=correlated)
+            for level, covariance, own in levels
+            for row in spread_parameters(level, terms, covariance, own, correlated=correlated)
         ]
         known, errors = (
             self.estimable.coefficients,

@@ -32,8 +32,8 @@ from ebfed.inference.profiles import (
     SETTLED,
     Held,
     followed_end,
-    lower_root,
 )
+from ebfed.inference.sums import root_of_terms
 from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb, uncertainty
@@ -227,7 +227,7 @@ class GeneralizedProfile:
                 for j in range(len(places)):
                     for turn in (*OTHER_SIZES, -1.0):
                         T = L * np.where(np.arange(len(L)) == j, turn, 1.0)[:, None]
-                        turned.append(lower_root(T @ T.T)[low])
+                        turned.append(root_of_terms(T @ T.T, np.zeros(len(T)))[low])
             for own in turned:
                 starts.append(
                     self._free(held, np.concatenate([point[: part.start], own, point[part.stop :]]))
@@ -354,7 +354,7 @@ class GeneralizedProfile:
         if self.kind == "diag":
             return np.sqrt(np.diag(scaled))
         tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(places))
-        return lower_root(scaled + tiny)[np.tril_indices(len(places))]
+        return root_of_terms(scaled + tiny, np.zeros(len(scaled)))[np.tril_indices(len(places))]
 
     def _order(self, held: Held | None, level: int) -> NDArray[np.int64]:
         """Return the order of coefficients in a root: those that are held first."""

@@ -30,6 +30,7 @@ __all__ = [
     "check_type",
     "coefficient_tests",
     "confint_of_crossed",
+    "contrasts_of_mean",
     "errors_and_degrees",
     "has_rows_of_all",
     "inference_of_generalized",
@@ -81,7 +82,8 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
         below = number_parents(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
         owners = [np.zeros(int(below[0].max()) + 1, np.int64), *below]
     places = fit._columns().places_of_levels()
-    lost = confounded(clients.rows, owners[1:], places, bool(fit.fit_intercept), fit.covariance)
+    given = bool(fit.fit_intercept), fit.covariance, fit._of_mean
+    lost = confounded(clients.rows, owners[1:], places, *given)
     places = [own[~out] for own, out in zip(places, lost, strict=True)]
     return LinearMixedFit(
         rows=clients.rows,
@@ -89,10 +91,12 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
         owners=owners,
         places=places,
         covariances=[G[np.ix_(j, j)] for G, j in zip(covariances, places, strict=True)],
+        sizes=fit._columns().sizes_of_terms(places),
         noise=fit.noise_variance_,
         mean=result["mean"],
         kind=fit.covariance,
         restricted=fit.method == "reml",
+        fixed=fit._of_mean,
         log_weight=0.0 if clients.log_weight is None else float(clients.log_weight.sum()),
     )
 
@@ -180,8 +184,8 @@ def errors_and_degrees(
         return None
 
     def found() -> tuple[NDArray, NDArray]:
-        inference, unit = fit.inference(ddf), np.eye(len(names_of_mean(fit)))
-        known = True if inference.estimable is None else inference.estimable.coefficients
+        inference, unit = fit.inference(ddf), contrasts_of_mean(fit)
+        known = True if inference.estimable is None else inference.estimable.of(unit)
         found = inference.std_error(unit), inference.df(unit)
         return np.where(known, found[0], np.nan), np.where(known, found[1], np.nan)
 
@@ -295,7 +299,7 @@ def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | No
     """
     found = self.inference() if ddf is None else self.inference(ddf)
     names = names_of_mean(self)
-    unit = np.eye(len(names))
+    unit = contrasts_of_mean(self)
     if type is None:
         columns = {"term": np.array(names, object)} | contrast_tests(found, unit)
         return frame(columns, self._style_)
@@ -311,6 +315,11 @@ def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | No
 def names_of_mean(fit: Any) -> list[str]:
     """Names of the coefficients of the mean, those of covariates among them."""
     return [term for effect, _, term, *_ in fit.__ebfed_view__().parameters() if effect == "fixed"]
+
+
+def contrasts_of_mean(fit: Any) -> NDArray[np.float64]:
+    """Contrasts that are the coefficients of the mean, in the order of their names, (k, p)."""
+    return np.eye(len(fit._estimable.terms))[fit._of_mean]
 
 
 def check_type(type: str) -> None:

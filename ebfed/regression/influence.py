@@ -148,7 +148,9 @@ def _frame(
     if fit._level_names and place < len(fit._level_names) - 1:
         own = style.above[place]
         style = type(style)(style.backend, own.group, above=style.above[:place])
-    return frame_of_changes(changes, covariance, names_of_mean(fit), ids, n, style)
+    own = fit._of_mean
+    given = changes[:, own], covariance[np.ix_(own, own)], names_of_mean(fit)
+    return frame_of_changes(*given, ids, n, style)
 
 
 def frame_of_changes(

@@ -107,7 +107,7 @@ def confint_of_linear(
     if self.noise_variances_:
         raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
-    every = _parameters(fit, self._columns().places_of_levels())
+    every = _parameters(fit, self._columns().terms_of_levels())
     rows = self.__ebfed_view__().parameters()
     if method == "profile":
         ends = _profiled(fit, every, level, progress)
@@ -149,19 +149,19 @@ def check_draws(n_boot: Any) -> int:
     return int(n_boot)
 
 
-def _parameters(fit: LinearMixedFit, shown: Sequence[NDArray]) -> list[Held | None]:
-    """Parameters in the order of `tidy`, which are of the columns shown; None if not identified."""
-    found: list[Held | None] = [Held("mean", first=j) for j in range(len(fit.mean))]
-    for level, (known, all_) in enumerate(zip(fit.places, shown, strict=True)):
+def _parameters(fit: LinearMixedFit, shown: Sequence[Sequence[NDArray]]) -> list[Held | None]:
+    """Parameters in the order of `tidy`, of the columns of these terms; None if not identified."""
+    found: list[Held | None] = [Held("mean", first=j) for j in fit.fixed.tolist()]
+    for level, (known, terms) in enumerate(zip(fit.places, shown, strict=True)):
         place = {column: j for j, column in enumerate(known.tolist())}
-        own = [place.get(column) for column in all_.tolist()]
-        found += [None if j is None else Held("spread", level, j) for j in own]
-        if fit.kind == "full":
-            found += [
-                None if j is None or k is None else Held("correlation", level, k, j)
-                for a, j in enumerate(own)
-                for k in own[:a]
-            ]
+        own = [[place.get(column) for column in term.tolist()] for term in terms]
+        found += [None if j is None else Held("spread", level, j) for term in own for j in term]
+        found += [
+            None if j is None or k is None else Held("correlation", level, k, j)
+            for term in (own if fit.kind == "full" else [])
+            for a, j in enumerate(term)
+            for k in term[:a]
+        ]
     return [*found, Held("noise")]
 
 

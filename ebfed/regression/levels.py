@@ -48,10 +48,12 @@ def confounded(
     places: Sequence[NDArray],
     intercept: bool,
     covariance: str,
+    fixed: NDArray,
 ) -> list[NDArray[np.bool_]]:
-    """Whether effects of columns are fixed too: in every group they lie within the span of X.
+    """Whether effects of columns are fixed too: in every group those of X have them in their span.
 
-    A likelihood of what X leaves of the response does not depend on their variance then.
+    X are the columns of fixed coefficients. A likelihood of what X leaves of the response does not
+    depend on their variance then.
 
     Parameters
     ----------
@@ -65,12 +67,14 @@ def confounded(
         Whether the first column is all ones.
     covariance : {"spherical", "diag", "full"}
         If it is spherical, one coefficient determines the variance of all.
+    fixed : int64 ndarray
+        Columns that have a fixed coefficient.
 
     Examples
     --------
     >>> rows = np.zeros((2, 2, 4))
     >>> rows[:, :, 0], rows[1, :, 1], rows[:, :, 2] = 1, 1, np.arange(4).reshape(2, 2)
-    >>> confounded(rows, [], [np.array([0, 2])], True, "diag")
+    >>> confounded(rows, [], [np.array([0, 2])], True, "diag", np.arange(3))
     [array([ True, False])]
     """
     owned = [np.arange(len(rows))]  # of each level, the places of its groups
@@ -79,10 +83,10 @@ def confounded(
     X, found = rows[:, :, :-1], [np.zeros(len(each), bool) for each in places]
     has_rows = X.any(axis=(1, 2))
     # more groups than columns are not within their span
-    few = [len(np.unique(each[has_rows])) <= X.shape[2] for each in owned]
+    few = [len(np.unique(each[has_rows])) <= len(fixed) for each in owned]
     if not any(few):
         return found
-    if intercept:
+    if intercept and 0 in fixed:
         ones = X[:, :, :1]
         centre = np.einsum("nrp,nr->p", X, ones[:, :, 0]) / np.sum(ones**2)
         centre[0] = 0.0
@@ -90,7 +94,8 @@ def confounded(
     size = np.sqrt(np.einsum("nrp,nrp->p", X, X))
     X = X / np.where(size > 0, size, 1.0)
     products = X.swapaxes(1, 2) @ X
-    inverse = np.linalg.pinv(products.sum(axis=0), 1e-11, hermitian=True)
+    inverse, known = np.zeros(products.shape[1:]), np.ix_(fixed, fixed)
+    inverse[known] = np.linalg.pinv(products.sum(axis=0)[known], 1e-11, hermitian=True)
     if rows.any(axis=2).sum() <= np.linalg.matrix_rank(inverse, hermitian=True):
         return found  # the columns explain all rows, whatever the groups
     for level in np.flatnonzero(few).tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -44,7 +45,8 @@ from ebfed.regression.levelled import (
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
-from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.regression.posteriors.linear import CoefficientPosterior, blocks_of_terms
+from ebfed.regression.posteriors.parents import Doubt
 from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
     check_interval,
@@ -92,6 +94,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         have one coefficient for all. All, if None. Of several levels of groups, the same for all
         levels; or a mapping, which has them for each level by its name: ``{"lea": ["intercept"],
         "school": ["intercept", "x"]}`` is ``(1 | lea) + (1 + x | lea:school)``.
+    fixed : sequence of str or int, optional
+        Columns of `X` (or ``"intercept"``) whose coefficient has a mean, to be estimated; the mean
+        of the others, which must vary, is zero: ``varying=["intercept", "x"],
+        fixed=["intercept"]`` is ``1 + (1 + x | group)``. All, if None.
     fit_intercept : bool
         Whether to put a column of ones first.
     method : {"reml", "ml"}
@@ -124,7 +130,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     ----------
     mean_ : ndarray of shape (p,)
         Mean of the population, the intercept first; for columns that do not vary, their
-        coefficient.
+        coefficient; zero for columns that are not `fixed`.
     population_coef_ : ndarray of shape (q, k)
         Effect of each covariate on the mean of each coefficient that varies.
     covariate_names_ : list of k str
@@ -187,6 +193,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariance: Covariance = "diag",
         *,
         varying: Varying = None,
+        fixed: Sequence[str | int] | None = None,
         fit_intercept: bool = True,
         method: Literal["reml", "ml"] = "reml",
         solver: Literal["marginal", "gradient"] = "marginal",
@@ -198,6 +205,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     ):
         self.covariance = covariance
         self.varying = varying
+        self.fixed = fixed
         self.fit_intercept = fit_intercept
         self.method = method
         self.solver = solver
@@ -218,6 +226,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self.learning_rate,
             self.n_steps,
             self.share,
+            self.fixed,
             estimator=self,
         )
 
@@ -404,21 +413,22 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         result = self._result
         # a full covariance is known as well as so many clients identify it
         full = self.covariance == "full"
-        n_clients = self._n_clients if full else None
-        above = [
-            (covariance, (error, int(n) if full else None))
-            for covariance, error, n in zip(
-                *(result.get(name, ()) for name in ("above", "above_error", "n_parents")),
-                strict=True,
+        counts = [*map(int, result.get("n_parents", ())), self._n_clients]
+        errors = [*result.get("above_error", ()), result["covariance_error"]]
+        doubts: list[Doubt] = [
+            (blocks_of_terms(error, terms), n) if full else (error, None)
+            for error, terms, n in zip(
+                errors, self._columns().terms_of_levels(), counts, strict=True
             )
         ]
+        above = list(zip(result.get("above", ()), doubts[:-1], strict=True))
         restricted = self.method == "reml" and self.solver == "marginal"
         return LinearPopulation(
             columns=self._columns(),
             mean=result["mean"],
             mean_covariance=result["mean_covariance"],
             covariance=result["covariance"],
-            covariance_error=(result["covariance_error"], n_clients),
+            covariance_error=doubts[-1],
             estimable=self._estimable,
             noise_variance=self.noise_variance_,
             kind=self.covariance,

@@ -60,7 +60,7 @@ class LinearPopulation(FittedPopulation):
     mean: NDArray
     mean_covariance: NDArray
     covariance: NDArray
-    covariance_error: tuple[NDArray, int | None]
+    covariance_error: Doubt
     estimable: Estimable
     noise_variance: float
     kind: Covariance
@@ -139,22 +139,23 @@ class LinearPopulation(FittedPopulation):
         levels = zip(
             self.columns.levels or [group],
             covariances,
-            self.columns.places_of_levels(),
+            self.columns.terms_of_levels(),
             strict=True,
         )
         correlated = self.kind == "full"
         spreads = [
             row
-            for level, covariance, places in levels
+            for level, covariance, own_terms in levels
             for row in spread_parameters(
-                level, terms, covariance[:p, :p], places, correlated=correlated
+                level, terms, covariance[:p, :p], own_terms, correlated=correlated
             )
         ]
-        known = self.estimable.coefficients
+        known, names = self.estimable.coefficients, self.columns.of_mean(self.covariate_names)
         mean = np.where(known, self.mean, np.nan)
         errors = np.where(known, np.sqrt(np.diag(self.mean_covariance)), np.nan)
+        own = self.columns.fixed_places(len(self.covariate_names))
         return [
-            *fixed_parameters(self.columns.of_mean(self.covariate_names), mean, errors),
+            *fixed_parameters([names[j] for j in own], mean[own], errors[own]),
             *spreads,
             *(residual_parameter(x, level) for level, x in self.noise_variances.items()),
             *([] if self.noise_variances else [residual_parameter(self.noise_variance)]),

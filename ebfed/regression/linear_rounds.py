@@ -83,6 +83,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
     learning_rate: float
     n_steps: int
     share: Share = "groups"
+    fixed: Sequence[str | int] | None = None
 
     @property
     def sends(self) -> str:  # type: ignore[override]
@@ -185,9 +186,11 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
         if self.solver == "gradient" and (
-            self.covariance != "spherical" or self.varying is not None
+            self.covariance != "spherical" or self.varying is not None or self.fixed is not None
         ):
-            raise ValueError("solver='gradient' needs covariance='spherical' and varying=None.")
+            raise ValueError(
+                "solver='gradient' needs covariance='spherical', varying=None and fixed=None."
+            )
         check_share(self.share)
         if self.solver == "gradient" and self.share == "sums":
             raise ValueError("solver='gradient' needs share='groups': a factor of each group.")
@@ -209,7 +212,10 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names}.")
         columns = self._columns(state["n_features"], state["columns"], levels)
-        columns.places_of_levels()  # before anything is sent
+        columns.fixed_places()  # before anything is sent
+        several = any(len(each) > 1 for each in columns.terms_of_levels())
+        if several and self.covariance == "spherical":
+            raise ValueError("covariance='spherical' is of one term of a level; got several.")
         covariates = names[0]
         size = min(_width(columns, covariates), int(facts["n"].max()))
         first: LinearState = {
@@ -226,13 +232,18 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
 
     def _columns(self, n_features: int, names: str, levels: str = "") -> Columns:
         parts = tuple(levels.split("\n")) if levels else ()
-        return Columns(n_features, names, self.fit_intercept, self.varying, parts)
+        return Columns(n_features, names, self.fit_intercept, self.varying, parts, self.fixed)
 
     def _of_mean(self, state: LinearState) -> list[str]:
         """Names of the coefficients of the mean."""
         columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
         names = state["covariates"].split("\n") if state["covariates"] else []
         return columns.of_mean(names)
+
+    def _fixed(self, state: LinearState) -> NDArray[np.int64]:
+        """Places of the coefficients of the mean that are not zero."""
+        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
+        return columns.fixed_places(_n_covariates(state["covariates"]))
 
     def ask(self, state: LinearState) -> LinearSent:
         """Ask for factors with so many rows, or for sums."""
@@ -298,9 +309,11 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         if "levels" in state:
             return self._nested(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
-        n, varying = messages["n"], columns.varying_places()
+        n, varying = messages["n"], columns.places_of_levels()[0]
         notes = _open_questions(n, varying)
-        [known], lost = self._known(columns, messages, [], [varying], [])
+        fixed = self._fixed(state)
+        [known], lost = self._known(columns, messages, [], [varying], [], fixed)
+        [sizes] = columns.sizes_of_terms([known])
         notes = notes or lost
 
         def fitted(rows: NDArray) -> Fit:
@@ -312,6 +325,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
                 method=self.method,
                 intercept=self.fit_intercept,
                 identified=not _open_questions(n, varying),
+                fixed=fixed,
+                sizes=sizes,
             )
 
         fit, learned = self._minimised(state, messages, fitted)
@@ -338,11 +353,13 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         parents: Sequence[NDArray],
         places: Sequence[NDArray],
         levels: Sequence[str],
+        fixed: NDArray,
     ) -> tuple[list[NDArray], list[str]]:
         """Return the columns of each level whose effects are not fixed too, and notes on others."""
         rows = messages["factor"]
         rows = rows.reshape(len(rows), -1, rows.shape[-1])
-        lost = confounded(rows, parents, places, self.fit_intercept, self.covariance)
+        given = self.fit_intercept, self.covariance, fixed
+        lost = confounded(rows, parents, places, *given)
         notes = confounded_notes(lost, places, columns.terms, levels)
         return [own[~out] for own, out in zip(places, lost, strict=True)], notes
 
@@ -385,7 +402,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         sizes = sizes_of_levels(parents, n)
         open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
-        known, lost = self._known(columns, messages, parents, known, columns.levels)
+        fixed = self._fixed(state)
+        known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
 
         def fitted(rows: NDArray) -> Fit:
             return fit_nested_model(
@@ -396,6 +414,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
                 covariance=self.covariance,
                 method=self.method,
                 intercept=self.fit_intercept,
+                fixed=fixed,
+                sizes=columns.sizes_of_terms(known),
             )
 
         fit, learned = self._minimised(state, messages, fitted)
@@ -414,7 +434,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
     def _sought(self, state: LinearState, answers: list[tuple[Question, Answer]]) -> LinearState:
         """Go on with the search for the optimum, to the next question or to the end."""
         columns = self._columns(state["n_features"], state["columns"])
-        n, varying = state["n"], columns.varying_places()
+        n, varying = state["n"], columns.places_of_levels()[0]
         found = search(
             answers,
             (len(n), _width(columns, state["covariates"])),
@@ -424,6 +444,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             method=self.method,
             intercept=self.fit_intercept,
             identified=not _open_questions(n, varying),
+            fixed=self._fixed(state),
+            sizes=columns.sizes_of_terms([varying])[0],
         )
         if not isinstance(found, Fit):
             return state | {"question": found, "answers": answers}
@@ -444,7 +466,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         n_sums: int = 0,
     ) -> LinearState:
         """Add what was learned, in plain numbers."""
-        terms = self._columns(state["n_features"], state["columns"]).terms
+        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
+        terms = columns.terms
         if state["n"].sum() <= fit.rank:
             notes = [*notes, NO_ROWS_LEFT]
         estimable = Estimable(fit.null, self._of_mean(state))
@@ -454,11 +477,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         own = estimable.coefficients if self.covariance == "full" else np.ones(len(fit.null), bool)
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
-        n_free = {
-            "spherical": lambda q: min(q, 1),
-            "diag": lambda q: q,
-            "full": lambda q: q * (q + 1) // 2,
-        }[self.covariance]
         # the density of rows is that of rows times the roots of their weights, times these roots
         criterion = fit.criterion - state["log_weight"]
         result: LinearResult = {
@@ -469,7 +487,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             "covariance_error": fit.covariance_errors[-1],
             "noise_variance": fit.noise_variance,
             "criterion": criterion,
-            "n_parameters": fit.rank + sum(n_free(len(each)) for each in varying) + 1,
+            "n_parameters": fit.rank + columns.n_spreads(self.covariance, varying) + 1,
             "notes": notes + _remarks(terms, fit, own, varying, state.get("levels", "")),
             "n_sums": n_sums,
             "covariates": state["covariates"],
@@ -532,8 +550,12 @@ def _with_result(state: LinearState, learned: dict[str, Any]) -> LinearState:
 
 def _width(columns: Columns, covariates: str) -> int:
     """Return the number of columns of a factor."""
-    k = len(covariates.split("\n")) if covariates else 0
-    return len(columns) + k * len(columns.varying_places()) + 1
+    return len(columns) + _n_covariates(covariates) * len(columns.varying_places()) + 1
+
+
+def _n_covariates(covariates: str) -> int:
+    """Count the names of covariates, one to a line."""
+    return len(covariates.split("\n")) if covariates else 0
 
 
 def _size(question: Question, width: int) -> int:

@@ -92,18 +92,23 @@ def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> li
 
 
 def spread_parameters(
-    group: str, terms: Sequence[str], covariance: NDArray, varying: NDArray, *, correlated: bool
+    group: str,
+    names: Sequence[str],
+    covariance: NDArray,
+    terms: Sequence[Sequence[int] | NDArray],
+    *,
+    correlated: bool,
 ) -> list[Parameter]:
-    """Rows of `tidy` for the spread of coefficients between groups."""
+    """Rows of `tidy` for the spread of coefficients between groups, at the places of each term."""
     spreads = np.sqrt(np.diag(covariance))
-    rows = [("ran_pars", group, f"sd__{terms[j]}", spreads[j], np.nan) for j in varying]
-    if not correlated:
-        return rows
-    for a, j in enumerate(varying):
-        for k in varying[:a]:
-            both = spreads[j] * spreads[k]
-            value = covariance[j, k] / both if both > 0 else np.nan
-            rows.append(("ran_pars", group, f"cor__{terms[k]}.{terms[j]}", value, np.nan))
+    places = [j for term in terms for j in term]
+    rows = [("ran_pars", group, f"sd__{names[j]}", spreads[j], np.nan) for j in places]
+    for term in terms if correlated else ():
+        for a, j in enumerate(term):
+            for k in term[:a]:
+                both = spreads[j] * spreads[k]
+                value = covariance[j, k] / both if both > 0 else np.nan
+                rows.append(("ran_pars", group, f"cor__{names[k]}.{names[j]}", value, np.nan))
     return rows
 
 

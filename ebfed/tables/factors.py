@@ -118,9 +118,12 @@ class Factors:
         rows = np.zeros((m, width + 1, intercept + width))
         rows[:, 1:, intercept:] = root
         rows[:, 0, :intercept], rows[:, 0, intercept:] = size, size * summary.mean
-        indptr = np.arange(0, m * (width + 1) + 1, width + 1)
+        # of n rows the scatter has n - 1; what else there is has come of rounding
+        kept = np.arange(width, -1, -1) < summary.n[:, None] - 1
+        kept[:, 0] = summary.n > 0
+        indptr = np.append(0, np.cumsum(kept.sum(axis=1)))
         logs = summary.sums["log_weight"][:, 0] if "log_weight" in summary.sums else None
-        factors = _compressed(rows.reshape(-1, rows.shape[2]), indptr)
+        factors = _compressed(rows[kept], indptr)
         return cls(summary.ids, summary.n, factors, logs)
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """The linear mixed model, fitted by REML or ML to clients' triangular factors.
 
 Client i's rows are ``y_i = X_i beta + Z_i u_i + e_i`` with ``u_i ~ N(0, sigma**2 T)`` and
-``e_i ~ N(0, sigma**2 I)``; Z_i are those columns of X_i whose coefficients vary. With
+``e_i ~ N(0, sigma**2 I)``; columns of Z_i may be among those of X_i or not: where a column has no
+fixed coefficient, that entry of beta is zero. With
 ``T = root root'`` and ``V_i = I + Z_i T Z_i'``, beta and sigma**2 are profiled out, and what is
 left to minimise over `root` is (Bates, Maechler, Bolker, Walker, 2015, eqs. 35 and 42)
 
@@ -135,6 +136,8 @@ def fit_mixed_model(
     method: Literal["reml", "ml"] = "reml",
     intercept: bool = False,
     identified: bool = True,
+    fixed: NDArray | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> Fit:
     """Minimise the criterion.
 
@@ -153,10 +156,16 @@ def fit_mixed_model(
         Whether the first column is all ones.
     identified : bool
         Whether numbers of rows identify the spread; taken to be zero if not.
+    fixed : int64 ndarray, optional
+        Columns that have a coefficient in beta, which is zero for the others; all if None.
+    sizes : sequence of int, optional
+        Numbers of columns that vary of each term, whose coefficients are independent of those of
+        other terms: T has a block for each. One term if None.
     """
     kind = _CommonProblem if covariance == "spherical" and len(varying) else Problem
+    terms = None if sizes is None else [sizes]
     with one_thread():
-        problem = kind(rows, n_rows, varying, covariance, method, intercept)
+        problem = kind(rows, n_rows, varying, covariance, method, intercept, terms, fixed)
         return problem.fit(identified)
 
 
@@ -176,14 +185,19 @@ class Problem:
         covariance: Covariance,
         method: str,
         intercept: bool,
-        sizes: Sequence[int] | None = None,
+        terms: Sequence[Sequence[int]] | None = None,
+        fixed: NDArray | None = None,
     ):
         self.n_clients, width = self.size_of(rows)
         self.n_rows, self.varying = n_rows, varying
         self.covariance, self.restricted = covariance, method == "reml"
         self.p, q = width - 1, len(varying)
-        ends = np.cumsum([0, *([q] if sizes is None else sizes)]).tolist()
-        self.blocks = [slice(*each) for each in pairwise(ends)]
+        self.fixed = np.arange(self.p) if fixed is None else fixed
+        intercept = intercept and 0 in self.fixed  # without its mean, others are not centred
+        # of T: those of levels, and of the terms of all levels
+        terms = [[q]] if terms is None else terms
+        self.spans = _slices([sum(each) for each in terms])
+        self.blocks = _slices([size for each in terms for size in each])
         self.centre = np.zeros(width)
         self.centred = np.zeros(q, bool)
         for block in self.blocks:  # centring is a change of coordinates
@@ -196,7 +210,7 @@ class Problem:
             moved = self.centre[varying] / self.own_units * self.units[0]
             self.map[0] += np.where(self.centred, 0.0, moved)
         products = self.begin()
-        self.basis, self.lost = _basis(products[:-1, :-1])
+        self.basis, self.lost = self.directions(products)
         self.rank = self.basis.shape[1]
         self.of_effects = self.map.T @ products @ self.map / max(n_rows, 1)
         left_over = n_rows - self.rank
@@ -213,6 +227,12 @@ class Problem:
     def size_of(self, rows: NDArray) -> tuple[int, int]:
         """Number of clients, and of columns."""
         return len(rows), rows.shape[2]
+
+    def directions(self, products: NDArray) -> tuple[NDArray, NDArray]:
+        """Directions of beta that rows identify, shape (p, rank), and those that they do not."""
+        known, lost = _basis(products[np.ix_(self.fixed, self.fixed)])
+        place = np.eye(self.p)[:, self.fixed]
+        return place @ known, place @ lost
 
     def measure(self, rows: NDArray, intercept: bool) -> None:
         """Centre columns, and divide them by their sizes."""
@@ -272,7 +292,12 @@ class Problem:
 
     def between(self, columns: NDArray) -> Between | None:
         """What rows say of some of the effects without noise; None of too many."""
-        return Between.of(self.rows.transpose(2, 1, 0), self.Z[columns].transpose(2, 1, 0))
+        found = Between.of(self.rows.transpose(2, 1, 0), self.Z[columns].transpose(2, 1, 0))
+        kept = [np.flatnonzero((b.start <= columns) & (columns < b.stop)) for b in self.blocks]
+        kept = [each for each in kept if len(each)]
+        [solved], [null] = found.solved, found.null
+        parts = [solved[:, :, each] for each in kept], [null[:, :, each] for each in kept]
+        return found._replace(solved=parts[0], null=parts[1], counts=[*found.counts] * len(kept))
 
     def without_noise(self, root: NDArray) -> Limit | None:
         """Limit as the noise goes to zero, of effects that are far beyond it; None if not known.
@@ -368,7 +393,7 @@ class Problem:
     @cached_property
     def shares(self) -> list[tuple[NDArray, NDArray, NDArray | None]]:
         """Of each level, what `effects_of` takes of columns."""
-        return [self.share_of(block) for block in self.blocks]
+        return [self.share_of(level) for level in self.spans]
 
     def share_of(self, block: slice) -> tuple[NDArray, NDArray, NDArray | None]:
         """Columns of a level's effects, and what these have of them and of the first column."""
@@ -426,10 +451,11 @@ class Problem:
         Along others, of collinear columns, the criterion is flat: a search would drift there.
         """
         ways = [_basis(self.of_effects[b, b])[0] for b in self.blocks]
-        ends = np.cumsum([0, *(each.shape[1] for each in ways)]).tolist()
-        blocks = [slice(*each) for each in pairwise(ends)]
-        along, every = block_diag(*ways), ends[-1] == len(first)
+        blocks = _slices([each.shape[1] for each in ways])
+        along, every = block_diag(*ways), sum(each.shape[1] for each in ways) == len(first)
         turned = None if every else block_diag(*(np.kron(each, each) for each in ways))
+
+        entries = self.entries
 
         def whole(root: NDArray) -> NDArray:
             if every:
@@ -444,7 +470,7 @@ class Problem:
             return value, slope if every else along.T @ slope @ along
 
         def curvature() -> NDArray:
-            found = self.whole_curvature()
+            found = self.whole_curvature()[np.ix_(entries, entries)]
             return found if turned is None else turned.T @ found @ turned
 
         root = np.diag(first) if every else np.linalg.qr((np.linalg.pinv(along) * first).T)[1].T
@@ -498,8 +524,21 @@ class Problem:
         profile = self.whiten(root)
         return self.value(profile), self.slope(profile, False)
 
+    @cached_property
+    def entries(self) -> NDArray[np.int64]:
+        """Places of the entries of blocks of T among those of its levels, one after another."""
+        found, at = [], 0
+        for level in self.spans:
+            q = level.stop - level.start
+            for block in self.blocks:
+                if level.start <= block.start and block.stop <= level.stop:
+                    own = np.arange(block.start, block.stop) - level.start
+                    found.append(at + (own[:, None] * q + own).ravel())
+            at += q * q
+        return np.concatenate(found)
+
     def whole_curvature(self) -> NDArray:
-        """Expected curvature of the criterion in all entries of the blocks of T, one after another.
+        """Expected curvature of the criterion in all entries of T of each level, one after another.
 
         It is ``sum_i tr(K D K E)`` along D and E, with ``K = Z~_i' Z~_i``, at the rows whitened
         last, less what sharing sigma**2 takes away.
@@ -577,7 +616,7 @@ class Problem:
         own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
         own = np.where(self.centred, back @ own, own)
         known = self.covariance_error(profile, noise) if error is None else self.in_units(error)
-        levels = [(own[:, b], root[b, b], known[b, b]) for b in self.blocks]
+        levels = [(own[:, b], root[b, b], known[b, b]) for b in self.spans]
         offset = self.offset() if self.noisy else 0.0
         criterion = float(self.value(profile) + offset) if self.noisy else np.nan
         return Fit(
@@ -612,9 +651,10 @@ class Problem:
         """
         if self.rank == self.p:
             return float(2 * np.log(units).sum())
-        moves = np.linalg.inv(np.column_stack([self.basis, self.lost]))[: self.rank]
+        units = units[self.fixed]
+        moves = np.linalg.inv(np.column_stack([self.basis, self.lost])[self.fixed])[: self.rank]
         kept: list[int] = []
-        for j in range(self.p):
+        for j in range(len(units)):
             if np.linalg.matrix_rank(moves[:, [*kept, j]], 1e-6 * np.abs(moves).max()) > len(kept):
                 kept.append(j)
         log_det = np.linalg.slogdet(moves[:, kept])[1]
@@ -766,6 +806,11 @@ def column_products(columns: NDArray) -> NDArray:
     """Products of a few columns; of two arrays, for BLAS is slow at those of one with itself."""
     flat = columns.reshape(len(columns), -1)
     return flat @ flat.copy().T
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    """Slices of these sizes, one after another."""
+    return [slice(*each) for each in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
 def _squares(columns: NDArray) -> NDArray:

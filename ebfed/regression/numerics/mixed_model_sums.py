@@ -58,9 +58,9 @@ class Question(TypedDict):
         Products of columns; squares of centred columns; figures at roots of T, or the squares of
         residuals there.
     covariance : str
-    centre, units, own_units, flat : ndarrays
-        Centres and units of columns of ``[X y]`` and of those that vary, and which are constant;
-        empty until they are known.
+    centre, units, own_units, flat, centred : ndarrays
+        Centres and units of columns of ``[X y]`` and of those that vary, which are constant, and
+        which of those that vary are centred; empty until they are known.
     roots : ndarray of shape (k, q, q)
     beta : ndarray of shape (p,)
         Coefficients of residuals.
@@ -71,6 +71,7 @@ class Question(TypedDict):
     varying: NDArray[np.int64]
     centre: NDArray[np.float64]
     flat: NDArray[np.bool_]
+    centred: NDArray[np.bool_]
     units: NDArray[np.float64]
     own_units: NDArray[np.float64]
     roots: NDArray[np.float64]
@@ -131,14 +132,13 @@ def _figures(rows: NDArray, question: Question) -> Answer:
     if question["about"] == "products":
         return {"products": rows.swapaxes(1, 2) @ rows}
     varying, centre, flat = question["varying"], question["centre"], question["flat"]
-    turns = question["covariance"] == "full" and 0 in varying
-    moved = rows - rows[:, :, :1] * centre if centre.any() else rows
-    own = (moved if turns else rows)[:, :, varying]
+    moved, centred = rows - rows[:, :, :1] * centre if centre.any() else rows, question["centred"]
+    own = np.where(centred, moved[:, :, varying], rows[:, :, varying])
     if question["about"] == "squares":
         columns = {"whole": rows, "squares": moved, "own": own}
         return {name: (each**2).sum(axis=1) for name, each in columns.items()}
     X = np.where(flat, 0.0, moved) / question["units"]
-    Z = np.where(turns & flat[varying], 0.0, own) / question["own_units"]
+    Z = np.where(centred & flat[varying], 0.0, own) / question["own_units"]
     found = [_whitened(X, Z, root) for root in question["roots"]]
     if question["about"] == "residuals":
         residual = found[0][1] @ np.append(-question["beta"], 1.0)
@@ -181,6 +181,8 @@ def search(
     method: str,
     intercept: bool,
     identified: bool,
+    fixed: NDArray | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> Fit | Question:
     """Fit the model, or return the next question.
 
@@ -190,20 +192,23 @@ def search(
         Questions so far, each with the sums over all clients.
     size : tuple
         Number of clients, and of columns of ``[X y]``.
-    n_rows, varying, covariance, method, intercept, identified
+    n_rows, varying, covariance, method, intercept, identified, fixed, sizes
         As in `fit_mixed_model`.
     """
     replies = _Replies(answers, size, varying, covariance)
     try:
         with warnings.catch_warnings(record=True) as caught, one_thread():
             warnings.simplefilter("always")
-            problem = _SumsProblem(replies, n_rows, varying, covariance, method, intercept)
+            given, terms = (
+                (covariance, method, intercept),
+                [len(varying)] if sizes is None else sizes,
+            )
+            problem = _SumsProblem(replies, n_rows, varying, *given, [terms], fixed)
             lost = problem.confounded() if identified else np.zeros(len(varying), bool)
             if lost.any():
                 replies = _Replies(answers, size, varying[~lost], covariance)
-                problem = _SumsProblem(
-                    replies, n_rows, varying[~lost], covariance, method, intercept
-                )
+                left = np.add.reduceat(~lost, np.cumsum([0, *terms[:-1]])).tolist()
+                problem = _SumsProblem(replies, n_rows, varying[~lost], *given, [left], fixed)
             fit = replace(problem.fit(identified), confounded=lost)
     except Unanswered as open_:
         return open_.question
@@ -237,6 +242,7 @@ class _Replies:
             "varying": varying,
             "centre": np.zeros(width),
             "flat": np.zeros(width, bool),
+            "centred": np.zeros(q, bool),
             "units": np.ones(width),
             "own_units": np.ones(q),
             "roots": np.zeros((0, q, q)),
@@ -283,7 +289,7 @@ class _SumsProblem(Problem):
         products = rows.of("products")["products"]
         if intercept:
             self.centre[1:] = products[0, 1:] / max(self.n_rows, 1)
-        rows.question = {**rows.question, "centre": self.centre}
+        rows.question = {**rows.question, "centre": self.centre, "centred": self.centred}
         found = rows.of("squares")
         squares, flat = found["squares"], rows.question["flat"]
         if intercept:

@@ -1,10 +1,10 @@
 """The linear mixed model of groups within groups, fitted to factors of factors.
 
-Rows of group i of parent g are ``y_gi = X_gi beta + Z_gi u_i + Z'_gi v_g + e_gi``; both Z are
-columns of X. Divided by the Cholesky factor of ``V_i = I + Z_i T Z_i'``, the rows of one parent's
-groups are stacked, and compressed to a triangle: with u integrated out so, parents are groups of a
-model with one level less. At the top, `Problem` does the rest. The log-determinants of all levels
-add up.
+Rows of group i of parent g are ``y_gi = X_gi beta + Z_gi u_i + Z'_gi v_g + e_gi``; columns of both
+Z may be among those of X. Divided by the Cholesky factor of ``V_i = I + Z_i T Z_i'``, the rows of
+one parent's groups are stacked, and compressed to a triangle: with u integrated out so, parents are
+groups of a model with one level less. At the top, `Problem` does the rest. The log-determinants of
+all levels add up.
 
 Going down, let c be minus the coefficients that are known above a group, then 1 (so that its
 residuals are ``[X y] c``), and J the covariance of the coefficients that is left, over sigma**2.
@@ -59,6 +59,8 @@ def fit_nested_model(
     covariance: Covariance = "diag",
     method: Literal["reml", "ml"] = "reml",
     intercept: bool = False,
+    fixed: NDArray | None = None,
+    sizes: Sequence[Sequence[int]] | None = None,
 ) -> Fit:
     """Minimise the criterion of a model with several levels.
 
@@ -74,11 +76,14 @@ def fit_nested_model(
     varying : sequence of int64 ndarrays
         Columns whose coefficients vary, of each level from the top; none of a level whose variance
         is not identified.
-    covariance, method, intercept
+    covariance, method, intercept, fixed
         As in `fit_mixed_model`.
+    sizes : sequence of sequence of int, optional
+        Numbers of columns of each term of each level; see `fit_mixed_model`. One term if None.
     """
     with one_thread():
-        problem = NestedProblem(rows, parents, n_rows, varying, covariance, method, intercept)
+        given = varying, covariance, method, intercept, sizes, fixed
+        problem = NestedProblem(rows, parents, n_rows, *given)
         return problem.fit(True)
 
 
@@ -94,12 +99,14 @@ class NestedProblem(Problem):
         covariance: Covariance,
         method: str,
         intercept: bool,
+        terms: Sequence[Sequence[int]] | None = None,
+        fixed: NDArray | None = None,
     ):
         n_top = int(parents[0].max()) + 1
         self.owners = [np.zeros(n_top, np.int64), *parents]  # at the top, the population
-        sizes = [len(each) for each in varying]
+        terms = [[len(each)] for each in varying] if terms is None else terms
         columns = np.concatenate(varying).astype(np.int64)
-        super().__init__(rows, n_rows, columns, covariance, method, intercept, sizes)
+        super().__init__(rows, n_rows, columns, covariance, method, intercept, terms, fixed)
 
     def size_of(self, rows: NDArray) -> tuple[int, int]:
         """Number of groups at the top, and of columns."""
@@ -111,10 +118,10 @@ class NestedProblem(Problem):
         # rows of a triangle that effects reach; those below are the same for every population
         touched = int(min(self.varying.max(initial=-1) + 1, self.rows.shape[1]))
         self.bottom = np.ascontiguousarray(self.rows[:, :touched])
-        self.Z = np.ascontiguousarray(self.Z[self.blocks[-1], :touched])
+        self.Z = np.ascontiguousarray(self.Z[self.spans[-1], :touched])
         self.rest = self.rows[:, touched:].reshape(width, -1)
         self.products_of_rest = column_products(self.rest)
-        self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.blocks]
+        self.maps = [np.ascontiguousarray(self.map[:, each]) for each in self.spans]
         self.orders: list[tuple[NDArray, NDArray]] = []  # from the second level
         height = touched
         for owner in reversed(self.owners[1:]):
@@ -128,8 +135,8 @@ class NestedProblem(Problem):
         log_det, rows = 0.0, self.bottom
         self.whites: list[NDArray] = []
         self.whitened: list[NDArray] = []
-        for level in reversed(range(len(self.blocks))):
-            own = root[self.blocks[level], self.blocks[level]]
+        for level in reversed(range(len(self.spans))):
+            own = root[self.spans[level], self.spans[level]]
             more, white, rows = self.whitened_level(level, own, rows)
             log_det += more
             self.whites.insert(0, white)
@@ -148,7 +155,7 @@ class NestedProblem(Problem):
         white, log_det = rows, 0.0
         if own.any():
             Z = self.Z if rows is self.bottom else self.effects_of(level, rows)
-            white, columns = np.zeros_like(rows), self.varying[self.blocks[level]]
+            white, columns = np.zeros_like(rows), self.varying[self.spans[level]]
             log_det = kernels.whiten(rows, Z, columns, np.ascontiguousarray(own), white)
         above = kernels.stacked_factors(white, *self.orders[level - 1]) if level else white
         return log_det, white, above
@@ -159,7 +166,8 @@ class NestedProblem(Problem):
         for owner in reversed(self.owners[1:]):
             ancestors.insert(0, owner[ancestors[0]])
         kept = [columns[(block.start <= columns) & (columns < block.stop)] for block in self.blocks]
-        levels = [k for k, each in enumerate(kept) if len(each)]
+        terms = [k for k, each in enumerate(kept) if len(each)]
+        level = [sum(span.stop <= block.start for span in self.spans[:-1]) for block in self.blocks]
         rows: list[NDArray] = []
         effects: list[list[NDArray]] = []
         for top in range(len(self.owners[0])):
@@ -168,15 +176,15 @@ class NestedProblem(Problem):
             some = own.any(axis=2)
             rows.append(own[some])
             effects.append([])
-            for k in levels:
-                units, place = np.unique(ancestors[k][groups], return_inverse=True)
+            for k in terms:
+                units, place = np.unique(ancestors[level[k]][groups], return_inverse=True)
                 Z = np.zeros((*own.shape[:2], len(units), len(kept[k])))
                 Z[np.arange(len(groups)), :, place] = own @ self.map[:, kept[k]]
                 effects[-1].append(Z[some].reshape(len(rows[-1]), -1))
             if sum(each.shape[1] for each in effects[-1]) > MOST_EFFECTS:
                 warnings.warn(NO_LIMIT, IdentificationWarning, stacklevel=2)
                 return None
-        return Between.of_clusters(rows, effects, [len(kept[k]) for k in levels])
+        return Between.of_clusters(rows, effects, [len(kept[k]) for k in terms])
 
     def levels(self) -> list[NDArray]:
         """Z of each level whitened, from the rows that were whitened last."""
@@ -229,9 +237,9 @@ class NestedProblem(Problem):
         self, J: NDArray, right: NDArray
     ) -> Iterator[tuple[int, slice, NDArray, NDArray]]:
         """Go down the levels: J of each, and E times what is right of it, and the maps above."""
-        for level, block in enumerate(self.blocks):
+        for level, block in enumerate(self.spans):
             yield level, block, J, right
-            if level + 1 < len(self.blocks):
+            if level + 1 < len(self.spans):
                 Z, white, owner = self.levels()[level], self.whites[level], self.owners[level]
                 maps = np.repeat(self.maps[level][None], len(J), axis=0)
                 right = np.concatenate([right, maps], axis=2)
@@ -239,11 +247,11 @@ class NestedProblem(Problem):
                 J, right = kernels.below(Z, white, owner, self.maps[level], T, J, right)
 
     def whole_curvature(self) -> NDArray:
-        """Expected curvature in all entries of the blocks of T, as if the mean were known.
+        """Expected curvature in all entries of T of each level, as if the mean were known.
 
         What groups of one parent have in common, which is little, is left out, as in `curvature`.
         """
-        ends = np.cumsum([0, *((block.stop - block.start) ** 2 for block in self.blocks)])
+        ends = np.cumsum([0, *((block.stop - block.start) ** 2 for block in self.spans)])
         places = [slice(*each) for each in pairwise(ends.tolist())]
         curvature, shared = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
         top = np.zeros((1, self.p + 1, self.p + 1)), np.zeros((1, self.p + 1, 0))
@@ -257,7 +265,7 @@ class NestedProblem(Problem):
                 left = np.einsum("aim,bim->mab", Z, Z) - B @ J[of] @ B.swapaxes(1, 2)
                 shared[own] += left.sum(axis=0).ravel()
                 whole = np.concatenate([B @ above[of], left], axis=2)
-                for other, place in zip(self.blocks[: level + 1], places, strict=False):
+                for other, place in zip(self.spans[: level + 1], places, strict=False):
                     curvature[own, place] += _squared(whole[:, :, other])
             curvature[: own.start, own] = curvature[own, : own.start].T
         return curvature - np.outer(shared, shared) / self.n_rows
@@ -265,7 +273,7 @@ class NestedProblem(Problem):
     def mean_information(self, profile: Profile) -> NDArray:
         """Average of ``Z~'Z~`` over the groups of each level: blocks of a matrix."""
         average = np.zeros(self.map.shape[1:] * 2)
-        for block, Z, owner in zip(self.blocks, self.levels(), self.owners, strict=True):
+        for block, Z, owner in zip(self.spans, self.levels(), self.owners, strict=True):
             flat = Z.reshape(len(Z), Z[0].size if len(Z) else 0)
             average[block, block] = flat @ flat.T / len(owner)
         return average

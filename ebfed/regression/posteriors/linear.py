@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.priors.posterior import IndependentNormals, NormalMarginals
 from ebfed.tables.factors import Factors
 
-__all__ = ["CoefficientPosterior", "mean_shifts"]
+__all__ = ["CoefficientPosterior", "blocks_of_terms", "mean_shifts"]
 
 
 class CoefficientPosterior(NormalMarginals):
@@ -27,7 +27,8 @@ class CoefficientPosterior(NormalMarginals):
     knowing S adds, which counts twice since the first term at the estimate is too small by as much
     again (Prasad and Rao 1990). For a diagonal S, ``E[dS A dS]`` is the elementwise product of A
     with the sampling covariance of the variances; for a full one, with B the inverse of the average
-    A_i of m clients, ``(B A B + tr(A B) B) / m``.
+    A_i of m clients, ``(B A B + tr(A B) B) / m``, and the sum of these over terms of coefficients
+    which are independent of each other, B of each.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class CoefficientPosterior(NormalMarginals):
     noise_variance : float
     doubt : tuple, optional
         Sampling error of `covariance`: the sampling covariance of its diagonal, shape (p, p), and
-        None; or, for a full one, B and m. None: it is known.
+        None; or, for a full one, B of each term, shape (k, p, p), and m. None: it is known.
     maps : ndarray of shape (n, k, p), optional
         The k combinations of its coefficients that are asked of each client; the coefficients
         themselves if None.
@@ -161,8 +162,11 @@ class CoefficientPosterior(NormalMarginals):
         B, m = self._doubt
         if m is None:
             return A * B
-        product = A @ B
-        return (B @ product + np.einsum("npp->n", product)[:, None, None] * B) / m
+        found = np.zeros_like(A)
+        for term in B:
+            product = A @ term
+            found += term @ product + np.einsum("npp->n", product)[:, None, None] * term
+        return found / m
 
     @property
     def covariance(self) -> NDArray:
@@ -203,6 +207,19 @@ class CoefficientPosterior(NormalMarginals):
             draws.append(mean + each + np.einsum("npq,snq->snp", away, shift))
             first += len(mean)
         return np.concatenate(draws, axis=1)
+
+
+def blocks_of_terms(matrix: NDArray, terms: Sequence[NDArray]) -> NDArray[np.float64]:
+    """Split a matrix into those of the coefficients of each term, with other entries zero, (k, p, p).
+
+    >>> blocks_of_terms(np.diag([1.0, 2.0]), [np.array([0]), np.array([1])])[1]
+    array([[0., 0.],
+           [0., 2.]])
+    """
+    parts = np.zeros((len(terms), *matrix.shape))
+    for part, own in zip(parts, terms, strict=True):
+        part[np.ix_(own, own)] = matrix[np.ix_(own, own)]
+    return parts
 
 
 def mean_shifts(covariance: NDArray, size: int, rng: np.random.Generator) -> NDArray:

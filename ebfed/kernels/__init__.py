@@ -6,63 +6,75 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
-from ebfed.kernels.covariances import least_covariance
-from ebfed.kernels.crossed import (
-    canonical_rows,
-    combination_variances,
-    row_products,
-    subtract_products,
-)
-from ebfed.kernels.factors import square_products, triangular_factors, whiten, with_column
-from ebfed.kernels.groups import (
-    add_entries,
-    add_rows,
-    number_below,
-    number_more,
-    order_distinct,
-    products_of_clients,
-    summarise_rows,
-    sums_of_clients,
-)
-from ebfed.kernels.interpolation import interpolating_weights
-from ebfed.kernels.joint_modes import joint_modes
-from ebfed.kernels.lattice import lattice_errors, lattice_sums, lattice_values
-from ebfed.kernels.logistic import (
-    expectation_propagation,
-    importance,
-    log_logistic_normal,
-)
-from ebfed.kernels.modes import laplace
-from ebfed.kernels.nested import below, nested_products, stacked_factors
-from ebfed.kernels.networks import cross_entropy, gate, move_down, rectify, scatter_rows, step_down
-from ebfed.kernels.overdispersed import negative_binomial_gamma
-from ebfed.kernels.polya_gamma import gibbs_logistic
-from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
-from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
-from ebfed.kernels.rates import rate_derivatives
-from ebfed.kernels.rising import (
-    beta_binomial_profile,
-    beta_binomial_values,
-    dirichlet_profile,
-    negative_binomial_profile,
-    negative_binomial_values,
-    rising_sums,
-)
-from ebfed.kernels.slabs import laplace_slab, normal_slab
-from ebfed.kernels.softmax import laplace_softmax, softmax_normal
-from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
-from ebfed.kernels.student import (
-    student_blurred,
-    student_log_density,
-    student_moments,
-    student_normal,
-    student_normals,
-    student_sizes,
-    student_slab,
-)
-from ebfed.kernels.sums import add_shortened, column_sums, largest_size, shorten_digits
-from ebfed.kernels.tallies import count_members, gaussian_tally
-from ebfed.kernels.trigamma import inverse_trigamma
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.kernels.covariances import least_covariance
+    from ebfed.kernels.crossed import (
+        canonical_rows,
+        combination_variances,
+        row_products,
+        subtract_products,
+    )
+    from ebfed.kernels.factors import square_products, triangular_factors, whiten, with_column
+    from ebfed.kernels.groups import (
+        add_entries,
+        add_rows,
+        number_below,
+        number_more,
+        order_distinct,
+        products_of_clients,
+        summarise_rows,
+        sums_of_clients,
+    )
+    from ebfed.kernels.interpolation import interpolating_weights
+    from ebfed.kernels.joint_modes import joint_modes
+    from ebfed.kernels.lattice import lattice_errors, lattice_sums, lattice_values
+    from ebfed.kernels.logistic import (
+        expectation_propagation,
+        importance,
+        log_logistic_normal,
+    )
+    from ebfed.kernels.modes import laplace
+    from ebfed.kernels.nested import below, nested_products, stacked_factors
+    from ebfed.kernels.networks import (
+        cross_entropy,
+        gate,
+        move_down,
+        rectify,
+        scatter_rows,
+        step_down,
+    )
+    from ebfed.kernels.overdispersed import negative_binomial_gamma
+    from ebfed.kernels.polya_gamma import gibbs_logistic
+    from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
+    from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
+    from ebfed.kernels.rates import rate_derivatives
+    from ebfed.kernels.rising import (
+        beta_binomial_profile,
+        beta_binomial_values,
+        dirichlet_profile,
+        negative_binomial_profile,
+        negative_binomial_values,
+        rising_sums,
+    )
+    from ebfed.kernels.slabs import laplace_slab, normal_slab
+    from ebfed.kernels.softmax import laplace_softmax, softmax_normal
+    from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
+    from ebfed.kernels.student import (
+        student_blurred,
+        student_log_density,
+        student_moments,
+        student_normal,
+        student_normals,
+        student_sizes,
+        student_slab,
+    )
+    from ebfed.kernels.sums import add_shortened, column_sums, largest_size, shorten_digits
+    from ebfed.kernels.tallies import count_members, gaussian_tally
+    from ebfed.kernels.trigamma import inverse_trigamma
 
 __all__ = [
     "add_entries",
@@ -136,3 +148,5 @@ __all__ = [
     "whiten",
     "with_column",
 ]
+
+__getattr__ = at_first_use(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 # nogil: engines run blocks in threads. error_model: division follows IEEE, as in NumPy.
 _compile = njit(nogil=True, error_model="numpy")
@@ -30,7 +31,9 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception:
             with suppress(OSError):
                 self.flush()  # an empty index: the next code that is saved replaces the file

@@ -15,7 +15,15 @@ from typing import Annotated
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Decimal, Encoding, FederatedFamily, FederatedOption, Json, Separator
+from ebfed.cli.options import (
+    Decimal,
+    Encoding,
+    FederatedFamily,
+    FederatedOption,
+    Json,
+    NaValues,
+    Separator,
+)
 from ebfed.cli.project import (
     Template,
     check_node,
@@ -101,6 +109,7 @@ def up(
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
+    na_values: NaValues = None,
 ) -> None:
     """Write a project and start its server and nodes.
 
@@ -115,7 +124,7 @@ def up(
 
     with errors_of_the_user(RuntimeError):
         need_flower()
-        dialect = Dialect.checked(sep, encoding, decimal)
+        dialect = Dialect.checked(sep, encoding, decimal, na_values)
         noted, nodes_of = directory / "federation.json", directory / "nodes"
         if nodes is None and data is None and noted.exists():
             names = json.loads(noted.read_text())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
+from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, NaValues, Separator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,6 +177,7 @@ def fit(
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
+    na_values: NaValues = None,
 ) -> None:
     """Estimate the mean, rate, shares or variance of every group of a table.
 
@@ -185,13 +186,13 @@ def fit(
 
     Labels in CSV files keep their leading zeros. Labels are numbers if all of them are written as
     numbers, and text otherwise. A blank cell is missing; NA, NaN, NULL and None are so in columns
-    of numbers, and are text in columns of labels and other text.
+    of numbers, and are text in columns of labels and other text, unless --na-values says so.
     """
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming
 
     with errors_of_the_user():
-        dialect = Dialect.checked(sep, encoding, decimal)
+        dialect = Dialect.checked(sep, encoding, decimal, na_values)
         for path in (out, report, save):
             if path is not None:
                 with naming(path):

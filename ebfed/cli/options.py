@@ -15,6 +15,7 @@ __all__ = [
     "FederatedFamily",
     "FederatedOption",
     "Json",
+    "NaValues",
     "Separator",
 ]
 
@@ -64,6 +65,14 @@ Separator = Annotated[
 ]
 Encoding = Annotated[
     str, typer.Option(metavar="NAME", help="Encoding of a .csv, such as latin-1 or cp1252.")
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TEXT",
+        help="A cell of a .csv that is missing, in every column, such as -99; may be repeated. If "
+        "none is given: NA, N/A, NaN, nan, NULL, null and None among numbers.",
+    ),
 ]
 Decimal = Annotated[
     str, typer.Option(metavar="CHARACTER", help="Decimal sign in a .csv: a point or a comma.")

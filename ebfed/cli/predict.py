@@ -10,7 +10,7 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.fit import show, warnings_in_a_line
-from ebfed.cli.options import Decimal, Encoding, Separator
+from ebfed.cli.options import Decimal, Encoding, NaValues, Separator
 
 __all__ = ["EXAMPLES", "predict"]
 
@@ -67,6 +67,7 @@ def predict(
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
+    na_values: NaValues = None,
 ) -> None:
     """Estimate groups of a table with a saved fit, or predict its rows.
 
@@ -96,7 +97,7 @@ def predict(
         # 'y | group', as the options --group and --value are written: columns may have other names
         of_groups = by_formula and "~" not in fit.formula and isinstance(view, LocationView)
         labels = parse(fit.formula).levels if by_formula and not of_groups else [label]
-        rows = read_rows(files, labels, Dialect.checked(sep, encoding, decimal))
+        rows = read_rows(files, labels, Dialect.checked(sep, encoding, decimal, na_values))
         if by_formula and not of_groups:
             given = {"value": value, "exposure": exposure, "observed": observed, "weight": weight}
             for name, column in given.items():

@@ -347,11 +347,17 @@ def _table(data: Columns, text: str, *, levels: bool) -> Any:
         if name not in data.names:
             continue
         values: Any = data.values(name)
+        if values.dtype.kind == "O" and pd.api.types.infer_dtype(values).startswith("mixed"):
+            raise ValueError(
+                f"column {name!r} has values of several kinds; make them all numbers, or all text."
+            )
         if marked in terms.multiplied and pd.api.types.infer_dtype(values) == "string":
             raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
         order = data.levels(name) if levels else None
         if order is not None:
             values = pd.Categorical(values, order).remove_unused_categories()
+        elif data.is_category(name) and values.dtype.kind in "iufb":  # no number, whatever it holds
+            values = pd.Categorical(values)
         elif marked in terms.numeric:
             values = days_of(values)
         columns[marked] = values

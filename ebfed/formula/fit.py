@@ -48,12 +48,13 @@ from ebfed.privacy.promises import is_private
 from ebfed.regression.reading import predicted_beside
 from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import Columns
+from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
+from ebfed.tables.rows import titles
 from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
@@ -109,6 +110,7 @@ class FormulaFit:
         consent: str | None = None,
         subset: str | ArrayLike | None = None,
         na_action: Literal["raise", "drop", "exclude"] = "raise",
+        na_values: Sequence[Any] | None = None,
         context: Mapping[str, Any] | None = None,
         max_memory: float | None = None,
         **settings: Any,
@@ -123,6 +125,7 @@ class FormulaFit:
             "consent": consent,
             "subset": subset,
             "na_action": na_action,
+            "na_values": na_values,
             "context": context,
             "max_memory": max_memory,
         } | settings
@@ -152,7 +155,7 @@ class FormulaFit:
         if given["context"] is None:
             given["context"] = surroundings()
         if is_lazy(data):
-            if self._fit_in_place(data, given):
+            if given["na_values"] is None and self._fit_in_place(data, given):
                 return self
             named = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
             texts = [self.formula, *(each for each in named if isinstance(each, str))]
@@ -162,6 +165,8 @@ class FormulaFit:
     def _learn(self, data: Columns, given: Mapping[str, Any]) -> tuple[Any, NDArray]:
         """Learn the design and the response of rows; returns the estimator, and the columns."""
         given, model = dict(given), parse(self.formula)
+        if (na_values := given.pop("na_values")) is not None:
+            data = Columns(without_values(data.table, na_values))
         weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
         if weights is not None and not isinstance(weights, str):
             data, weights = with_weights(data, weights), WEIGHTS
@@ -468,7 +473,7 @@ class FormulaFit:
         times = np.column_stack([won, trials - won]).ravel()
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
-        each = Columns.of(frame({style.group: read_labels(labels)[row]}, style))
+        each = Columns.of(frame({style.group: read_labels(labels, *titles(style))[row]}, style))
         options = {"groups": each.series(style.group)}
         if rows.weights is not None and self._model.counts:  # of shares they are the trials
             options["sample_weight"] = rows.weights[row]
@@ -1139,6 +1144,7 @@ def from_formula(
     consent: str | None = None,
     subset: str | ArrayLike | None = None,
     na_action: Literal["raise", "drop", "exclude"] = "raise",
+    na_values: Sequence[Any] | None = None,
     context: Mapping[str, Any] | None = None,
     max_memory: float | None = None,
     **settings: Any,
@@ -1222,6 +1228,9 @@ def from_formula(
         Treatment of rows that lack a value: R's ``na.fail``, ``na.omit`` and ``na.exclude``. Those
         left out are counted in the summary; of ``"exclude"``, `predict` and `augment` of the rows
         of the fit have these too, with missing predictions.
+    na_values : sequence of str and numbers, optional
+        Cells that are missing in every column, such as ``["NA", -99]``. If None, words such as
+        "NA" and "null" are missing among numbers, and text elsewhere (`ebfed fit` reads files so).
     context : mapping, optional
         Names of functions and variables that are not columns; those of the caller if None.
     max_memory : float, optional
@@ -1256,6 +1265,7 @@ def from_formula(
         context = surroundings()
     given: dict[str, Any] = {"family": family, "prior": prior, "weights": weights}
     given |= {"dispersion": dispersion, "consent": consent, "subset": subset}
-    given |= {"na_action": na_action, "context": context, "max_memory": max_memory}
+    given |= {"na_action": na_action, "na_values": na_values}
+    given |= {"context": context, "max_memory": max_memory}
     fit = FormulaFit(formula, estimator, **given, **settings)
     return fit.fit(data)

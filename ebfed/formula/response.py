@@ -15,7 +15,7 @@ from ebfed.designs.terms import evaluated, required
 from ebfed.formula.choice import family_of
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.tables.columns import Columns
-from ebfed.tables.numbers import not_numeric
+from ebfed.tables.numbers import NotNumericError, not_numeric, numbers
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
 if TYPE_CHECKING:
@@ -102,10 +102,12 @@ class Response:
         """Expressions that keep figures of the rows of the fit, such as ``center(y)``."""
         return [each for design in self.designs.values() for each in design.figures]
 
-    def _values(self, text: str, data: Columns) -> NDArray:
+    def _values(self, text: str, data: Columns, numeric: bool = False) -> NDArray:
         """Values of a column, as they are, or of an expression, as it was in the fit."""
         if text in self.designs:
             return self.designs[text].of(data)[:, 0]
+        if numeric and (name := column_name(text)) in data.names:
+            return numbers(data.series(name), f"column {name!r}", booleans=True)
         values, design = values_of(text, data, self.context)
         if design is not None:
             self.designs[text] = design
@@ -155,7 +157,7 @@ class Response:
         if numeric and name in data.names and data.is_category(name):
             raise not_numeric(name, "data", "Categorical")
         if response.dtype.kind in "OUSmM" and self.kind == "numbers":
-            raise ValueError(self._no_numbers(response, estimator))
+            raise NotNumericError(self._no_numbers(response, estimator))
         return response
 
     def _no_numbers(self, response: NDArray, estimator: Any) -> str:
@@ -186,9 +188,9 @@ class Response:
                 return None
             return won_of_shares(values, weights, model.response), weights.astype(np.int64)
         second = model.failures or model.trials
-        won, total = (self._values(text, data) for text in (model.response, second))
+        won, total = (self._values(text, data, True) for text in (model.response, second))
         for name, each in ((model.response, won), (second, total)):
-            if each.dtype.kind not in "iuf" or np.any((each < 0) | (each % 1 != 0)):
+            if not np.isfinite(each).all() or np.any((each < 0) | (each % 1 != 0)):
                 raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
         won, total = won.astype(np.int64), total.astype(np.int64)
         trials = total if model.trials else won + total
@@ -210,8 +212,8 @@ class Response:
         """
         if not self.model.offset:
             return None
-        values = self._values(self.model.offset, data)
-        if values.dtype.kind not in "iufb" or not np.isfinite(values).all():
+        values = self._values(self.model.offset, data, True)
+        if not np.isfinite(values).all():
             raise ValueError(f"offset {self.model.offset!r} must be a finite number in each row.")
         return values
 

@@ -17,6 +17,7 @@ from ebfed.tables.columns import Columns
 from ebfed.tables.frames import Style, beside, frame, numeric_columns, read_labels
 from ebfed.tables.levels import number_levels, split_levels
 from ebfed.tables.numbers import numbers
+from ebfed.tables.rows import titles
 
 __all__ = [
     "WEIGHTS",
@@ -274,9 +275,11 @@ def labels_of_factors(model: FormulaTerms, labels: Any) -> Any:
     style = style_of(columns[model.factors[0][0]])
     found: dict[str, Any] = {}
     for first, *others in model.factors:
-        own = read_labels(columns[first])
+        own = read_labels(columns[first], f"groups {first!r}")
         for name in others:
-            pairs = zip(own.tolist(), read_labels(columns[name]).tolist(), strict=True)
+            pairs = zip(
+                own.tolist(), read_labels(columns[name], f"groups {name!r}").tolist(), strict=True
+            )
             own = np.array([f"{one}:{two}" for one, two in pairs], object)
         found[":".join([first, *others])] = own
     return frame(found, Style(style.backend))
@@ -290,4 +293,5 @@ def style_of(labels: Any) -> Style:
 
 def number_groups(labels: Any) -> tuple[NDArray, NDArray[np.int64]]:
     """Number the groups of labels of one level or several, by their sorted order."""
-    return number_levels([read_labels(each) for each in split_levels(labels)])
+    levels, names = split_levels(labels), titles(style_of(labels))
+    return number_levels([read_labels(*each) for each in zip(levels, names, strict=True)], names)

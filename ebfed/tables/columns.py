@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -11,7 +12,10 @@ from numpy.typing import NDArray
 
 from ebfed.tables.numbers import plain
 
-__all__ = ["Columns", "column_of", "columns_apart", "days_of"]
+__all__ = ["Columns", "column_of", "columns_apart", "days_of", "without_values"]
+
+
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
 class Columns:
@@ -149,8 +153,10 @@ class Columns:
 
     def known(self, name: str) -> NDArray[np.bool_]:
         """Return a mask of the rows whose value in a column is not missing."""
+        import narwhals as nw
+
         column = self.series(name)
-        if column.dtype.is_numeric():
+        if column.dtype.is_numeric() or column.dtype == nw.Object:
             values = self.values(name)
             if values.dtype.kind in "iuf":
                 return ~np.isnan(values)
@@ -189,6 +195,47 @@ class Columns:
         if rows is None or rows.all():
             return Columns(table.clone())
         return Columns(table.filter(rows.tolist()))
+
+
+def without_values(table: Any, na_values: Sequence[Any]) -> Any:
+    """Return a frame of narwhals whose cells with one of these values are missing.
+
+    Numbers are compared as numbers, so that "-99" is -99.0 too.
+
+    Parameters
+    ----------
+    table : data frame of narwhals
+    na_values : sequence of str and numbers
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"x": [1, -99], "kind": ["NA", "a"]})
+    >>> without_values(Columns.of(rows).table, ["NA", -99]).to_native().isna().to_numpy()
+    array([[False,  True],
+           [ True, False]])
+    """
+    import narwhals as nw
+
+    if isinstance(na_values, str):
+        raise ValueError(f"na_values must be a list of values; got {na_values!r}.")
+    words = [str(each) for each in na_values]
+    figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
+    columns = []
+    for column in table.iter_columns():
+        kind = column.dtype
+        if kind.is_numeric():
+            given = column.cast(nw.Float64).is_in(figures)
+        elif kind in (nw.String, nw.Categorical, nw.Enum):
+            given = column.cast(nw.String).is_in(words)
+        elif kind == nw.Object:
+            own = column.to_native()
+            given = nw.from_native(own.astype(str).isin(words), series_only=True)
+        else:
+            continue
+        if given.any():
+            columns.append(nw.when(~given).then(column).alias(column.name))
+    return table.with_columns(*columns) if columns else table
 
 
 def column_of(X: Any, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,14 +37,20 @@ class Dialect(NamedTuple):
     encoding : str
     decimal : str
         One character between the digits of a number: a point or a comma.
+    na_values : tuple of str
+        Cells that are missing in every column. None are given: those of `numbers.NA_VALUES` among
+        numbers and truth values.
     """
 
     sep: str = ","
     encoding: str = "utf-8"
     decimal: str = "."
+    na_values: tuple[str, ...] = ()
 
     @classmethod
-    def checked(cls, sep: str, encoding: str, decimal: str) -> Dialect:
+    def checked(
+        cls, sep: str, encoding: str, decimal: str, na_values: Sequence[str] | None = None
+    ) -> Dialect:
         r"""Return a dialect from what a user has written.
 
         Raises
@@ -54,7 +61,7 @@ class Dialect(NamedTuple):
         Examples
         --------
         >>> Dialect.checked("tab", "latin-1", ",")
-        Dialect(sep='\t', encoding='latin-1', decimal=',')
+        Dialect(sep='\t', encoding='latin-1', decimal=',', na_values=())
         """
         sep = "\t" if sep in TAB else sep
         if len(sep) != 1 or sep in '"\n\r':
@@ -73,24 +80,13 @@ class Dialect(NamedTuple):
                 f"--encoding must be one that Python knows, such as utf-8, latin-1 or cp1252; got "
                 f"{encoding!r}"
             ) from None
-        return cls(sep, encoding, decimal)
+        return cls(sep, encoding, decimal, tuple(na_values or ()))
 
     def options(self, file: Path) -> dict[str, Any]:
         """Return the arguments with which pandas reads a file."""
         packed = "gzip" if file.name.lower().endswith(".gz") else None
-        return {**self._asdict(), "compression": packed}
-
-    def changes(self) -> str:
-        """Return the arguments with which a program calls pandas, for other than plain files.
-
-        Examples
-        --------
-        >>> Dialect(sep=";").changes(), Dialect().changes()
-        (", sep=';'", '')
-        """
-        plain = Dialect()._asdict()
-        changed = {name: each for name, each in self._asdict().items() if each != plain[name]}
-        return "".join(f", {name}={each!r}" for name, each in changed.items())
+        given = {name: each for name, each in self._asdict().items() if name != "na_values"}
+        return {**given, "compression": packed}
 
     def plain_numbers(self, values: Any) -> Any:
         """Return a Series of text with points for decimal commas, and commas for points."""

@@ -2,8 +2,9 @@
 
 `summarise` adds up two columns of .csv or .parquet files, and counts incomplete rows.
 `read_rows` and `read_csv` read all rows. One rule says what is missing in a .csv file: a blank
-cell everywhere, and the words in `MISSING` among numbers, and among true and false. In a column of
-text they are text: "NA" is Namibia, and "None" a treatment. Labels are text until all are read.
+cell everywhere, and the words of `numbers.NA_VALUES` among numbers, and among true and false. In a
+column of text they are text: "NA" is Namibia, and "None" a treatment. Labels are text until all are
+read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ebfed.tables.dialect import Dialect, explain
 from ebfed.tables.frames import read_labels, style_of
 from ebfed.tables.labels import number_labels, one_of_each
 from ebfed.tables.lazy import Summarised
-from ebfed.tables.numbers import NotNumericError, numbers
+from ebfed.tables.numbers import NA_VALUES, NotNumericError, numbers
 from ebfed.tables.unseen import warn_of_blanks
 
 if TYPE_CHECKING:
@@ -40,9 +41,8 @@ ROWS = 1 << 19
 # Groups of batches that are kept apart, beyond four times those of all.
 MOST = 1 << 20
 COMMAS = Dialect()
-# Missing numbers in .csv files.
+# Dates in .csv files.
 DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
-MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
 class Incomplete(NamedTuple):
@@ -241,7 +241,8 @@ def _typed(
     import pandas as pd
 
     options = dialect.options(file) | {"dtype": dict.fromkeys(labels, str), "low_memory": False}
-    options |= {"na_values": {name: [""] for name in names}, "keep_default_na": False}
+    missing = ["", *dialect.na_values]
+    options |= {"na_values": dict.fromkeys(names, missing), "keep_default_na": False}
     # with usecols, pandas does not see that rows have more fields than the header
     read = pd.read_csv(source, chunksize=size, **options)
     for table in [read] if size is None else read:
@@ -270,7 +271,10 @@ def holds_labels(file: Path, value: str, dialect: Dialect = COMMAS) -> bool:
         kind = schema.field(value).type if value in schema.names else pa.null()
         words = kind.value_type if pa.types.is_dictionary(kind) else kind
         return pa.types.is_string(words) or pa.types.is_large_string(words)
-    options = dialect.options(file) | {"na_values": {value: MISSING}, "keep_default_na": False}
+    options = dialect.options(file) | {
+        "na_values": {value: [*(dialect.na_values or NA_VALUES)]},
+        "keep_default_na": False,
+    }
     first = pd.read_csv(file, dtype=str, usecols=lambda name: name == value, nrows=1000, **options)
     if value not in first:
         return False
@@ -419,7 +423,8 @@ def _by_content(text: pd.Series, dialect: Dialect, is_label: bool) -> pd.Series:
 
     text = text.map(str, na_action="ignore")  # pandas reads some cells as numbers or truth values
     blank = text.isna() | (text.str.strip() == "")
-    given = text.mask(blank | text.str.strip().isin(MISSING))
+    missing = () if dialect.na_values else NA_VALUES
+    given = text.mask(blank | text.str.strip().isin([*missing, *dialect.na_values]))
     words = given.dropna()
     if is_label:
         return text.mask(blank)
@@ -517,7 +522,9 @@ def _numbers(
         if dialect is None:
             raise
         found = pd.to_numeric(dialect.plain_numbers(column), errors="coerce").to_numpy(float)
-        missing = column.isin(MISSING).to_numpy() | column.isna().to_numpy()
+        missing = column.isna().to_numpy()
+        if not dialect.na_values:
+            missing |= column.isin(NA_VALUES).to_numpy()
     return found, missing, ~missing & ~np.isfinite(found)
 
 

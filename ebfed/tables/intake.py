@@ -33,7 +33,7 @@ from ebfed.tables.levels import (
     unnamed_levels,
 )
 from ebfed.tables.of_rows import NEEDED, NOTHING
-from ebfed.tables.rows import Rows
+from ebfed.tables.rows import Rows, titles
 from ebfed.tables.scans import in_blocks
 from ebfed.tables.unseen import warn_of_blanks
 
@@ -219,7 +219,8 @@ class Intake:
         self._check_levels(len(rows.levels) - 1, groups, learn)
         values, labels = check(rows, learn), rows.labels
         style = self._remember(rows.style, learn)
-        ids, codes = rows.numbered if len(rows.levels) > 1 else row_numbers(labels)
+        several = len(rows.levels) > 1
+        ids, codes = rows.numbered if several else row_numbers(labels, titles(rows.style)[-1])
         summary = summarised(values, codes, rows.beside)
         if ids is not None:
             summary = summary.renamed(ids)

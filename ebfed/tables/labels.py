@@ -128,13 +128,17 @@ def one_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return row
 
 
-def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int64] | None]:
+def row_numbers(
+    labels: NDArray | None, name: str = "groups"
+) -> tuple[NDArray | None, NDArray[np.int64] | None]:
     """Number labels, unless they are integers that serve as row numbers of a table themselves.
 
     Parameters
     ----------
     labels : ndarray of shape (n_rows,) or None
         As `check_labels` returns them; None if there are none.
+    name : str
+        Name of the labels in errors.
 
     Returns
     -------
@@ -150,7 +154,7 @@ def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int6
     """
     if labels is None or (labels.dtype == np.int64 and label_range(labels)[1]):
         return None, labels
-    return number_labels(labels)
+    return number_labels(labels, name)
 
 
 def numbered_rows(labels: NDArray | None, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:

@@ -195,10 +195,12 @@ def check_depth(names: Sequence[str] | None, levels: Sequence[Any]) -> None:
         raise ValueError(f"groups has {given}; the fit had {known}.")
 
 
-def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64]]:
+def number_levels(
+    columns: Sequence[NDArray], names: Sequence[str] = ()
+) -> tuple[NDArray, NDArray[np.int64]]:
     """Number groups by their sorted order; see `labels.number_labels`.
 
-    The label of a group is a tuple, where there are several levels.
+    The label of a group is a tuple, where there are several levels. Errors have their `names`.
 
     Raises
     ------
@@ -215,7 +217,7 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
     if len(set(lengths)) > 1:
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     if len(columns) == 1:
-        return number_labels(columns[0])
+        return number_labels(columns[0], *names)
     first, repeats = _runs(columns)
     runs = [_as_python(column[first]) for column in columns]
     numbers = [numbered_rows(labels, len(labels)) for labels in runs]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "NA_VALUES",
     "NotNumericError",
     "check_finite",
     "check_single",
@@ -29,6 +30,8 @@ __all__ = [
     "wrapped",
 ]
 
+# Words that say, among numbers or truth values, that there is none; elsewhere they are text.
+NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 # Types that are no frame or series of any library; narwhals would look at all libraries.
 PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
 # Objects that Python or NumPy takes for whole numbers.
@@ -81,9 +84,9 @@ def plain(values: Any) -> NDArray:
     """Return values as an array of one of few types: their own type and what they hold say which.
 
     Whole numbers are int64, other numbers float64, and truth values bool, of whatever size and byte
-    order; also where objects are all numbers (such as ``Decimal``) or missing, which is NaN. The
-    rest stays as it is: text, dates, objects of several kinds, truth values of which some are
-    missing.
+    order; also where objects are all numbers (such as ``Decimal``) or missing, which is NaN, as are
+    the words of `NA_VALUES` among numbers. The rest stays as it is: text, dates, objects of several
+    kinds, truth values of which some are missing.
 
     Parameters
     ----------
@@ -126,15 +129,21 @@ def _of_objects(array: NDArray) -> NDArray:
     import pandas as pd
 
     kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
-    missing = pd.isna(array)
+    given, missing = array, np.asarray(pd.isna(array), bool)
+    if kind in ("mixed", "mixed-integer"):  # perhaps of text beside numbers
+        words = [isinstance(each, str) and each in NA_VALUES for each in array.flat]
+        missing |= np.reshape(words, array.shape)
+        if any(words):
+            array = np.where(missing, None, array)
+            kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
     if kind == "boolean":
         return array if missing.any() else array.astype(bool)
     if kind in ("mixed", "mixed-integer"):  # as of Decimal beside int
         known = array[~missing].tolist()
         if any(not isinstance(x, Real | Decimal) or isinstance(x, NO_NUMBERS) for x in known):
-            return array
+            return given
     elif kind not in ("integer", "floating", "mixed-integer-float", "decimal", "empty"):
-        return array
+        return given
     if kind == "integer" and not missing.any():
         with contextlib.suppress(OverflowError):
             return array.astype(np.int64)
@@ -378,7 +387,9 @@ def _of_array(array: NDArray, name: str, booleans: bool, given: Any) -> NDArray[
     if kind == "O":
         content, known = _content(array)
         if content == "boolean" and (booleans or not known.any()):
-            return np.where(known, array == True, np.nan).astype(float)  # noqa: E712
+            found = np.full(array.shape, np.nan)
+            found[known] = array[known].astype(float)
+            return found
         kind = {"boolean": "b", "complex": "c"}.get(content, "M" if content in TIMES else "O")
     if kind in "iuf" or (kind == "b" and booleans):
         return array.astype(np.float64, copy=False)

@@ -30,7 +30,7 @@ from ebfed.tables.levels import number_levels, split_levels, unnamed_levels
 from ebfed.tables.numbers import numbers, wrapped
 from ebfed.tables.of_rows import NOTHING, of_rows
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "titles"]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ class Rows:
         if len(parts) > 1 and not several:
             parts = [groups]
         names = [f"groups of level {level}" for level in range(1, len(parts))] + ["groups"]
-        given = dict(zip(names, parts, strict=True))
-        roles = given | {"consent": consent, "y": y} | dict(beside)
+        roles = dict(zip(names, parts, strict=True)) | {"consent": consent, "y": y} | dict(beside)
         paired = aligned({"X": X} | roles)
         table, style = wrapped(X, eager_only=True, allow_series=True), style_for(X)
         columns = [table.name] if is_series(table) and _is_name(table.name) else None
@@ -137,8 +136,10 @@ class Rows:
         if groups is None:
             style = style_of_rows(paired["X"], style)
         else:
-            levels = tuple(read_labels(paired[name], keys.get(name, name)) for name in names)
             style = _named([paired[name] for name in names], style)
+            shown = [keys.get(*each) for each in zip(names, titles(style), strict=True)]
+            given = (paired[name] for name in names)
+            levels = tuple(read_labels(*each) for each in zip(given, shown, strict=True))
         for name, entries in [*(("groups", each) for each in levels), *found.items()]:
             if whole.ndim and len(entries) != len(whole):
                 raise ValueError(
@@ -154,7 +155,7 @@ class Rows:
     @cached_property
     def numbered(self) -> tuple[NDArray, NDArray[np.int64]]:
         """The labels of the groups, sorted, and the number of each row's."""
-        return number_levels(self.levels)
+        return number_levels(self.levels, titles(self.style))
 
     @property
     def labels(self) -> NDArray | None:
@@ -163,6 +164,22 @@ class Rows:
             return self.levels[0] if self.levels else None
         ids, codes = self.numbered
         return ids[codes]
+
+
+def titles(style: Style) -> list[str]:
+    """Return what errors call the labels of each level, by the names that they have.
+
+    Examples
+    --------
+    >>> titles(Style()), titles(Style(group="ward"))
+    (['groups'], ["groups 'ward'"])
+    """
+    unnamed = {Style().group, *(each.group for each in unnamed_levels(len(style.above)))}
+    shown = [f"groups of level {level}" for level in range(1, len(style.above) + 1)] + ["groups"]
+    for place, each in enumerate((*style.above, style)):
+        if each.group not in unnamed:
+            shown[place] = f"groups {each.group!r}"
+    return shown
 
 
 def _is_name(name: Any) -> bool:

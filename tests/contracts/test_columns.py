@@ -71,8 +71,27 @@ def unit(function):
     return lambda **given: figures(function(**given))
 
 
-# What each argument holds: data, amounts (which True and False are not), labels or classes.
-DATA, AMOUNT, LABELS, CLASSES = "data", "amount", "labels", "classes"
+def formula(text, **settings):
+    """A fit of a formula to a frame of the library of a column that is a series of one."""
+
+    def fit(**given):
+        kind = next((type(x) for x in given.values() if isinstance(x, pl.Series | ARROW)), None)
+        if kind is None:
+            flat = {name: x if np.ndim(x) == 1 else x[:, 0] for name, x in given.items()}
+            data = pd.DataFrame(flat)
+        elif kind is pl.Series:
+            data = pl.DataFrame({name: pl.Series(name, x) for name, x in given.items()})
+        else:
+            data = pa.table(given)
+        return np.asarray(eb.from_formula(text, data, **settings).predict(data), float)
+
+    return fit
+
+
+ARROW = pa.Array | pa.ChunkedArray
+# What each argument holds: data, amounts (which True and False are not), labels or classes; a
+# column of a formula is numbers, or a factor.
+DATA, AMOUNT, LABELS, CLASSES, COLUMN = "data", "amount", "labels", "classes", "column"
 MEANS = {"X": ("y", DATA), "groups": ("k", LABELS), "sample_weight": ("weight", AMOUNT)}
 ROWS = {"X": ("x", DATA), "y": ("y", DATA), "groups": ("k", LABELS)}
 UNITS = {"estimates": ("y", DATA), "std_errors": ("error", AMOUNT), "labels": ("unit", LABELS)}
@@ -113,6 +132,26 @@ ENTRIES = {
     "LocalOnly": (
         predicted(lambda: eb.learning.LocalOnly(n_rounds=2), "predict_proba"),
         ROWS | {"y": ("won", CLASSES)},
+    ),
+    "formula": (
+        formula("y ~ x + (1 | k)", weights="w"),
+        {"y": ("y", DATA), "x": ("x", COLUMN), "k": ("k", LABELS), "w": ("weight", AMOUNT)},
+    ),
+    "formula of two labels": (
+        formula("y ~ x + (1 | k)", family="binomial"),
+        {"y": ("won", CLASSES), "x": ("x", COLUMN), "k": ("k", LABELS)},
+    ),
+    "formula of trials": (
+        formula("cbind(won, trials=n) ~ x + (1 | k)", family="binomial"),
+        {"won": ("won", DATA), "n": ("weight", DATA), "x": ("x", COLUMN), "k": ("k", LABELS)},
+    ),
+    "formula of counts": (
+        formula("y ~ x + offset(away) + (1 | k)", family="poisson"),
+        {"y": ("count", DATA), "x": ("x", COLUMN), "k": ("k", LABELS), "away": ("offset", DATA)},
+    ),
+    "formula of factors": (
+        formula("y ~ x + (1 | k) + (1 | day)"),
+        {"y": ("y", DATA), "x": ("x", COLUMN), "k": ("k", LABELS), "day": ("day", LABELS)},
     ),
     "GroupEncoder": (encoded, {"X": ("k", CLASSES), "y": ("y", DATA)} | WEIGHT),
     "posterior_from": (unit(eb.posterior_from), UNITS | {"covariates": ("time", DATA)}),
@@ -250,7 +289,14 @@ def holed(missing, make=lambda values: pd.Series(values, dtype=object)):
     return lambda values: make([missing if i == AT else each for i, each in enumerate(values)])
 
 
+def of_r(array, values, dtype):
+    """A vector of R with NA, as `as_column` of vignettes/ebfed.R makes it."""
+    return array(np.asarray(values).astype(dtype), np.arange(N) == AT)
+
+
 HOLES = {
+    "R integer": lambda values: of_r(pd.arrays.IntegerArray, values, "int64"),
+    "R double": lambda values: np.array(holed(np.nan, list)(values), "float64"),
     "NaN": holed(np.nan, pd.Series),
     "array with NaN": holed(np.nan, np.array),
     "list with NaN": holed(np.nan, list),
@@ -268,6 +314,8 @@ HOLES = {
     "pyarrow null": holed(None, lambda values: pa.chunked_array([values])),
     "masked": lambda values: np.ma.array(values, mask=np.arange(N) == AT),
     "R": lambda values: np.where(np.arange(N) == AT, -(2**31), values).astype("i4"),
+    "NA among numbers": holed("NA"),
+    "list with a blank": holed("", list),
     "infinity": holed(np.inf, pd.Series),
     "polars infinity": holed(np.inf, lambda values: pl.Series("a", values)),
 }
@@ -304,14 +352,19 @@ def outcome(entry, argument, make):
 
 def differing(entry, argument, kinds, refused):
     """The kinds of column that give something else, and what that is."""
-    expected = outcome(entry, argument, lambda values: values)
+    content = ENTRIES[entry][1][argument][1]
+    numbers, factor = outcome(entry, argument, lambda values: values), None
     found = {}
     for kind, make in kinds.items():
+        expected = numbers
+        if content == COLUMN and kind in NAMES and not re.search("date|time|span", kind):
+            factor = outcome(entry, argument, series(object, text)) if factor is None else factor
+            expected = factor
         got = outcome(entry, argument, make)
         if refused is None:
             tolerance = 1e-5 if "float" in kind and "Float" not in kind else 1e-9
             same = not isinstance(got, Exception) and got.shape == expected.shape
-            if same and ENTRIES[entry][1][argument][1] in (LABELS, CLASSES):
+            if same and content in (LABELS, CLASSES):
                 # labels of text are in another order
                 got, wanted = np.sort(got, axis=0), np.sort(expected, axis=0)
             else:
@@ -343,7 +396,7 @@ def test_numbers_of_every_type_give_the_same_figures(entry, argument):
 @every
 def test_what_is_no_number_is_a_label_or_refused_by_name(entry, argument):
     content = ENTRIES[entry][1][argument][1]
-    refused = None if content in (LABELS, CLASSES) else (TypeError, ValueError)
+    refused = None if content in (LABELS, CLASSES, COLUMN) else (TypeError, ValueError)
     kinds = NAMES
     if entry == "CategoricalEB" and argument == "X":  # whose categories are no times
         kinds = {
@@ -366,4 +419,15 @@ def test_missing_and_infinite_values_are_refused_by_name(entry, argument):
     if (entry, argument) in UNKNOWN or (entry, argument) == ("GroupEncoder", "X"):
         assert differing(entry, argument, HOLES, Exception) != {}  # they have a meaning
         return
-    assert differing(entry, argument, HOLES, ValueError) == {}
+    kinds = dict(HOLES)
+    if ENTRIES[entry][1][argument][1] in (LABELS, CLASSES):  # where words are labels
+        for kind in ("NA among numbers", "list with a blank"):
+            del kinds[kind]
+        kinds["R character"] = lambda values: series(object, holed(None, list))(text(values))
+        kinds["R factor"] = lambda values: pd.Categorical.from_codes(
+            np.where(np.arange(N) == AT, -1, values.astype(int) - int(values.min())),
+            [f"t{each:g}" for each in np.arange(values.min(), values.max() + 1)],
+        )
+    if ENTRIES[entry][1][argument][0] in ("won", "observed"):
+        kinds["R logical"] = lambda values: of_r(pd.arrays.BooleanArray, values, bool)
+    assert differing(entry, argument, kinds, ValueError) == {}

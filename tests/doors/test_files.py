@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+import ebfed as eb
 from ebfed.cli.app import app
 
 RNG = np.random.default_rng(1)
@@ -121,6 +122,29 @@ def assert_one_answer(files, options, tmp_path):
 def test_a_csv_file(text, options, tmp_path):
     (tmp_path / "rows.csv").write_text(TEXTS[text])
     assert_one_answer([tmp_path / "rows.csv"], options, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:g has labels that differ by white space:UserWarning")
+@drops
+@pytest.mark.parametrize("missing", [("NA",), ("-99", "a"), ("b", "none")])
+@pytest.mark.parametrize("text", ["words for missing", "NA", "a stray blank", "a word"])
+def test_values_that_are_missing(text, missing, options, tmp_path):
+    text = TEXTS[text].replace(f",{CELLS[7]}\n", ",-99\n")
+    (tmp_path / "rows.csv").write_text(text)
+    given = [part for each in missing for part in ("--na-values", each)]
+    assert_one_answer([tmp_path / "rows.csv"], [*options, *given], tmp_path)
+
+
+def test_files_and_frames_lack_the_same_values(tmp_path):
+    cells = put(CELLS, "-99")
+    (tmp_path / "rows.csv").write_text(lines(LABELS, cells))
+    options = ["--formula", "y ~ 1 + (1 | g)", "--na-action", "drop", "--na-values", "-99"]
+    found = estimates([tmp_path / "rows.csv"], [*options, "--na-values", "f"], tmp_path / "out.csv")
+    rows = pd.DataFrame({"g": LABELS, "y": list(map(float, cells))})
+    given = {"na_action": "drop", "na_values": [-99, "f"]}
+    expected = eb.from_formula("y ~ 1 + (1 | g)", rows, **given).posterior().to_frame()
+    assert found["g"].tolist() == expected["g"].tolist() == list("abcde")
+    np.testing.assert_allclose(found["estimate"], expected["estimate"], rtol=1e-12)
 
 
 @drops

@@ -119,7 +119,8 @@ class OwnRows:
         ``module:function`` of the owner, in place of a path. The function is called with the
         columns of the plan, as a dict, and returns the arguments of `fit`.
     sep, encoding, decimal : str
-        Of a .csv file.
+    na_values : sequence of str
+        Of a .csv file; see `ebfed.tables.dialect.Dialect`.
 
     Raises
     ------
@@ -146,13 +147,15 @@ class OwnRows:
     sep: str = ","
     encoding: str = "utf-8"
     decimal: str = "."
+    na_values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.load is None):
             raise ValueError("rows must have a path or load = 'module:function'.")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("columns", "groups", "exposure", "weights") and value is not None:
+            lists = ("columns", "groups", "exposure", "weights", "na_values")
+            if field.name in lists and value is not None:
                 if isinstance(value, str) or not all(isinstance(x, str) for x in value):
                     raise ValueError(f"{field.name} must be a list of names; got {value!r}.")
                 object.__setattr__(self, field.name, tuple(value))
@@ -269,7 +272,7 @@ class OwnRows:
         kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
         with naming(path):
             if kind == "csv":
-                dialect = Dialect.checked(self.sep, self.encoding, self.decimal)
+                dialect = Dialect.checked(self.sep, self.encoding, self.decimal, self.na_values)
                 return read_csv(path, [labels] if labels else [], dialect, names)
             if kind in ("parquet", "pq"):
                 return pd.read_parquet(path, columns=names)

@@ -1230,7 +1230,8 @@ def from_formula(
         of the fit have these too, with missing predictions.
     na_values : sequence of str and numbers, optional
         Cells that are missing in every column, such as ``["NA", -99]``. If None, words such as
-        "NA" and "null" are missing among numbers, and text elsewhere (`ebfed fit` reads files so).
+        "NA" and "null" are missing among numbers, and are text in columns of text,
+        as `ebfed fit` reads files.
     context : mapping, optional
         Names of functions and variables that are not columns; those of the caller if None.
     max_memory : float, optional

@@ -30,7 +30,7 @@ __all__ = [
     "wrapped",
 ]
 
-# Words that say, among numbers or truth values, that there is none; elsewhere they are text.
+# Words that say, among numbers or truth values, that there is none; they are text otherwise.
 NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 # Types that are no frame or series of any library; narwhals would look at all libraries.
 PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))

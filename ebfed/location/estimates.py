@@ -8,11 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.designs.design import Design
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
+from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, is_frame, labels_of_units
+from ebfed.tables.frames import Style, beside, frame, is_frame, labels_of_units
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import NotNumericError, numbers
 
@@ -33,12 +35,18 @@ class Estimates:
     covariance : ndarray of shape (n, n) or None
         Covariance of the estimates, if that was given.
     covariates : ndarray of shape (n, k) or None
+        Those of the mean, and then those of the spread that are not among them.
     names : list of k str
         Names of the covariates.
     labels : ndarray of shape (n,) or None
     style : Style
     degrees : ndarray of shape (n,) or None
         Degrees of freedom of the standard errors, infinite where errors are normal; None: all are.
+    of_mean, of_spread : tuple of int
+        Which covariates are those of the mean, and of the spread; `of_spread` is None if this is
+        constant.
+    formulas : pair of Design or None
+        Formulas that gave these covariates.
 
     Examples
     --------
@@ -56,6 +64,9 @@ class Estimates:
     labels: NDArray | None
     style: Style
     degrees: NDArray | None = None
+    of_mean: tuple[int, ...] = ()
+    of_spread: tuple[int, ...] | None = None
+    formulas: tuple[Design | None, Design | None] = (None, None)
 
     @classmethod
     def read(
@@ -65,16 +76,23 @@ class Estimates:
         covariates: Any = None,
         labels: Any = None,
         df: Any = None,
+        *,
+        spread: Any = None,
+        data: Any = None,
+        formulas: tuple[Design | None, Design | None] = (None, None),
     ) -> Self:
-        """Read and check the arguments of `posterior_from`.
+        """Read and check the arguments of `posterior_from`; `covariates` are its `mean`.
+
+        `formulas` are those of an earlier fit, whose columns the same texts mean.
 
         Raises
         ------
         TypeError, ValueError
             As `posterior_from` does.
         """
-        given = _paired(estimates, std_errors, covariates, labels, df)
-        estimates, std_errors, covariates, labels, df = given
+        given = {"estimates": estimates, "std_errors": std_errors, "mean": covariates}
+        given |= {"labels": labels, "df": df, "spread": spread, "data": data}
+        estimates, std_errors, covariates, labels, df, spread, data = _paired(given)
         values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
         n = len(values) if values.ndim == 1 else -1
         if errors.ndim == 0 and np.isfinite(errors):
@@ -90,13 +108,28 @@ class Estimates:
         if covariance is not None:
             errors = np.sqrt(np.diag(covariance))
         _check(values, errors)
-        found, names = _covariates(covariates, n)
+        table = data if data is None else Columns.of(data)
+        mean = _Predictors.read("mean", covariates, errors, table, formulas[0])
+        of_spread = _Predictors.read("spread", spread, errors, table, formulas[1])
+        both, places = mean.with_those_of(of_spread)
         degrees = _degrees(df, n)
         if degrees is not None and covariance is not None:
             raise ValueError(
                 "df must be None with a covariance: errors of one regression are normal."
             )
-        return cls(values, errors, covariance, found, names, labels, style, degrees)
+        return cls(
+            values,
+            errors,
+            covariance,
+            None if covariates is None and spread is None else both.columns,
+            both.names,
+            labels,
+            style,
+            degrees,
+            tuple(range(len(mean.names))),
+            None if spread is None else places,
+            (mean.formula, of_spread.formula),
+        )
 
     def called(self, unit: str) -> Self:
         """Name the column of labels, if they have no name."""
@@ -149,23 +182,73 @@ def covariates_like(given: Estimates, covariates: Any) -> NDArray:
     return read_covariates(columns, covariates, None, np.arange(n), names=given.names)[0]
 
 
-def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
-    if covariates is None:
-        return None, []
-    names = None
-    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
-        name = getattr(covariates, "name", None)
-        names = [name] if isinstance(name, str) and name else None
-        # a series, in the order of the estimates by now
-        covariates = numbers(covariates, "covariates", booleans=True)
-    columns = column_names(covariates) if is_frame(covariates) else covariates
-    return read_covariates(columns, covariates, None, np.arange(n), names=names)
+@dataclass(frozen=True)
+class _Predictors:
+    """Columns that mean or spread depends on, their names, and the formula that gave them."""
+
+    columns: NDArray
+    names: list[str]
+    formula: Design | None = None
+
+    @classmethod
+    def read(
+        cls, name: str, given: Any, errors: NDArray, table: Columns | None, past: Design | None
+    ) -> Self:
+        """Read a formula, or columns as they are; `past` is the formula of an earlier fit."""
+        if given is None:
+            return cls(np.empty((len(errors), 0)), [])
+        if isinstance(given, str):
+            return cls(*_of_formula(name, given, errors, table, past))
+        names = None
+        if hasattr(given, "to_numpy") and not is_frame(given):
+            own = getattr(given, "name", None)
+            names = [own] if isinstance(own, str) and own else None
+            # a series, in the order of the estimates by now
+            given = numbers(given, name, booleans=True)
+        columns = column_names(given) if is_frame(given) else given
+        return cls(*read_covariates(columns, given, None, np.arange(len(errors)), names=names))
+
+    def with_those_of(self, other: _Predictors) -> tuple[_Predictors, tuple[int, ...]]:
+        """Add the columns of another that are not among these; also return the places of all."""
+        columns, names, places = list(self.columns.T), list(self.names), []
+        for column, name in zip(other.columns.T, other.names, strict=True):
+            same = [i for i, x in enumerate(columns) if names[i] == name and (x == column).all()]
+            places.append(same[0] if same else len(columns))
+            if not same:
+                columns.append(column)
+                names.append(name)
+        whole = np.reshape(columns, (len(columns), len(self.columns))).T
+        return _Predictors(whole, names), tuple(places)
 
 
-def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any, df: Any) -> tuple:
+def _of_formula(
+    name: str, text: str, errors: NDArray, table: Columns | None, past: Design | None
+) -> tuple[NDArray, list[str], Design]:
+    """Columns of a formula: of `data`, and of ``se`` unless that is a column of it."""
+    before, tilde, terms = text.partition("~")
+    if not tilde or before.strip():
+        raise ValueError(f"{name} must be a formula such as '~ log(se)', or numbers; got {text!r}.")
+    if table is None or "se" not in table.names:
+        own = {"se": errors}
+        native = frame(own, Style()) if table is None else beside(table.native, own)
+        table = Columns.of(native)
+    try:
+        if past is not None and past.text == terms.strip():
+            return past.of(table), past.names, past
+        design, columns = Design.learn(terms.strip(), table, None)
+    except ValueError as error:
+        unknown = ~(np.isfinite(errors) & (errors > 0))
+        rows = f" Estimate {int(np.argmax(unknown))} has no positive, finite standard error."
+        more = rows if unknown.any() and "not finite" in str(error) else ""
+        raise ValueError(f"{name}={text!r}: {error}{more}") from None
+    if not design.constant:
+        raise ValueError(f"{name}={text!r} must keep its intercept.")
+    return columns, design.names, design
+
+
+def _paired(given: dict[str, Any]) -> tuple:
     """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
-    given = {"estimates": estimates, "std_errors": std_errors}
-    given |= {"covariates": covariates, "labels": labels, "df": df}
+    std_errors = given["std_errors"]
     given = aligned(given, rows=False)
     if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
         turned = {"rows of std_errors": given["std_errors"]}

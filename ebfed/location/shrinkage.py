@@ -15,7 +15,7 @@ from ebfed.likelihoods import Gaussian, StudentT
 from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, predict_groups
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
-from ebfed.priors import Normal, Posterior, Prior
+from ebfed.priors import LocationScale, Normal, Posterior, Prior
 from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
@@ -35,8 +35,10 @@ def posterior_from(
     estimates: Any,
     std_errors: ArrayLike | None = None,
     prior: str | Prior = "normal",
-    covariates: Any = None,
+    mean: Any = None,
+    spread: Any = None,
     *,
+    data: Any = None,
     df: ArrayLike | None = None,
     labels: Any = None,
     terms: str | Sequence[str] | None = None,
@@ -87,9 +89,16 @@ def posterior_from(
         population, or the npmle. A fitted `Prior`, such as `prior` of an earlier result or `prior_`
         of an estimator, is used as it is: the estimates are shrunk to that population, with those
         that its own fit left plausible.
-    covariates : data frame or array-like of shape (n, k) or (n,), optional
-        Covariates, row by row those of the estimates, on which the mean of a normal population
-        depends, besides an intercept (Fay and Herriot, 1979).
+    mean : str, data frame or array-like of shape (n, k) or (n,), optional
+        What the mean of the population depends on, besides an intercept (Fay and Herriot, 1979):
+        a formula of columns of `data` and of ``se``, the standard errors, such as
+        ``"~ log(se) + x"``; or the columns themselves, row by row those of the estimates.
+    spread : str, data frame or array-like of shape (n, k) or (n,), optional
+        What the logarithm of the standard deviation of the population depends on, as `mean`. The
+        population is ``theta_i = m_i + s_i tau_i``, the tau_i of the shape that `prior` says
+        (`priors.LocationScale`); so it is with a `mean` and another prior than the normal.
+    data : data frame, optional
+        Columns that the formulas use, row by row those of the estimates.
     df : float, or array-like or series of shape (n,), optional
         Degrees of freedom of the standard errors, from 0.1 to 1e10; infinite ones are those of
         normal errors, as all are if None. With one mean of each group, the number of its rows less
@@ -112,10 +121,11 @@ def posterior_from(
         Factors that were absorbed (``y ~ x | school``) cannot be shrunk: the regression has no
         covariance of them.
     mean_model : regressor of scikit-learn, optional
-        The mean of the population is a function of the covariates that this regressor learns,
-        instead of a linear one: each estimate is predicted by a regressor that was fitted to others
-        (five parts, the same in each call), and the population's mean is ``a + b x`` of the
-        prediction x; see `GaussianEB`. Errors must be independent: no covariance.
+        The mean of the population is a function of the columns of `mean` that this regressor
+        learns, instead of a linear one: each estimate is predicted by a regressor that was fitted
+        to others (five parts, the same in each call), and the population's mean is ``a + b x`` of
+        the prediction x; see `GaussianEB`. For a normal population of constant spread, and
+        independent errors: no covariance.
     integrate : bool
         Whether standard deviations, intervals, probabilities and draws include the uncertainty of
         the fitted population.
@@ -136,13 +146,15 @@ def posterior_from(
         If lengths differ, or the labels of pandas; if a standard error is negative, or an estimate
         is infinite or NaN though its standard error is not; if `df` is NaN, not positive or out of
         range, or is given for a covariance; if a covariance is not finite,
-        symmetric and positive definite; if covariates are missing, constant or collinear; if
+        symmetric and positive definite; if a formula has an unknown term, or no intercept; if
+        columns of `mean` or `spread` are missing, constant or collinear; if
         `terms` picks less than two coefficients, one that was not estimated, or contrasts other
         than with a reference level.
 
     References
     ----------
-    Fay and Herriot (1979), Estimates of income for small places; Ignatiadis and Wager (2019),
+    Chen (2024), Empirical Bayes when estimation precision predicts parameters; Fay and Herriot
+    (1979), Estimates of income for small places; Ignatiadis and Wager (2019),
     Covariate-powered empirical Bayes estimation; Prasad and Rao (1990), The
     estimation of the mean squared error of small-area estimators.
 
@@ -179,6 +191,16 @@ def posterior_from(
     >>> posterior_from([2.0], [0.3], prior=past.prior).mean.round(2)
     array([[1.5]])
 
+    Busy players hit better: rates, on a scale where their errors are known, by numbers of at-bats
+
+    >>> import ebfed as eb
+    >>> rows = eb.datasets.load_batting().query("at_bats >= 11")
+    >>> rate = np.arcsin(np.sqrt((rows.hits + 0.25) / (rows.at_bats + 0.5)))
+    >>> error = 0.5 / np.sqrt(rows.at_bats)
+    >>> fit = posterior_from(rate, error, mean="~ log(se)", spread="~ log(se)").prior
+    >>> fit.coefficients_.ravel().round(3), fit.spread_coefficients_.ravel().round(1)
+    (array([ 0.214, -0.087]), array([-0.7,  0.9]))
+
     Investment of firms, beyond what their value and capital explain:
 
     >>> import statsmodels.api as sm
@@ -196,13 +218,21 @@ def posterior_from(
             raise ValueError("std_errors must be left out: a regression has its covariance.")
         estimates, std_errors = _coefficients(estimates, terms)
         terms = None
-    given = Estimates.read(estimates, std_errors, covariates, labels, df)
-    if terms is not None:
-        raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
-    check_mean_model(mean_model, covariates)
     population = GaussianEB(prior=prior).protocol().prior
     if fit_prior:
         population = population.unfitted()
+    past = population.formulas_ if population.is_fitted else (None, None)
+    given = Estimates.read(
+        estimates, std_errors, mean, labels, df, spread=spread, data=data, formulas=past
+    )
+    if terms is not None:
+        raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
+    check_mean_model(mean_model, mean)
+    if mean_model is not None and not (spread is None and isinstance(population, Normal)):
+        raise TypeError(
+            "mean_model is for a normal population of constant spread: leave out spread=, and "
+            f"choose prior='normal'; got prior={population!r}."
+        )
     notes: list[str] = []
     if mean_model is not None:
         given, notes = _with_predictions(mean_model, population, given)
@@ -225,7 +255,11 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
     if prior.is_fitted:
         prior = prior.reused_for(likelihood, covariates)
     elif covariates is not None:
-        check_covariates(covariates[informative(normal, 0, True)[0]], given.names)
+        prior = _modelled(prior, given)
+        known = covariates[informative(normal, 0, True)[0]]
+        for places in (given.of_mean, given.of_spread or ()):
+            check_covariates(known[:, places], [given.names[j] for j in places])
+        prior.formulas_ = given.formulas
     if covariance is not None and isinstance(prior, Normal):
         posterior: Posterior = shrink_jointly(
             prior, given.values, covariance, covariates, integrate
@@ -243,6 +277,13 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
     return posterior.labelled(given.labels, columns, given.style)
 
 
+def _modelled(prior: Prior, given: Estimates) -> Prior:
+    """Let a population of one shape have a location and a spread that depend on covariates."""
+    if isinstance(prior, LocationScale) or (prior.takes_covariates and given.of_spread is None):
+        return prior
+    return LocationScale(prior, mean=given.of_mean, spread=given.of_spread or ())
+
+
 def _likelihoods(given: Estimates) -> tuple[Gaussian, Gaussian | StudentT]:
     """Return what independent estimates say: with normal errors, and with the errors they have."""
     values, variances = given.messages
@@ -255,8 +296,6 @@ def _likelihoods(given: Estimates) -> tuple[Gaussian, Gaussian | StudentT]:
 
 def _with_predictions(model: Any, prior: Prior, given: Estimates) -> tuple[Estimates, list[str]]:
     """Put predictions in the place of covariates; see `posterior_from`."""
-    if not prior.takes_covariates:
-        return given, []  # `shrink` says so
     if given.covariance is not None:
         raise ValueError(
             "mean_model predicts each estimate from others: std_errors must be independent, and "
@@ -274,8 +313,9 @@ def _with_predictions(model: Any, prior: Prior, given: Estimates) -> tuple[Estim
         0,
     )
     if not found.size:
-        return replace(given, covariates=None, names=[]), [USELESS]
-    return replace(given, covariates=found, names=predicted.terms), []
+        return replace(given, covariates=None, names=[], of_mean=()), [USELESS]
+    places = tuple(range(found.shape[1]))
+    return replace(given, covariates=found, names=predicted.terms, of_mean=places), []
 
 
 # --- regressions ---------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ebfed.priors.gaussian_mixture import GaussianMixture
     from ebfed.priors.inverse_gamma import InverseGamma
     from ebfed.priors.laplace import Laplace
+    from ebfed.priors.location_scale import LocationScale
     from ebfed.priors.log_spline import LogSpline
     from ebfed.priors.normal import Normal
     from ebfed.priors.point_laplace import PointLaplace
@@ -38,6 +39,7 @@ __all__ = [
     "IdentificationWarning",
     "InverseGamma",
     "Laplace",
+    "LocationScale",
     "LogSpline",
     "Normal",
     "PointLaplace",

@@ -78,6 +78,12 @@ ONE_GROUP = (
 )
 
 
+NO_SPREAD = (
+    "Estimated variance between groups is zero: groups differ no more than their noise explains, "
+    "and every estimate is the population mean."
+)
+
+
 class IdentificationWarning(UserWarning):
     """The data do not identify something that was to be estimated."""
 
@@ -139,6 +145,8 @@ class Prior(WithArguments, ABC):
     # noise variance is of that fit too.
     is_reused_: bool = False
     noise_is_reused_: bool = False
+    # Formulas that gave the covariates of location and spread, where these were formulas.
+    formulas_: tuple[Any, Any] = (None, None)
 
     @property
     def plausible_(self) -> dict[str, NDArray] | None:

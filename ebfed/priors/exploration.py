@@ -14,7 +14,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinned"]
+__all__ = [
+    "TILT",
+    "explore",
+    "interval_of",
+    "reweighted",
+    "side_by_side",
+    "spread_of",
+    "student_draws",
+    "thinned",
+]
 
 # Reference priors are flat in a population's standard deviation, times the fifth root of its share
 # of the variance of messages. Flat ones alone have too much of their mass at populations that are
@@ -43,6 +52,8 @@ MOST, TRIALS = 6000, 12
 SIDE = 2**20
 # By the number of directions: steps by which a lattice grows at once.
 GROWTH = {1: 4, 2: 2, 3: 1}
+# Degrees of freedom of Student's t, from which more parameters are proposed.
+DEGREES = 6
 
 LogDensity = Callable[[NDArray], NDArray]
 
@@ -115,6 +126,97 @@ def explore(
     order = np.argsort(-weights, kind="stable")
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
     return lattice.points[kept], weights[kept] / weights[kept].sum()
+
+
+def reweighted(
+    away: NDArray,
+    proposed: NDArray,
+    place: Callable[[NDArray], NDArray],
+    log_density: LogDensity,
+    rounds: int,
+) -> tuple[NDArray, NDArray]:
+    """Represent a density by proposed points, with its quotients to the proposals as weights.
+
+    Each round corrects mean and covariance of the next one's proposals (Cappe, Guillin, Marin,
+    Robert 2004, Population Monte Carlo).
+
+    Parameters
+    ----------
+    away : ndarray of shape (k, p)
+        Proposals about zero, of about unit covariance.
+    proposed : ndarray of shape (k,)
+        Their log-densities.
+    place : callable
+        Function from moved proposals to the points that they stand for.
+    log_density : callable
+        Function from points to log-densities up to a constant.
+    rounds : int
+
+    Returns
+    -------
+    points, weights : as of `explore`
+
+    Examples
+    --------
+    >>> away, proposed, _ = student_draws(256, 1)
+    >>> points, weights = reweighted(
+    ...     away, proposed, lambda moved: 3 + moved, lambda x: -2 * (x[:, 0] - 3.5) ** 2, 2
+    ... )
+    >>> mean = weights @ points
+    >>> mean.round(2), np.sqrt(weights @ (points - mean) ** 2).round(2)
+    (array([3.5]), array([0.5]))
+    """
+    p = away.shape[1]
+    shift, turn = np.zeros(p), np.eye(p)
+    for _ in range(rounds):
+        moved = shift + away @ turn.T
+        points = place(moved)
+        logs = log_density(points) - proposed + np.linalg.slogdet(turn)[1]
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        shift = weights @ moved
+        spread = (moved - shift).T * weights @ (moved - shift)
+        turn = np.linalg.cholesky(spread + 0.05 * np.eye(p))
+    order = np.argsort(-weights, kind="stable")
+    order = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
+    return points[order], weights[order] / weights[order].sum()
+
+
+def student_draws(size: int, p: int, more: int = 0) -> tuple[NDArray, NDArray, NDArray]:
+    """Draws of a multivariate t from evenly spread points, and these themselves.
+
+    Returns
+    -------
+    draws : ndarray of shape (size, p)
+    logs : ndarray of shape (size,)
+        Their log-densities up to a constant.
+    uniform : ndarray of shape (size, more)
+        More coordinates of the same points, in the unit cube.
+
+    Examples
+    --------
+    >>> student_draws(1000, 2)[0].var(axis=0).round(1)
+    array([1.5, 1.5])
+    """
+    from scipy.special import gammaincinv, ndtri
+
+    uniform = _spread_out(size, more + p + 1)
+    scale = gammaincinv(DEGREES / 2, uniform[:, -1:]) * 2 / DEGREES
+    draws = ndtri(uniform[:, more:-1]) / np.sqrt(scale)
+    logs = -(DEGREES + p) / 2 * np.log1p((draws**2).sum(axis=1) / DEGREES)
+    return draws, logs, uniform[:, :more]
+
+
+def _spread_out(size: int, d: int) -> NDArray:
+    """Points that fill the unit cube evenly, shape (size, d): multiples of powers of a root.
+
+    The root of ``x**(d + 1) = x + 1`` makes of the golden ratio a sequence in d dimensions (Roberts
+    2018, The unreasonable effectiveness of quasirandom sequences).
+    """
+    root = 2.0
+    for _ in range(60):
+        root = (1 + root) ** (1 / (d + 1))
+    return (0.5 + np.outer(np.arange(1, size + 1), root ** -np.arange(1.0, d + 1))) % 1
 
 
 def side_by_side(found: Sequence[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDArray]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.blocks import blocks
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT
-from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.base import NO_SPREAD, ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
 from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
@@ -33,11 +33,6 @@ from ebfed.priors.variance_components import (
 from ebfed.tables.numbers import numbers
 
 __all__ = ["Normal"]
-
-NO_SPREAD = (
-    "Estimated variance between groups is zero: groups differ no more than their noise explains, "
-    "and every estimate is the population mean."
-)
 
 
 class Normal(WithCovariates, Prior):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.count_regression import FURTHEST
-from ebfed.priors.exploration import TILT
+from ebfed.priors.exploration import TILT, reweighted, student_draws
 
 __all__ = ["BetaRegression", "CountRegression", "GammaRegression"]
 
@@ -19,8 +19,6 @@ WIDEST, N_NODES = 12.0, 49
 # Points, and points where clients are many and coefficients nearly normal.
 SIZE, FEW, FEWER = 256, 4000, 64
 DEPTH = 12.0  # log-densities this far below the highest are negligible
-DEGREES = 6  # of freedom of Student's t, from which coefficients are proposed
-LEFT_OUT = 1e-3  # share of the probability that may be left out
 BLOCK = 1_000_000  # numbers in memory at a time
 
 
@@ -132,27 +130,22 @@ class CountRegression(ABC):
         shares = np.exp(0.7 * np.maximum(heights - heights.max(), -DEPTH))
         shares /= shares.sum()
         size, rounds = (SIZE, 2) if n <= FEW else (FEWER, 1)
-        uniform = _spread_out(size, p + 2)
+        away, proposed, uniform = student_draws(size, p, 1)
         picked = np.minimum(np.searchsorted(np.cumsum(shares), uniform[:, 0]), N_NODES - 1)
         within = (uniform[:, 0] - (np.cumsum(shares) - shares)[picked]) / shares[picked]
         at = nodes[picked] + (nodes[1] - nodes[0]) * (within - 0.5)
-        away, factors = _student(uniform[:, 1:])
-        shift, turn = np.zeros(p), np.eye(p)
-        for _ in range(rounds):
-            moved = shift + away @ turn.T
+        proposed += np.log(shares[picked]) - np.linalg.slogdet(roots[picked])[1]
+
+        def place(moved: NDArray) -> NDArray:
             coefficients = centres[picked] + np.einsum("kij,kj->ki", roots[picked], moved)
-            proposed = np.log(shares[picked]) + factors
-            proposed -= np.linalg.slogdet(roots[picked])[1] + np.linalg.slogdet(turn)[1]
-            logs = self.log_density(coefficients, at) - proposed
-            weights = np.exp(logs - logs.max())
-            weights /= weights.sum()
-            shift = weights @ moved
-            spread = (moved - shift).T * weights @ (moved - shift)
-            turn = np.linalg.cholesky(spread + 0.05 * np.eye(p))
-        order = np.argsort(-weights, kind="stable")
-        order = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
-        points = np.column_stack([coefficients, np.exp(at)])[order]
-        return points, weights[order] / weights[order].sum()
+            return np.column_stack([coefficients, at])
+
+        def height(points: NDArray) -> NDArray:
+            return self.log_density(points[:, :-1], points[:, -1])
+
+        points, weights = reweighted(away, proposed, place, height, rounds)
+        points[:, -1] = np.exp(points[:, -1])
+        return points, weights
 
     def _laplace(self, nodes: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Log-density of log-dispersions; normal means (k, p) and roots of covariances of beta."""
@@ -258,25 +251,3 @@ class GammaRegression(CountRegression):
         factor = 1 / (1 + dispersion[:, None] * expected)
         slope = factor * (self.events - expected + p / (2 * n))
         return slope, factor * expected + p / (4 * n)
-
-
-def _spread_out(size: int, d: int) -> NDArray:
-    """Points that fill the unit cube evenly, shape (size, d): multiples of powers of a root.
-
-    The root of ``x**(d + 1) = x + 1`` makes of the golden ratio a sequence in d dimensions (Roberts
-    2018, The unreasonable effectiveness of quasirandom sequences).
-    """
-    root = 2.0
-    for _ in range(60):
-        root = (1 + root) ** (1 / (d + 1))
-    return (0.5 + np.outer(np.arange(1, size + 1), root ** -np.arange(1.0, d + 1))) % 1
-
-
-def _student(uniform: NDArray) -> tuple[NDArray, NDArray]:
-    """Draws of a multivariate t of p coordinates from p + 1 uniform ones; their log-densities."""
-    from scipy.special import gammaincinv, ndtri
-
-    p = uniform.shape[1] - 1
-    scale = gammaincinv(DEGREES / 2, uniform[:, -1:]) * 2 / DEGREES
-    draws = ndtri(uniform[:, :-1]) / np.sqrt(scale)
-    return draws, -(DEGREES + p) / 2 * np.log1p((draws**2).sum(axis=1) / DEGREES)

@@ -27,7 +27,7 @@ UNITS = pd.DataFrame(
 TRIALS = pd.DataFrame({"a": RNG.integers(1, 9, M), "n": 20, "c": RNG.integers(1, 9, M), "m": 22})
 TABLES = {
     "posterior_from": lambda d: eb.posterior_from(d["x"], d["s"]),
-    "covariates": lambda d: eb.posterior_from(d["x"], d["s"], covariates=d["w"]),
+    "covariates": lambda d: eb.posterior_from(d["x"], d["s"], mean=d["w"]),
     "meta_analysis": lambda d: eb.meta_analysis(d["x"], d["s"]),
     "fay_herriot": lambda d: eb.fay_herriot(d["x"], d["s"], d[["w"]]),
     "moderated_t": lambda d: eb.moderated_t(d["x"], d["s"], 4),

@@ -202,7 +202,7 @@ def test_covariates_of_pure_noise_do_no_harm(model):
         x, errors = rng.normal(theta, 1), np.ones(100)
         noise = rng.normal(size=(100, 5))
         plain = eb.posterior_from(x, errors)
-        found = eb.posterior_from(x, errors, covariates=noise, mean_model=model)
+        found = eb.posterior_from(x, errors, mean=noise, mean_model=model)
         left_out += any("mean_model" in note for note in found.notes)
         plain_risks.append(risk(plain.mean, theta))
         excess.append(risk(found.mean, theta) - plain_risks[-1])
@@ -231,26 +231,26 @@ def test_predictions_of_no_use_are_left_out():
 
 def test_a_table_of_estimates():
     x, errors = RNG.normal(THETA, 0.5), np.full(M, 0.5)
-    linear = eb.posterior_from(x, errors, covariates=W)
-    found = eb.posterior_from(x, errors, covariates=W, mean_model=TREE)
+    linear = eb.posterior_from(x, errors, mean=W)
+    found = eb.posterior_from(x, errors, mean=W, mean_model=TREE)
     assert risk(found.mean, THETA) < 0.9 * risk(linear.mean, THETA)
-    again = eb.posterior_from(x, errors, covariates=W, mean_model=TREE)
+    again = eb.posterior_from(x, errors, mean=W, mean_model=TREE)
     np.testing.assert_array_equal(found.mean, again.mean)
-    heavy = eb.posterior_from(x, errors, covariates=W, mean_model=TREE, df=1e9)
+    heavy = eb.posterior_from(x, errors, mean=W, mean_model=TREE, df=1e9)
     np.testing.assert_allclose(heavy.mean, found.mean, atol=1e-4)
     missing = np.where(np.arange(M) % 7 == 0, np.nan, 1.0)
-    some = eb.posterior_from(x * missing, errors * missing, covariates=W, mean_model=TREE)
+    some = eb.posterior_from(x * missing, errors * missing, mean=W, mean_model=TREE)
     assert np.isfinite(some.mean).all()
 
 
 def test_tables_that_are_refused():
     x, errors = RNG.normal(THETA, 0.5), np.full(M, 0.5)
     with pytest.raises(ValueError, match="independent"):
-        eb.posterior_from(x, np.diag(errors), covariates=W, mean_model=TREE)
+        eb.posterior_from(x, np.diag(errors), mean=W, mean_model=TREE)
     with pytest.raises(ValueError, match="both mean_model and covariates"):
         eb.posterior_from(x, errors, mean_model=TREE)
     with pytest.raises(TypeError, match="Discrete"):
-        eb.posterior_from(x, errors, "npmle", covariates=W, mean_model=TREE)
+        eb.posterior_from(x, errors, "npmle", mean=W, mean_model=TREE)
 
 
 # As an estimator of scikit-learn --------------------------------------------------------------

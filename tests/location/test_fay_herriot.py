@@ -60,7 +60,7 @@ def test_figures_of_sae(method):
 def test_estimate_and_error_are_those_of_the_normal_posterior(covariates):
     """By REML, Prasad and Rao's formula is the variance of a posterior given the fit."""
     fit = eb.fay_herriot(X, S, covariates)
-    posterior = eb.posterior_from(X, S, covariates=covariates)
+    posterior = eb.posterior_from(X, S, mean=covariates)
     prior = posterior.prior if covariates is None else posterior.prior.at(W[:, None])
     given = NormalPosterior(prior, Gaussian(X[:, None], S[:, None] ** 2))
     np.testing.assert_allclose(fit.estimates, given.mean[:, 0], rtol=ROUNDING)

@@ -98,7 +98,7 @@ def test_without_terms_all_are_of_one_factor():
 def test_populations_and_priors_serve_coefficients():
     fit = ols(FULL)
     capital = ROWS.groupby("firm")["capital"].mean()
-    posterior = eb.posterior_from(fit, terms="firm", covariates=capital)
+    posterior = eb.posterior_from(fit, terms="firm", mean=capital)
     assert posterior.prior.coefficients_.shape == (2, 1)
     other = eb.posterior_from(fit, prior="npmle", terms="firm")
     assert "Of the covariance, only the diagonal was used." in other.prior.notes_
@@ -212,14 +212,14 @@ def test_a_reference_level_has_a_mean_of_its_own(reference):
     coded = ols(f"invest ~ {code} + value + capital")
     own = np.array([firm == reference for firm in FIRMS], float)
     ours = eb.posterior_from(coded, terms="firm")
-    full = eb.posterior_from(ols(FULL), terms="firm", covariates=own)
+    full = eb.posterior_from(ols(FULL), terms="firm", mean=own)
     np.testing.assert_allclose(ours.prior.variance_, full.prior.variance_, rtol=SOLVED)
     mean, _ = contrasts(full, FIRMS.index(reference))
     np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-6)
     # and intervals, but for what not knowing the variance adds: its error counts one level more
     known = Normal(variance=full.prior.variance_)
     ours = eb.posterior_from(coded, prior=known, terms="firm")
-    full = eb.posterior_from(ols(FULL), prior=known, terms="firm", covariates=own)
+    full = eb.posterior_from(ols(FULL), prior=known, terms="firm", mean=own)
     mean, covariance = contrasts(full, FIRMS.index(reference))
     np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-6)
     np.testing.assert_allclose(ours.covariance, covariance, rtol=1e-6)

@@ -122,8 +122,8 @@ def test_correlated_estimates_are_shrunk_to_the_past():
 
 def test_covariates_are_those_of_the_fit():
     w = RNG.normal(size=M)
-    past = eb.posterior_from(ESTIMATES + 2 * w, 0.5, covariates=w)
-    new = eb.posterior_from([5.0], [0.5], prior=past.prior, covariates=[[2.0]])
+    past = eb.posterior_from(ESTIMATES + 2 * w, 0.5, mean=w)
+    new = eb.posterior_from([5.0], [0.5], prior=past.prior, mean=[[2.0]])
     assert abs(new.mean[0, 0] - 5.0) < 0.5
     with pytest.raises(ValueError, match="fitted with 1 covariates, and is used as it is; got 0"):
         eb.posterior_from([5.0], [0.5], prior=past.prior)

@@ -358,24 +358,22 @@ def test_estimates_with_standard_errors():
     errors = rng.uniform(0.2, 1, 40)
     values = LEVEL + errors * rng.standard_normal(40)
     frame = TABLE[["uranium", "clay"]]
-    expected = eb.posterior_from(values, errors, covariates=W)
+    expected = eb.posterior_from(values, errors, mean=W)
     for table in (frame, pl.DataFrame(frame.to_dict("list"))):
         np.testing.assert_array_equal(
-            eb.posterior_from(values, errors, covariates=table).mean, expected.mean
+            eb.posterior_from(values, errors, mean=table).mean, expected.mean
         )
     assert expected.prior.coefficients_.shape == (3, 1)
     unknown = eb.posterior_from(
-        np.r_[values, np.nan], np.r_[errors, np.nan], covariates=np.vstack([W, [0.5, 0]])
+        np.r_[values, np.nan], np.r_[errors, np.nan], mean=np.vstack([W, [0.5, 0]])
     )
     assert unknown.mean[-1].item() == pytest.approx(
         unknown.prior.coefficients_[0, 0] + 0.5 * unknown.prior.coefficients_[1, 0]
     )
     with pytest.raises(ValueError, match="collinear columns: 'uranium', 'clay'"):
-        eb.posterior_from(values, errors, covariates=frame.assign(clay=-URANIUM))
+        eb.posterior_from(values, errors, mean=frame.assign(clay=-URANIUM))
     with pytest.raises(ValueError, match="covariates have 39 rows for 40 groups"):
-        eb.posterior_from(values, errors, covariates=frame[1:])
-    with pytest.raises(TypeError, match="Discrete is one population for all"):
-        eb.posterior_from(values, errors, "npmle", covariates=W)
+        eb.posterior_from(values, errors, mean=frame[1:])
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -409,8 +407,8 @@ def test_rows_without_groups_take_a_series_in_its_order():
     est = eb.GaussianEB(0.1).fit(kept["x"].to_numpy(), covariates=kept["w"])
     np.testing.assert_array_equal(est.coef_, expected.coef_)
     errors = np.full(len(kept), 0.3)
-    in_series = eb.posterior_from(kept["x"], errors, covariates=kept["w"])
-    in_array = eb.posterior_from(kept["x"], errors, covariates=kept["w"].to_numpy())
+    in_series = eb.posterior_from(kept["x"], errors, mean=kept["w"])
+    in_array = eb.posterior_from(kept["x"], errors, mean=kept["w"].to_numpy())
     np.testing.assert_array_equal(in_series.mean, in_array.mean)
 
 

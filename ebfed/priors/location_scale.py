@@ -1,0 +1,396 @@
+"""Populations whose location and spread depend on precision or other covariates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
+from ebfed.priors.base import Prior
+from ebfed.priors.linear import moments_around
+from ebfed.priors.location_scale_fit import LocationScaleFit
+from ebfed.priors.normal import Normal
+from ebfed.priors.posterior import Posterior, root_of
+from ebfed.priors.regression import Design
+
+__all__ = ["LocationScale"]
+
+
+class LocationScale(Prior):
+    r"""Population :math:`\theta_i = m(w_i) + s(w_i)\,\tau_i`, the tau_i of one shape.
+
+    The location is ``m = w' b`` and the spread ``log s = w' c``, each linear in its columns of the
+    covariates, with intercepts. Where precision is among them, estimates may depend on it in mean
+    and spread (Chen 2024, CLOSE).
+
+    b and c maximise the marginal likelihood of a normal shape, ``N(m_i, s_i**2 + v_i)`` for an
+    estimate of error variance v_i; restricted, ``log |sum_i w_i w_i' / (s_i**2 + v_i)| / 2`` is
+    taken off. Another shape is then fitted to ``(x_i - m_i) / s_i``, with errors of variance
+    ``v_i / s_i**2``, as to any estimates. It is right whatever the shape that b and c are
+    those of mean and variance; they are not the most likely ones.
+
+    With the normal shape, posteriors average over plausible b and c. These are weighted by the
+    likelihood times a prior: flat in b and, times ``(s**2 / (s**2 + v))**(1/5)`` with v a typical
+    error variance, in the spread s at average covariates; standard normal in the slopes of log s
+    over a standard deviation of the covariates. With other shapes they average over the plausible
+    shapes, and are wider by what errors of b and c add to the variance, to first order: errors with
+    the covariance that holds whatever the shape (the sandwich).
+
+    Parameters
+    ----------
+    shape : Prior, optional
+        Population on the line of the tau_i; normal if None. A mode that is given is that of tau:
+        0 is the location.
+    mean, spread : sequence of int, optional
+        Which columns of the covariates location and spread depend on; all if None.
+    method : {"reml", "ml"}
+
+    Attributes
+    ----------
+    coefficients_, coefficient_errors_ : ndarray of shape (1 + k, 1)
+        b, the intercept first, and standard errors.
+    spread_coefficients_, spread_coefficient_errors_ : ndarray of shape (1 + k, 1)
+        c, the intercept first, and standard errors.
+    shape_ : Prior
+        Population of the tau_i.
+    mean_, variance_ : ndarray of shape (1,)
+        Those at average covariates.
+    restriction_ : float or None
+        Restricted log-likelihood less the marginal one, of a normal shape.
+
+    References
+    ----------
+    Chen (2024), Empirical Bayes when estimation precision predicts parameters.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> w = rng.normal(size=(2000, 1))
+    >>> theta = 1 + w + np.exp(-1 + 0.5 * w) * rng.standard_normal((2000, 1))
+    >>> messages = Gaussian(theta + 0.3 * rng.standard_normal((2000, 1)), np.full((2000, 1), 0.09))
+    >>> prior = LocationScale().fit(messages, w)
+    >>> prior.coefficients_.ravel().round(1), prior.spread_coefficients_.ravel().round(1)
+    (array([1., 1.]), array([-1. ,  0.5]))
+    >>> prior.at(w[:2]).posterior(messages.take(slice(2))).mean.shape
+    (2, 1)
+    """
+
+    takes_covariates: ClassVar[bool] = True
+    couples_columns: ClassVar[bool] = True
+    _is_linear: ClassVar[bool] = True  # robust intervals are those of the shape
+
+    shape_: Prior
+    coefficients_: NDArray
+    coefficient_errors_: NDArray
+    spread_coefficients_: NDArray
+    spread_coefficient_errors_: NDArray
+    _n_columns: int
+
+    def __init__(
+        self,
+        shape: Prior | None = None,
+        *,
+        mean: Sequence[int] | None = None,
+        spread: Sequence[int] | None = None,
+        method: str = "reml",
+    ):
+        self.shape = shape
+        self.mean = mean
+        self.spread = spread
+        self.method = method
+
+    @property
+    def _n_covariates(self) -> int:
+        return self._n_columns
+
+    @property
+    def _is_normal(self) -> bool:
+        return self.shape is None or isinstance(self.shape, Normal)
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        raise ValueError("covariates must be given: LocationScale is a population given them.")
+
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        self._check()
+        messages = self._settled(likelihood)
+        messages = join(messages.parts) if isinstance(messages, Joined) else messages
+        if not isinstance(messages, Gaussian | StudentT):
+            raise TypeError(
+                "mean and spread given covariates are for estimates with standard errors, or means "
+                f"with Gaussian noise; got a {type(likelihood).__name__} likelihood."
+            )
+        seen = np.isfinite(messages.variances[:, 0]) & (messages.variances[:, 0] > 0)
+        self._n_columns = covariates.shape[1]
+        self._designs = tuple(
+            Design.of(covariates[:, list(columns)], seen) for columns in self._columns
+        )
+        mean, spread = (design.matrix[seen] for design in self._designs)
+        fit = LocationScaleFit(messages.take(seen), mean, spread, self.method == "reml")
+        point, note = fit.likeliest()
+        if note:
+            self._add_note(note)
+        self._set(point)
+        self._learn_errors(fit, point)
+        if self._is_normal and self.method == "reml":
+            self.restriction_ = fit.restriction(point) - np.log(self._designs[0].scale).sum()
+        self.n_parameters_ = len(point)
+        self._fit_shape(self.at(covariates)._standardised(messages))
+        self.n_parameters_ += self.shape_.n_parameters_
+        self._set(point)
+        if self._is_normal:
+            self._find_later(LocationScale._learn_plausible, fit)
+
+    def _check(self) -> None:
+        if self.method not in ("reml", "ml"):
+            raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
+        if self.shape is not None and not isinstance(self.shape, Prior):
+            raise TypeError(f"shape must be a prior of ebfed.priors; got {self.shape!r}.")
+        if isinstance(self.shape, Normal) and not (
+            self.shape.mean is None and self.shape.variance is None
+        ):
+            raise ValueError(
+                "shape must leave mean and variance open, which covariates predict; got "
+                f"{self.shape!r}."
+            )
+
+    @property
+    def _columns(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Columns that location and spread depend on."""
+        every = range(self._n_columns)
+        return (
+            every if self.mean is None else self.mean,
+            every if self.spread is None else self.spread,
+        )
+
+    def _set(self, point: NDArray) -> None:
+        """Set coefficients, those of scaled designs given."""
+        self.point_ = point
+        found = [
+            _unscaled(own, design)
+            for own, design in zip(self._split(point), self._designs, strict=True)
+        ]
+        self.coefficients_, self.spread_coefficients_ = (each[:, None] for each in found)
+        self.slopes_ = self.coefficients_[1:]
+        self._place(*(own[:1, None] for own in self._split(point)))
+
+    def _split(self, point: NDArray) -> list[NDArray]:
+        return np.split(point, [self._designs[0].matrix.shape[1]])
+
+    def _place(self, location: NDArray, log_scale: NDArray) -> None:
+        """Set location and spread, shape (n, 1), and the moments that follow."""
+        self._location, self._scale = location, np.exp(log_scale)
+        mean, variance = np.zeros(1), np.ones(1)
+        if hasattr(self, "shape_"):
+            mean, variance = self.shape_.mean_, self.shape_.variance_
+        self.mean_ = self._location + self._scale * mean
+        self.variance_ = self._scale**2 * variance
+        if len(location) == 1:
+            self.mean_, self.variance_ = self.mean_[0], self.variance_[0]
+
+    def _learn_errors(self, fit: LocationScaleFit, point: NDArray) -> None:
+        """Set standard errors of coefficients, and a root of the covariance of those in doubt."""
+        covariance = fit.covariance(point, robust=not self._is_normal)
+        p, errors = len(self._split(point)[0]), []
+        for own, design in zip(np.split(np.arange(len(point)), [p]), self._designs, strict=True):
+            move = np.apply_along_axis(_unscaled, 0, np.eye(len(own)), design)
+            errors.append(np.sqrt(np.diag(move @ covariance[np.ix_(own, own)] @ move.T))[:, None])
+        self.coefficient_errors_, self.spread_coefficient_errors_ = errors
+        self._root = np.empty((0, len(point)))
+        if not self._is_normal:
+            # a location and a scale that the shape has of its own are not counted twice
+            free = np.arange(len(point)) != p
+            free[0] = getattr(self.shape, "mode", None) is not None
+            self._root = root_of(covariance * np.outer(free, free)).T
+
+    def _fit_shape(self, rows: Gaussian | StudentT) -> None:
+        """Fit the shape to standardised messages."""
+        if not self._is_normal:
+            self.shape_ = clone(self.shape).unfitted().fit(rows)
+            self.notes_ += [note for note in self.shape_.notes_ if note not in self.notes_]
+            return
+        self.shape_ = Normal.known(np.ones(1))
+        known = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
+        if isinstance(rows, Gaussian) and known.sum() > 1:
+            moments = moments_around(rows.values[known, 0], rows.variances[known, 0])
+            self.shape_.second_moment_, self.shape_.kurtosis_ = np.array(moments)[:, None]
+
+    def _learn_plausible(self, fit: LocationScaleFit) -> None:
+        points, weights = fit.plausible()
+        self.plausible_ = {"point_": points, "weights": weights[:, None]}
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(parameters["point_"])
+        return one
+
+    def without_doubt(self) -> Self:
+        """Return the population as if it were known to be as fitted."""
+        known = super().without_doubt()
+        known.shape_, known._root = self.shape_.without_doubt(), self._root[:0]
+        return known
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of clients with these covariates, shape (n, k)."""
+        shape = np.shape(covariates)
+        if len(shape) != 2 or shape[1] != self._n_columns:
+            raise ValueError(f"covariates must have shape (n, {self._n_columns}); got {shape}.")
+        there, covariates = copy(self), np.asarray(covariates, float)
+        found = []
+        for own, design, columns in zip(
+            self._split(self.point_), self._designs, self._columns, strict=True
+        ):
+            linear = np.full(len(covariates), own[0])
+            for slope, j, centre, scale in zip(
+                own[1:], columns, design.centre, design.scale, strict=True
+            ):
+                linear += slope * ((covariates[:, j] - centre) / scale)
+            found.append(linear[:, None])
+        there._place(*found)
+        there.mean_, there.variance_ = there.mean_.reshape(-1, 1), there.variance_.reshape(-1, 1)
+        there.covariates_ = covariates
+        return there
+
+    def _standardised(self, likelihood: Likelihood) -> Gaussian | StudentT:
+        """What the messages say of the tau_i."""
+        messages = join(likelihood.parts) if isinstance(likelihood, Joined) else likelihood
+        if not isinstance(messages, Gaussian | StudentT):
+            raise TypeError("populations of covariates serve estimates with standard errors only.")
+        has_data = np.isfinite(messages.variances)
+        away = np.where(has_data, messages.values, self._location) - self._location
+        rest = (messages.degrees,) if isinstance(messages, StudentT) else ()
+        return type(messages)(away / self._scale, messages.variances / self._scale**2, *rest)
+
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
+        inner = self.shape_.posterior(self._standardised(likelihood))
+        errors = partial(self._errors, likelihood) if self._root.any() else None
+        return MovedPosterior(inner, self._location, self._scale, errors)
+
+    def _errors(self, likelihood: Likelihood) -> NDArray:
+        """Errors of posterior means, for a standard error in each direction of doubt, (r, n)."""
+        known = self.without_doubt()
+
+        def mean(point: NDArray) -> NDArray:
+            there = known._like({"point_": point}).at(self.covariates_)
+            return there._posterior(likelihood).mean[:, 0]
+
+        sides = [[mean(self.point_ + sign * each) for each in self._root] for sign in (1, -1)]
+        return (np.array(sides[0]) - np.array(sides[1])) / 2
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Log-density of each message, shape (n,)."""
+        rows = self._standardised(likelihood)
+        has_data = np.isfinite(rows.variances[:, 0])
+        scale = np.broadcast_to(self._scale, rows.values.shape)[:, 0]
+        return self.shape_.log_marginal(rows) - np.where(has_data, np.log(scale), 0.0)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, 1), shape (k,), or (n, k) of n clients."""
+        away = (theta[:, 0] - self._location) / self._scale
+        logs = self.shape_.logpdf(away.reshape(-1, 1)).reshape(away.shape) - np.log(self._scale)
+        return logs if self.mean_.ndim > 1 else logs[0]
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, 1)."""
+        return self._location + self._scale * self.shape_.sample(size, random_state)
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Parameters of the shape."""
+        return self.shape_.parameters(j)
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError("LocationScale is fitted by its own methods.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError("LocationScale is fitted by its own methods.")
+
+
+class MovedPosterior(Posterior):
+    """Posterior of ``location + scale * tau``, where that of tau is given.
+
+    Errors that clients share widen it about its mean, to the variance that it has with them.
+
+    Parameters
+    ----------
+    inner : Posterior of n clients
+    location, scale : ndarray of shape (n, 1)
+        Scales are positive.
+    errors : callable, optional
+        Function without arguments, called when it is needed: r independent errors, (r, n).
+    """
+
+    def __init__(
+        self,
+        inner: Posterior,
+        location: NDArray,
+        scale: NDArray,
+        errors: Callable[[], NDArray] | None = None,
+    ):
+        self._inner, self._location, self._scale = inner, location, scale
+        self._has_points, self.weight = inner._has_points, inner.weight
+        self.mean = location + scale * inner.mean
+        self._make = errors
+
+    @cached_property
+    def _errors(self) -> NDArray:
+        return np.zeros((0, len(self.mean))) if self._make is None else self._make()
+
+    @property
+    def expectation(self) -> NDArray:
+        """Mean of the posterior, shape (n, 1)."""
+        return self._location + self._scale * self._inner.expectation
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation, shape (n, 1)."""
+        return np.hypot(
+            self._scale * self._inner.sd, np.sqrt((self._errors**2).sum(axis=0))[:, None]
+        )
+
+    @cached_property
+    def _wider(self) -> NDArray:
+        """How much wider than that of tau, shape (n, 1)."""
+        own = self._scale * self._inner.sd
+        return np.divide(self.sd, own, out=np.ones_like(own), where=own > 0)
+
+    def _ahead(self, tau: NDArray) -> NDArray:
+        centre = self._inner.expectation
+        return self._location + self._scale * (centre + self._wider * (tau - centre))
+
+    def _back(self, threshold: ArrayLike) -> NDArray:
+        tau = (np.asarray(threshold, float) - self._location) / self._scale
+        centre = self._inner.expectation
+        return centre + (tau - centre) / self._wider
+
+    def _quantile(self, q: float) -> NDArray:
+        return self._ahead(self._inner.quantile(q))
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, 1)."""
+        return self._inner.prob_below(self._back(threshold))
+
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        return self._inner._prob_from(self._back(threshold))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each parameter, shape (size, n, 1); clients share errors."""
+        rng = np.random.default_rng(random_state)
+        draws = self._location + self._scale * self._inner.sample(size, rng)
+        shared = rng.standard_normal((size, len(self._errors))) @ self._errors
+        return draws + shared[:, :, None]
+
+    def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
+        lower, upper = self._inner.interval(level, "robust")
+        return self._ahead(lower), self._ahead(upper)
+
+
+def _unscaled(coefficients: NDArray, design: Design) -> NDArray:
+    """Coefficients of the covariates as they are, the intercept first."""
+    slopes = coefficients[1:] / design.scale
+    return np.concatenate([[coefficients[0] - design.centre @ slopes], slopes])

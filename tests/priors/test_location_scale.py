@@ -1,0 +1,172 @@
+"""Populations whose location and spread depend on covariates."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+from ebfed.likelihoods import Binomial, Gaussian, StudentT
+from ebfed.priors import (
+    Discrete,
+    LocationScale,
+    LogSpline,
+    Normal,
+    PointLaplace,
+    PointNormal,
+    ScaleMixture,
+)
+from ebfed.priors.location_scale_fit import LocationScaleFit
+from ebfed.priors.regression import Design
+
+SHAPES = [Normal(), PointNormal(), PointLaplace(mode=None), ScaleMixture(), LogSpline(), Discrete()]
+
+
+def dependent(n, seed=0, shape=None):
+    """Estimates whose mean and spread grow with their standard errors."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(-0.7, 0.5, n)
+    tau = rng.standard_normal(n) if shape is None else shape(rng, n)
+    theta = 0.6 * w + 0.35 * np.exp(0.8 * w) * tau
+    error = np.exp(w)
+    x = theta + error * rng.standard_normal(n)
+    return theta, Gaussian(x[:, None], error[:, None] ** 2), w[:, None]
+
+
+def batters():
+    rows = eb.datasets.load_batting().query("at_bats >= 11")
+    hits, n = rows.hits.to_numpy(), rows.at_bats.to_numpy()
+    x = np.arcsin(np.sqrt((hits + 0.25) / (n + 0.5)))
+    return Gaussian(x[:, None], 0.25 / n[:, None]), np.log(n)[:, None]
+
+
+# Maxima by a general optimiser, to the digits shown.
+@pytest.mark.parametrize(
+    ("columns", "mean", "spread", "log_likelihood"),
+    [
+        ({"mean": [], "spread": []}, [0.5170334], [-3.3576006], 866.26508),
+        ({"spread": []}, [0.2733129, 0.0437574], [-3.9887364], 1075.63481),
+        ({}, [0.2744169, 0.0435461], [-1.3554525, -0.4485464], 1082.52638),
+    ],
+)
+def test_batters_of_2015(columns, mean, spread, log_likelihood):
+    messages, w = batters()
+    prior = LocationScale(method="ml", **columns).fit(messages, w)
+    assert prior.at(w).log_marginal(messages).sum() == pytest.approx(log_likelihood, abs=1e-5)
+    np.testing.assert_allclose(prior.coefficients_[:, 0], mean, atol=2e-6)
+    np.testing.assert_allclose(prior.spread_coefficients_[:, 0], spread, atol=1e-5)
+
+
+@pytest.mark.parametrize("errors", ["normal", "t"])
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_slopes_are_those_of_the_criterion(errors, restricted, with_prior):
+    _, messages, w = dependent(60)
+    if errors == "t":
+        messages = StudentT(messages.values, messages.variances, np.full(60, 5.0))
+    matrix = Design.of(w, np.ones(60, bool)).matrix
+    fit = LocationScaleFit(messages, matrix, matrix, restricted)
+    point, step = np.array([-0.3, 0.1, -1.2, 0.2]), 1e-5
+    slope = [
+        (fit.at(point + e, with_prior).value - fit.at(point - e, with_prior).value) / (2 * step)
+        for e in step * np.eye(4)
+    ]
+    # a t law is a mixture of few normals, whose number may change with the point
+    np.testing.assert_allclose(fit.at(point, with_prior).slope, slope, rtol=1e-4, atol=1e-4)
+
+
+def test_a_constant_spread_is_that_of_the_normal():
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=(40, 1))
+    error = rng.uniform(0.3, 1, (40, 1))
+    x = Gaussian(
+        w + 0.5 * rng.standard_normal((40, 1)) + error * rng.standard_normal((40, 1)), error**2
+    )
+    one, other = Normal().fit(x, w), LocationScale(spread=[]).fit(x, w)
+    np.testing.assert_allclose(other.coefficients_, one.coefficients_, rtol=1e-5)
+    np.testing.assert_allclose(other.variance_, one.variance_, rtol=1e-5)
+    assert other.restriction_ == pytest.approx(one.restriction_, abs=1e-5)
+    both = [prior.at(w).posterior(x) for prior in (one, other)]
+    np.testing.assert_allclose(both[1].mean, both[0].mean, rtol=1e-4, atol=1e-4)
+    # sums over 200 points of four parameters, and nearly exact integrals
+    np.testing.assert_allclose(both[1].sd, both[0].sd, rtol=0.03)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_each_shape_stays_near_the_oracle(shape):
+    theta, x, w = dependent(600, 3)
+    prior = LocationScale(shape).fit(x, w)
+    posterior = prior.at(w).posterior(x)
+    location, spread = 0.6 * w, 0.35 * np.exp(0.8 * w)
+    oracle = location + spread**2 / (spread**2 + x.variances) * (x.values - location)
+    risk, best = (((each[:, 0] - theta) ** 2).mean() for each in (posterior.mean, oracle))
+    assert risk < 1.1 * best
+    lower, upper = posterior.interval(kind="robust")
+    assert ((lower[:, 0] <= theta) & (theta <= upper[:, 0])).mean() > 0.94
+    draws = posterior.sample(2000, 0)
+    # 2,000 draws of heavy tails: of single ones the standard deviation is off by a fifth
+    assert abs((draws.std(axis=0) / posterior.sd).mean() - 1) < 0.02
+    quantile = posterior.quantile(0.3)
+    assert (posterior.prob_below(quantile + 1e-6) > 0.3 - 1e-6).all()
+    assert (posterior.prob_below(quantile - 1e-6) < 0.3 + 1e-6).all()
+    again = pickle.loads(pickle.dumps(prior)).at(w).posterior(x)
+    np.testing.assert_array_equal(again.mean, posterior.mean)
+
+
+def test_units_and_order_do_not_matter():
+    _, x, w = dependent(80)
+    one = LocationScale().fit(x, w).at(w).posterior(x)
+    turned = Gaussian(1e4 * x.values[::-1], 1e8 * x.variances[::-1])
+    other = LocationScale().fit(turned, 5 + 100 * w[::-1]).at(5 + 100 * w[::-1]).posterior(turned)
+    # Newton's method stops where steps gain less than 1e-11 of the log-likelihood
+    np.testing.assert_allclose(other.mean[::-1], 1e4 * one.mean, rtol=1e-4)
+    np.testing.assert_allclose(other.sd[::-1], 1e4 * one.sd, rtol=1e-3)
+
+
+def test_without_spread_all_are_the_location():
+    rng = np.random.default_rng(5)
+    w, error = rng.normal(size=(30, 1)), np.full((30, 1), 1.0)
+    x = Gaussian(w + 0.3 * rng.standard_normal((30, 1)), error)
+    prior = LocationScale(spread=[]).fit(x, w)
+    assert any("variance between groups is zero" in note for note in prior.notes_)
+    steep = LocationScale().fit(x, w)
+    assert any("without bound" in note for note in steep.notes_)
+    assert np.abs(steep.spread_coefficients_[1]) < 4
+    posterior = prior.at(w).posterior(x)
+    np.testing.assert_allclose(posterior.mean, prior.at(w).mean_, atol=1e-4)
+    assert (posterior.sd > 0.05).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [15, 40])
+def test_intervals_cover_with_few_groups(m):
+    covered = []
+    for seed in range(300):
+        theta, x, w = dependent(m, seed)
+        lower, upper = LocationScale().fit(x, w).at(w).posterior(x).interval()
+        covered.append((lower[:, 0] <= theta) & (theta <= upper[:, 0]))
+    # the standard error is about .005
+    assert 0.925 < np.mean(covered) < 0.985
+
+
+def test_a_fitted_population_is_reused():
+    _, x, w = dependent(200)
+    past = LocationScale().fit(x, w)
+    new = past.reused_for(x.take(slice(3)), w[:3]).at(w[:3]).posterior(x.take(slice(3)))
+    np.testing.assert_allclose(new.mean, past.at(w).posterior(x).mean[:3])
+
+
+def test_what_is_refused():
+    _, x, w = dependent(20)
+    with pytest.raises(ValueError, match="method must be 'reml' or 'ml'; got 'em'"):
+        LocationScale(method="em").fit(x, w)
+    with pytest.raises(ValueError, match="leave mean and variance open"):
+        LocationScale(Normal(0.0)).fit(x, w)
+    with pytest.raises(TypeError, match="shape must be a prior"):
+        LocationScale("npmle").fit(x, w)
+    with pytest.raises(ValueError, match="covariates must be given"):
+        LocationScale().fit(x)
+    with pytest.raises(ValueError, match=r"covariates must have shape \(n, 1\); got \(20, 2\)"):
+        LocationScale().fit(x, w).at(np.hstack([w, w]))
+    with pytest.raises(TypeError, match="Binomial"):
+        LocationScale().fit(Binomial(np.array([[1], [2]]), np.array([3, 3])), w[:2])

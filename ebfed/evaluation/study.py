@@ -1,13 +1,8 @@
-"""The scaffold of the studies: what is written once for all of them.
+"""Studies: what is written once for all of them, and for the replications in `vignettes/papers`.
 
-A study puts the same question many times. It is declared as a `Study`, in three parts:
-
-- its settings: the *cells* (a dimension, an epsilon, ...), how often each is run, a quick version;
-- its one run: a function of a seed and a cell that returns rows;
-- its page: a `SimulatedStudy`, which prints and draws the results.
-
-Every run has a generator of its own, named by the seed, the number of the run and the cell, so that
-results do not depend on how the runs are spread over processes.
+A simulated study is a `Study`: settings, one run, a table and a page. Every run has a generator of
+its own, named by the seed, the number of the run and the cell, so that results do not depend on how
+the runs are spread over processes.
 """
 
 from __future__ import annotations
@@ -22,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
+from ebfed.report import plot_curves
 from ebfed.report.summary import Text
 from ebfed.tables.replacing import replaced
 from ebfed.tables.spreadsheets import write_csv
@@ -37,12 +33,12 @@ __all__ = [
     "WIDTH",
     "Cell",
     "Results",
-    "SimulatedStudy",
     "Study",
     "average",
-    "doubts",
+    "draw_panel",
     "each",
     "legend_outside",
+    "print_grid",
     "print_row",
     "records",
     "replicate",
@@ -136,8 +132,12 @@ class Results(ABC):
 
 
 @dataclass(frozen=True)
-class SimulatedStudy(Results):
-    """Results of a simulated study.
+class Study(Results):
+    """A simulated study, which puts the same question many times; an instance has its results.
+
+    The class is the declaration. Its parts are settings (the *cells*: a dimension, an epsilon, ...;
+    how often each is run, and a quick version), one run (a function of a seed and a cell that
+    returns rows), the table of means, and the page that prints and draws it.
 
     Attributes
     ----------
@@ -148,86 +148,44 @@ class SimulatedStudy(Results):
     reps : int
         Number of runs.
     seed : int
+    full, quick : int
+        Number of runs of the study, and of its quick version, unless another is asked for.
+    n_jobs : int
+        Number of processes of the study, -1: one for each core; the quick version has one.
+    hidden : tuple of str
+        Columns of cells that the table of runs does not show.
+    cells : callable
+        ``cells(quick, **options)`` returns the cells of the study, or of its quick version.
+    one_run : callable
+        ``one_run(seed=(seed, run), **cell)`` returns rows; a function of a module, so that other
+        processes find it.
     """
+
+    full: ClassVar[int]
+    quick: ClassVar[int] = 2
+    n_jobs: ClassVar[int] = -1
+    hidden: ClassVar[tuple[str, ...]] = ()
+    cells: ClassVar[Callable[..., Sequence[Cell]]]
+    one_run: ClassVar[Callable[..., ResultRows]]
 
     table: pd.DataFrame
     runs: pd.DataFrame
     reps: int
     seed: int
 
+    @staticmethod
     @abstractmethod
-    def figure(self) -> Any:
-        """Draw the results; returns a matplotlib Figure."""
+    def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+        """Return the table of means."""
 
-    def doubts(self) -> Iterator[str]:
-        """Yield a note on each row that the table marks as doubtful; see `doubts`."""
-        if "doubt" in self.table:
-            for doubt in self.table.loc[self.table["doubt"] != "", "doubt"]:
-                yield f"! {doubt}. More runs would tell chance from a fault."
+    @staticmethod
+    def parts(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
+        """Return lists of cells with their numbers of runs; all alike unless a study says so."""
+        return [(cells, reps)]
 
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """Return the tables by their names."""
-        return {"table": self.table, "runs": self.runs}
-
-    def figures(self) -> dict[str, Any]:
-        """Return the one figure, which has the name of the study alone."""
-        return {"": self.figure()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
-        return {
-            "study": self.name,
-            "reps": self.reps,
-            "seed": self.seed,
-            "table": records(self.table),
-        }
-
-
-R = TypeVar("R", bound=SimulatedStudy)
-
-
-def _all_alike(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
-    return [(cells, reps)]
-
-
-@dataclass(frozen=True)
-class Study(Generic[R]):
-    """Declaration of a simulated study: its settings, its one run and its page.
-
-    Parameters
-    ----------
-    results : type of SimulatedStudy
-        Class of the results, which has the study's name.
-    cells : callable
-        ``cells(quick, **options)`` returns the cells of the study, or of its quick version.
-    one_run : callable
-        ``one_run(seed=(seed, run), **cell)`` returns rows; a function of a module, so that other
-        processes find it.
-    tabulate : callable
-        ``tabulate(runs)`` returns the table of means.
-    reps, quick_reps : int
-        Number of runs of the study, and of its quick version.
-    n_jobs : int
-        Number of processes of the study, -1: one for each core; the quick version has one.
-    hidden : tuple of str
-        Columns of cells that the table of runs does not show.
-    parts : callable
-        ``parts(cells, reps)`` returns lists of cells with their numbers of runs, for a study whose
-        cells are not all run `reps` times.
-    """
-
-    results: type[R]
-    cells: Callable[..., Sequence[Cell]]
-    one_run: Callable[..., ResultRows]
-    tabulate: Callable[[pd.DataFrame], pd.DataFrame]
-    reps: int
-    quick_reps: int = 2
-    n_jobs: int = -1
-    hidden: tuple[str, ...] = ()
-    parts: Callable[[Sequence[Cell], int], list[tuple[Sequence[Cell], int]]] = _all_alike
-
+    @classmethod
     def run(
-        self,
+        cls,
         reps: int | None = None,
         seed: int = 0,
         *,
@@ -236,7 +194,7 @@ class Study(Generic[R]):
         progress: bool | None = None,
         keep: str | Path | None = None,
         **options: Any,
-    ) -> R:
+    ) -> Self:
         """Run the study.
 
         Parameters
@@ -259,7 +217,7 @@ class Study(Generic[R]):
 
         Returns
         -------
-        SimulatedStudy
+        Study
 
         Raises
         ------
@@ -269,23 +227,44 @@ class Study(Generic[R]):
             If the data of the study are neither stored nor to be downloaded.
         """
         if reps is None:
-            reps = self.quick_reps if quick else self.reps
+            reps = cls.quick if quick else cls.full
         if n_jobs is None:
-            n_jobs = 1 if quick else self.n_jobs
-        everything = partial(
-            replicate,
-            self.one_run,
-            seed=seed,
-            n_jobs=n_jobs,
-            progress=progress,
-            label=self.results.name,
-            keep=keep,
-        )
-        parts = self.parts(self.cells(quick, **options), reps)
-        runs = pd.concat([everything(cells, reps=count) for cells, count in parts])
-        runs = runs.reset_index(drop=True)
-        shown = runs.drop(columns=list(self.hidden))
-        return self.results(self.tabulate(runs), shown, reps, seed)
+            n_jobs = 1 if quick else cls.n_jobs
+        settings: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
+        runs = pd.concat(
+            [
+                replicate(cls.one_run, cells, reps=count, label=cls.name, keep=keep, **settings)
+                for cells, count in cls.parts(cls.cells(quick, **options), reps)
+            ]
+        ).reset_index(drop=True)
+        return cls(cls.tabulate(runs), runs.drop(columns=list(cls.hidden)), reps, seed)
+
+    @abstractmethod
+    def figure(self) -> Any:
+        """Draw the results; returns a matplotlib Figure."""
+
+    def doubts(self) -> Iterator[str]:
+        """Yield a note on each row of the table whose column ``doubt`` says why it is doubtful."""
+        if "doubt" in self.table:
+            for doubt in self.table.loc[self.table["doubt"] != "", "doubt"]:
+                yield f"! {doubt}. More runs would tell chance from a fault."
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by their names."""
+        return {"table": self.table, "runs": self.runs}
+
+    def figures(self) -> dict[str, Any]:
+        """Return the one figure, which has the name of the study alone."""
+        return {"": self.figure()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
+        return {
+            "study": self.name,
+            "reps": self.reps,
+            "seed": self.seed,
+            "table": records(self.table),
+        }
 
 
 def each(
@@ -424,66 +403,6 @@ def average(runs: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFram
     return pd.DataFrame(columns).reset_index()
 
 
-def doubts(table: pd.DataFrame, along: str, local: pd.Series | None = None) -> list[str]:
-    """Say of each risk why it is doubtful: more information must not cost, nor sharing.
-
-    A risk is above another if it is so by more than the standard error of the difference, and by
-    more than 5 %.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns that name a row, then the risk ``mse``, and its standard error ``mse_se``.
-    along : str
-        Column, such as bits or epsilon, with which the information of a report grows; NaN in rows
-        of other methods.
-    local : Series, optional
-        Risk of local estimates beside each row; that of the method "local", which the table has, if
-        None.
-
-    Returns
-    -------
-    list of str
-        Sentences for a page; "" where there is no doubt.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"method": "two bits", "epsilon": [1.0, 2.0, 4.0]})
-    >>> table["mse"], table["mse_se"] = [0.3, 0.2, 0.25], 0.01
-    >>> doubts(table, "epsilon", pd.Series(1.0, table.index))
-    ['', '', 'two bits, epsilon 4: above its own error at epsilon 2']
-    """
-    keys = [name for name in table.columns[: table.columns.get_loc("mse")] if name != along]
-    if local is None:
-        setting = [name for name in keys if name != "method"]
-        own = table[table["method"] == "local"].set_index(setting)["mse"].rename("_local")
-        local = table.join(own, on=setting)["_local"]
-    found = pd.Series("", index=table.index)
-    for _, line in table.dropna(subset=[along]).groupby(keys, sort=False, dropna=False):
-        for place, row in line.iterrows():
-            less = line[line[along] < row[along]]
-            error = (less["mse_se"] ** 2 + row["mse_se"] ** 2) ** 0.5
-            worse = less[_is_above(row["mse"], less["mse"], error)]
-            if len(worse):
-                least = worse.loc[worse["mse"].idxmin(), along]
-                reason = f"above its own error at {along} {least:g}"
-            elif _is_above(row["mse"], local[place], row["mse_se"]):
-                reason = "above the error of local estimates"
-            else:
-                continue
-            named = [row["method"], f"{along} {row[along]:g}"]
-            named += [
-                f"{name} {row[name]}" for name in keys if name != "method" and pd.notna(row[name])
-            ]
-            found[place] = f"{', '.join(named)}: {reason}"
-    return found.tolist()
-
-
-def _is_above(risk: Any, other: Any, error: Any) -> Any:
-    """Whether a risk exceeds others by more than errors and 5 %."""
-    return (risk - other > error) & (risk > 1.05 * other)
-
-
 def wrap(notes: Iterable[str]) -> list[str]:
     """Break notes into lines; each note begins on a new one."""
     return [part for note in notes for part in textwrap.wrap(note, WIDTH, break_on_hyphens=False)]
@@ -492,6 +411,39 @@ def wrap(notes: Iterable[str]) -> list[str]:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table as plain dicts, None for missing values."""
     return json.loads(frame.to_json(orient="records", double_precision=15))
+
+
+def draw_panel(
+    ax: Any,
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    errors: float = 2.0,
+    title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
+    **options: Any,
+) -> None:
+    """Draw means of each method against a setting, with bands of standard errors.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    table : DataFrame
+        Columns ``method``, `x`, `y` and the standard error ``y_se``.
+    x, y : str
+        Columns of the horizontal and of the vertical axis.
+    errors : float
+        Standard errors in half of a band.
+    title, xlabel, ylabel : str
+    **options
+        Of `plot_curves`.
+    """
+    curves = table.assign(_band=errors * table[f"{y}_se"])
+    plot_curves(curves, x=x, y=y, spread="_band", ax=ax, **options)
+    ax.set_title(title, loc="left", fontsize="medium")
+    ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
 def legend_outside(ax: Any) -> None:
@@ -517,3 +469,57 @@ def print_row(label: Any, cells: Iterable[Any], left: int, width: int) -> str:
     'local       1  2.5'
     """
     return f"{label:<{left}}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+
+def print_grid(
+    table: pd.DataFrame,
+    along: str,
+    cell: Callable[[Any], str],
+    left: int,
+    width: int,
+    *,
+    head: str = "",
+    label: Callable[[Any], str] = str,
+    by: str = "method",
+    values: Sequence[Any] | None = None,
+    title: str = "",
+) -> Iterator[str]:
+    """Yield a row of heads, a rule, and a row of cells for each method.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each cell.
+    along : str
+        Column whose values are the heads. A method that has none, NaN, has one cell, the first.
+    cell : callable
+        Prints a row of the table, a named tuple.
+    left, width : int
+        Width of the labels, and of each cell.
+    head : str
+        Head of the labels.
+    label : callable
+        Prints a head.
+    by : str
+        Column of the labels.
+    values : sequence, optional
+        Values of `along` in their order; those of the table if None.
+    title : str
+        Line above the rule, which is then above the heads.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"method": ["a", "a", "b"], "n": [5, 9, 9], "mse": [0.5, 0.25, 1.0]})
+    >>> [line.strip("-") for line in print_grid(table, "n", "{0.mse:g}".format, 4, 5)]
+    ['        5    9', '', 'a     0.5 0.25', 'b            1']
+    """
+    if values is None:
+        values = table[along].dropna().unique().tolist()
+    heads = print_row(head, map(label, values), left, width).rstrip()
+    yield from [title, THIN, heads] if title else [heads, THIN]
+    for name, rows in table.groupby(by, sort=False):
+        found = {getattr(row, along): cell(row) for row in rows.itertuples()}
+        cells = [found.get(value, "") for value in values]
+        if rows[along].isna().all():
+            cells = list(found.values())
+        yield print_row(name, cells, left, width).rstrip()

@@ -9,7 +9,6 @@ from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.joint_dp import JointDPSGD
 from ebfed.learning.local_only import LocalOnly
 from huang2023 import joint_dp
-from huang2023.joint_dp import page, settings, simulation
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,10 @@ def study(quick_studies):
 
 def test_published_figures():
     """As the text of the paper: joint DP is best of what is private or alone from 256 owners on."""
-    for (data, n), (alone, _, full, joint) in page.PUBLISHED.items():
+    for (data, n), (alone, _, full, joint) in joint_dp.PUBLISHED.items():
         assert (joint > max(alone, full)) == (n >= 256), (data, n)
-    assert page.PUBLISHED["MNIST", 16] == (94.57, 94.68, 29.26, 32.07)
-    assert {n for _, n in page.PUBLISHED} == set(settings.IMAGE_OWNERS)
+    assert joint_dp.PUBLISHED["MNIST", 16] == (94.57, 94.68, 29.26, 32.07)
+    assert {n for _, n in joint_dp.PUBLISHED} == set(joint_dp.IMAGE_OWNERS)
 
 
 def test_records_have_the_stated_excess_loss():
@@ -51,7 +50,7 @@ def test_owners_hold_eight_classes():
 
 def test_pixels_are_averaged():
     image = np.arange(28 * 28, dtype=np.float32)[None]
-    pooled = simulation._pool(image)
+    pooled = joint_dp._pool(image)
     assert pooled.shape == (1, 196)
     assert pooled[0, 0] == np.mean([0, 1, 28, 29])
     assert pooled.mean() == pytest.approx(image.mean())
@@ -59,16 +58,16 @@ def test_pixels_are_averaged():
 
 def test_users_have_their_numbers_of_rows():
     groups = np.array([0, 1, 0, 1, 0, 1, 1, 0, 0])
-    users = simulation._users(groups, 2)
+    users = joint_dp._users(groups, 2)
     owner = {user: set(groups[users == user]) for user in users}
     assert all(len(each) == 1 for each in owner.values())
     assert sorted(np.unique(users, return_counts=True)[1].tolist()) == [1, 2, 2, 2, 2]
-    assert len(np.unique(simulation._users(groups, 1))) == len(groups)
+    assert len(np.unique(joint_dp._users(groups, 1))) == len(groups)
 
 
 def test_learners_differ_in_nothing_but_the_method():
     full, joint = (
-        simulation._record_learner(each, 16, 0.05, 2000) for each in ("full DP", "joint DP")
+        joint_dp._record_learner(each, 16, 0.05, 2000) for each in ("full DP", "joint DP")
     )
     assert (full.protect, joint.protect) == ("all", "shared")
     assert (
@@ -85,10 +84,10 @@ def test_learners_differ_in_nothing_but_the_method():
         1e-5,
         0.05 / 16,
     )
-    open_ = simulation._record_learner("no DP", 16, 6.4, 2000)
+    open_ = joint_dp._record_learner("no DP", 16, 6.4, 2000)
     assert (open_.privacy.noise_multiplier, open_.privacy.epsilon) == (0.0, None)
     full, joint = (
-        simulation._image_learner(method, 16, personal, 100, 625)
+        joint_dp._image_learner(method, 16, personal, 100, 625)
         for method, personal in (("full DP", "nothing"), ("joint DP", "intercept"))
     )
     assert isinstance(full, JointDPSGD)
@@ -96,8 +95,8 @@ def test_learners_differ_in_nothing_but_the_method():
     for name in ("learning_rate", "n_rounds", "sample_rate"):
         assert getattr(full, name) == getattr(joint, name)
     assert full.privacy.get_params() == joint.privacy.get_params()
-    assert isinstance(simulation._image_learner("per owner", 16, "all", 100, 625), LocalOnly)
-    assert isinstance(simulation._image_learner("no DP", 16, "nothing", 100, 625), FedAvg)
+    assert isinstance(joint_dp._image_learner("per owner", 16, "all", 100, 625), LocalOnly)
+    assert isinstance(joint_dp._image_learner("no DP", 16, "nothing", 100, 625), FedAvg)
 
 
 def test_ledger(study):
@@ -110,11 +109,11 @@ def test_ledger(study):
 
 def test_table(study):
     table = study.table
-    assert not table.duplicated(settings.KEYS).any()
+    assert not table.duplicated(joint_dp.KEYS).any()
     assert (table["loss"].isna() != table["accuracy"].isna()).all()
     assert table["published"].isna().all()  # the paper has no digits of scikit-learn
     steps = study.runs.groupby(["data", "n", "method"])["step"].unique()
-    assert steps["records", 4, "joint DP"].tolist() == list(settings.ETAS["joint DP", 4])
+    assert steps["records", 4, "joint DP"].tolist() == list(joint_dp.ETAS["joint DP", 4])
     # Learning alone from 20 records beats a budget of 1 for 80 (as with all steps: by a factor 3).
     loss = table[table["data"] == "records"].set_index(["method", "n"])["loss"]
     assert loss["per owner", 1] < 0.5 * loss["joint DP", 4]
@@ -125,23 +124,23 @@ def test_table(study):
 
 def test_published_figures_stand_beside_ours():
     place = {"data": "MNIST", "n": 64, "method": "joint DP", "personal": "intercept", "per_user": 1}
-    assert page._published(pd.Series(place)) == 76.51
-    assert np.isnan(page._published(pd.Series(place | {"per_user": 2})))
-    assert np.isnan(page._published(pd.Series(place | {"personal": "output"})))
+    assert joint_dp._published(pd.Series(place)) == 76.51
+    assert np.isnan(joint_dp._published(pd.Series(place | {"per_user": 2})))
+    assert np.isnan(joint_dp._published(pd.Series(place | {"personal": "output"})))
 
 
 def test_figure(study):
     axes = study.figure().axes
     assert [ax.get_title(loc="left") for ax in axes] == ["records", "digits"]
     names = [text.get_text() for text in axes[-1].get_legend().get_texts()]
-    assert names == list(settings.METHODS)
+    assert names == list(joint_dp.METHODS)
 
 
 def losses(reps, *places):
     """Mean over runs of the excess loss with the best step, by method and n."""
     found = {}
     for method, n in places:
-        runs = [simulation._losses((0, k), n, method, settings.STEPS) for k in range(reps)]
+        runs = [joint_dp._losses((0, k), n, method, joint_dp.STEPS) for k in range(reps)]
         found[method, n] = min(
             float(np.mean([run[k]["loss"] for run in runs])) for k in range(len(runs[0]))
         )
@@ -168,8 +167,8 @@ def test_joint_dp_is_above_full_dp_on_mnist(n):
     accuracy = {
         method: np.mean(
             [
-                simulation.one_run(
-                    (0, k), "MNIST", n, method, personal, 1, settings.PRIVATE["n_rounds"]
+                joint_dp.one_run(
+                    (0, k), "MNIST", n, method, personal, 1, joint_dp.PRIVATE["n_rounds"]
                 )[0]["accuracy"]
                 for k in range(2)
             ]

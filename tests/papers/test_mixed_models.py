@@ -47,7 +47,8 @@ def test_the_record_is_that_of_all_cells():
     """Its page is that of the run; `run.py mixed-models --out DIR` writes it anew."""
     record = pd.read_csv(RECORD)
     found = set(zip(record["model"], record["m"], strict=True))
-    assert found == {(cell["model"], cell["m"]) for cell in mixed_models.STUDY.cells(False)}
+    cells = mixed_models.MixedModelsStudy.cells(False)
+    assert found == {(cell["model"], cell["m"]) for cell in cells}
     page = mixed_models.MixedModelsStudy(record, pd.DataFrame(), reps=300, seed=0).to_text()
     assert all(model.label in page for model in MODELS.values())
 

@@ -5,12 +5,10 @@ import pandas as pd
 import pytest
 
 from aldaghri2021 import opt_out_learning as ol
-from aldaghri2021.opt_out_learning import page, simulation
-from aldaghri2021.opt_out_learning import settings as st
 from ebfed.datasets import fetch_mnist, load_digits
 from ebfed.learning import Ditto, FeO2
 
-DIGITS = st.FEDERATIONS["digits"]
+DIGITS = ol.FEDERATIONS["digits"]
 
 
 @pytest.fixture(scope="module")
@@ -25,19 +23,19 @@ def table(study):
 
 def test_published_figures():
     """A few of them as the summary of the paper, its Table 1, has them."""
-    told = page.PUBLISHED
-    assert told[st.NON_IID, 0.01, 0.005] == (92.48, 92.43, 93.30, 99.94, 99.94)
-    assert told[st.SKEWED, 0.1, 0.005] == (90.36, 89.96, 97.45, 99.97, 99.76)
-    assert told[st.SKEWED, 0.9, 0.005] == (87.96, 87.69, 92.97, 99.98, 99.96)
+    told = ol.PUBLISHED
+    assert told[ol.NON_IID, 0.01, 0.005] == (92.48, 92.43, 93.30, 99.94, 99.94)
+    assert told[ol.SKEWED, 0.1, 0.005] == (90.36, 89.96, 97.45, 99.97, 99.76)
+    assert told[ol.SKEWED, 0.9, 0.005] == (87.96, 87.69, 92.97, 99.98, 99.96)
     expected = {
         (setting, curve, penalty)
-        for setting, ratios in st.RATIOS.items()
-        for curve in (st.NON_PRIVATE, st.DP_FEDAVG, *ratios)
-        for penalty in st.PENALTIES
+        for setting, ratios in ol.RATIOS.items()
+        for curve in (ol.NON_PRIVATE, ol.DP_FEDAVG, *ratios)
+        for penalty in ol.PENALTIES
     }
     assert set(told) == expected
     for (_, curve, _), values in told.items():
-        missing = {st.NON_PRIVATE: [1, 3], st.DP_FEDAVG: [2, 4]}.get(curve, [])
+        missing = {ol.NON_PRIVATE: [1, 3], ol.DP_FEDAVG: [2, 4]}.get(curve, [])
         assert np.flatnonzero(np.isnan(values)).tolist() == missing
         if curve == 0:  # without personal networks, private clients have the shared one
             assert values[1] == values[3]
@@ -47,18 +45,18 @@ def test_published_figures_stand_beside_ours():
     row = pd.Series(
         {
             "images": "MNIST",
-            "setting": st.SKEWED,
+            "setting": ol.SKEWED,
             "method": "FeO2",
             "ratio": 0.1,
             "penalty": 0.005,
         }
     )
-    told = page._published(row)
-    assert list(told) == [f"{name}_published" for name in page.MEASURES]
+    told = ol._published(row)
+    assert list(told) == [f"{name}_published" for name in ol.MEASURES]
     assert told["server_published"] == 90.36
     assert told["global_gain_published"] == pytest.approx(7.49)
     assert told["personal_gain_published"] == pytest.approx(-0.21)
-    assert np.isnan(list(page._published(row.replace("MNIST", "digits")).values())).all()
+    assert np.isnan(list(ol._published(row.replace("MNIST", "digits")).values())).all()
 
 
 def test_clients_hold_one_digit():
@@ -75,25 +73,25 @@ def test_clients_count_alike():
     right = np.array([1, 1, 0, 1, 0, 0], bool)
     groups = np.array([0, 0, 0, 0, 1, 2])
     opened = np.array([False, False, True])
-    assert simulation._by_choice(right, groups, opened) == {"private": 37.5, "open": 0.0}
-    everyone = simulation._by_choice(right, groups, np.ones(3, bool))
+    assert ol._by_choice(right, groups, opened) == {"private": 37.5, "open": 0.0}
+    everyone = ol._by_choice(right, groups, np.ones(3, bool))
     assert everyone["open"] == pytest.approx(25)
     assert np.isnan(everyone["private"])
 
 
 def test_learners():
-    private = ol.learner_of(DIGITS, st.DP_FEDAVG, np.nan, 0.05)
+    private = ol.learner_of(DIGITS, ol.DP_FEDAVG, np.nan, 0.05)
     assert isinstance(private, FeO2)
     assert (private.ratio, private.privacy.epsilon, private.privacy.delta) == (1.0, 3.6, 1e-4)
     assert (private.sampling, private.privacy.clip_quantile) == ("poisson", 0.5)
-    assert ol.learner_of(DIGITS, st.FEO2, 0.25, 0.05).ratio == 0.25
-    assert type(ol.learner_of(DIGITS, st.NON_PRIVATE, np.nan, 0.05)) is Ditto
+    assert ol.learner_of(DIGITS, ol.FEO2, 0.25, 0.05).ratio == 0.25
+    assert type(ol.learner_of(DIGITS, ol.NON_PRIVATE, np.nan, 0.05)) is Ditto
 
 
 def test_ledger(table):
     """What is promised to private clients, and that nothing is to open ones."""
-    assert np.isnan(table.loc[(st.NON_IID, st.NON_PRIVATE, np.nan), "epsilon_private"])
-    assert np.isnan(table.loc[(st.NON_IID, st.DP_FEDAVG, np.nan), "epsilon_open"])
+    assert np.isnan(table.loc[(ol.NON_IID, ol.NON_PRIVATE, np.nan), "epsilon_private"])
+    assert np.isnan(table.loc[(ol.NON_IID, ol.DP_FEDAVG, np.nan), "epsilon_open"])
     private = table["epsilon_private"].dropna()
     heard = private[private.index.get_level_values("ratio") != 0]
     # the account is an upper bound, tight to its mesh
@@ -112,32 +110,31 @@ def test_table(study, table):
     silent = table.xs(0.0, level="ratio")
     assert (silent["personal_private"] == silent["global_private"]).all()
     # All who are heard hold one digit, and nothing else is learned.
-    skewed = table.loc[(st.SKEWED, st.FEO2, 0.0)]
+    skewed = table.loc[(ol.SKEWED, ol.FEO2, 0.0)]
     assert skewed["global_open"] > 99
     assert skewed["server"] < 15
     # Noise for 3.6 is too much for 100 clients: the margin is of some 60 per cent.
-    server = table.loc[st.NON_IID, "server"]
-    assert server[st.NON_PRIVATE, np.nan] > server[st.DP_FEDAVG, np.nan] + 20
+    server = table.loc[ol.NON_IID, "server"]
+    assert server[ol.NON_PRIVATE, np.nan] > server[ol.DP_FEDAVG, np.nan] + 20
 
 
 def test_baselines_are_the_same_in_either_setting(table):
-    for method in (st.NON_PRIVATE, st.DP_FEDAVG):
-        rows = [table.loc[(setting, method, np.nan)] for setting in st.RATIOS]
+    for method in (ol.NON_PRIVATE, ol.DP_FEDAVG):
+        rows = [table.loc[(setting, method, np.nan)] for setting in ol.RATIOS]
         pd.testing.assert_series_equal(*rows, check_names=False)
 
 
 def test_who_opts_out_does_not_matter_where_all_weigh_the_same(table):
-    for setting in st.RATIOS:  # sums are the same but for their last digits
+    for setting in ol.RATIOS:  # sums are the same but for their last digits
         server = table.loc[setting, "server"]
-        assert server[st.FEO2, 1.0] == pytest.approx(server[st.DP_FEDAVG, np.nan], abs=0.5)
+        assert server[ol.FEO2, 1.0] == pytest.approx(server[ol.DP_FEDAVG, np.nan], abs=0.5)
 
 
 def test_shared_network_does_not_depend_on_the_penalty():
     near, far = (
-        simulation.one_run((0, 0), "digits", st.NON_IID, st.FEO2, 0.1, penalty)[0]
-        for penalty in (0, 2)
+        ol.one_run((0, 0), "digits", ol.NON_IID, ol.FEO2, 0.1, penalty)[0] for penalty in (0, 2)
     )
-    for name in page.GLOBAL:
+    for name in ol.GLOBAL:
         assert near[name] == far[name]
     assert near["personal_private"] != far["personal_private"]
 
@@ -145,10 +142,10 @@ def test_shared_network_does_not_depend_on_the_penalty():
 def test_figure(study):
     axes = study.figure().axes
     assert len(axes) == 4
-    assert [ax.get_title(loc="left") for ax in axes] == [*page.TITLES.values(), "", ""]
+    assert [ax.get_title(loc="left") for ax in axes] == [*ol.TITLES.values(), "", ""]
     assert [label.get_text() for label in axes[3].get_xticklabels()] == ["0", "0.1", "1"]
     names = [text.get_text() for text in axes[1].get_legend().get_texts()]
-    assert names == [page.SERVER, page.PRIVATE, page.OPEN]
+    assert names == [ol.SERVER, ol.PRIVATE, ol.OPEN]
     names = [text.get_text() for text in axes[3].get_legend().get_texts()]
     assert names == ["private clients, λ = 0.05", "open clients, λ = 0.05"]
 
@@ -162,21 +159,20 @@ def test_accuracy_on_mnist():
         pytest.skip(str(error))
     found = {}
     for method, ratio in (
-        (st.NON_PRIVATE, np.nan),
-        (st.DP_FEDAVG, np.nan),
-        (st.FEO2, 0.01),
+        (ol.NON_PRIVATE, np.nan),
+        (ol.DP_FEDAVG, np.nan),
+        (ol.FEO2, 0.01),
     ):
         runs = [
-            simulation.one_run((0, run), "MNIST", st.NON_IID, method, ratio, 0.005)[0]
-            for run in range(3)
+            ol.one_run((0, run), "MNIST", ol.NON_IID, method, ratio, 0.005)[0] for run in range(3)
         ]
         found[method] = pd.DataFrame(runs).mean()
     server = {method: row["server"] for method, row in found.items()}
     # One run varies by some 0.2 without privacy and 0.7 with it.
-    assert 94.0 <= server[st.NON_PRIVATE] <= 96.5
-    assert 84.0 <= server[st.DP_FEDAVG] <= 89.0
-    assert 91.5 <= server[st.FEO2] <= 94.5
+    assert 94.0 <= server[ol.NON_PRIVATE] <= 96.5
+    assert 84.0 <= server[ol.DP_FEDAVG] <= 89.0
+    assert 91.5 <= server[ol.FEO2] <= 94.5
     for row in found.values():
         assert row[["personal_private", "personal_open"]].min() >= 99.9
-    assert found[st.FEO2]["epsilon_private"] == pytest.approx(3.6, abs=0.01)
-    assert np.isinf(found[st.FEO2]["epsilon_open"])
+    assert found[ol.FEO2]["epsilon_private"] == pytest.approx(3.6, abs=0.01)
+    assert np.isinf(found[ol.FEO2]["epsilon_open"])

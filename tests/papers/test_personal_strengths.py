@@ -199,7 +199,8 @@ def test_table_and_page(quick):
 def test_the_record_is_that_of_all_cells():
     """`run.py personal-strengths --out DIR` writes it anew."""
     record = pd.read_csv(RECORD)
-    cells = {(cell["setting"], cell["method"]) for cell in study.STUDY.cells(False)}
+    listed = study.PersonalStrengthsStudy.cells(False)
+    cells = {(cell["setting"], cell["method"]) for cell in listed}
     shared = {(setting, study.SHARED) for setting, _ in cells}
     assert set(zip(record["setting"], record["method"], strict=True)) == cells | shared
     page = study.PersonalStrengthsStudy(record, pd.DataFrame(), reps=3, seed=0).to_text()
@@ -218,7 +219,7 @@ def test_the_record_is_that_of_all_cells():
 def test_the_record_with_privacy():
     """`tests/reference/personal_strengths_private.py` writes it; the page of learners says this."""
     record = pd.read_csv(PRIVATE)
-    cells = {cell["method"] for cell in study.STUDY.cells(False)} | {study.SHARED}
+    cells = {cell["method"] for cell in study.PersonalStrengthsStudy.cells(False)} | {study.SHARED}
     assert "800 clients" in study.PersonalStrengthsStudy(record, record, reps=3, seed=0).to_text()
     for epsilon in (3.0, 8.0):
         row = record[record["epsilon"] == epsilon].set_index("method")

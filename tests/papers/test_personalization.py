@@ -9,7 +9,6 @@ import pytest
 from ebfed.privacy import gaussian_delta
 from ebfed.theory.private_learning import adaped_claimed_epsilon
 from ozkara2023 import personalization
-from ozkara2023.personalization import page, settings, simulation
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_price():
 def test_methods_are_alike_but_for_their_settings():
     """A method that needs noise spends no more than its budget, and others the same rounds."""
     learners = [
-        simulation._learner(method, "MLP-16", 20, [0], **more)
+        personalization._learner(method, "MLP-16", 20, [0], **more)
         for method, more in (("AdaPeD", {}), ("QuPeD", {}), ("DP-AdaPeD", {"epsilon": 1.0}))
     ]
     for name in ("n_rounds", "local_steps", "batch_size", "decay", "weight_decay", "random_state"):
@@ -63,7 +62,7 @@ def test_methods_are_alike_but_for_their_settings():
 def test_table(study):
     table = study.table
     compared = table[table["part"] == "comparison"]
-    assert set(compared["method"]) == {*settings.INVITED, *settings.ALWAYS}
+    assert set(compared["method"]) == {*personalization.INVITED, *personalization.ALWAYS}
     assert compared["accuracy"].between(0, 1).all()
     private = table[table["part"] == "privacy"].set_index("method")
     assert private.loc["alone, always", "epsilon"] == 0
@@ -76,11 +75,11 @@ def test_table(study):
 def test_going_on_is_fitting_at_once(study):
     """AdaPeD is stopped ten times to be tested, and ends where a fit without a stop ends."""
     images = personalization.deal_images("digits", 10, [3, 0, 2])
-    learner = simulation._learner("AdaPeD", "MLP-16", 20, [3, 0, 2])
+    learner = personalization._learner("AdaPeD", "MLP-16", 20, [3, 0, 2])
     learner.fit(images.X, images.y, groups=images.groups)
     runs = study.runs
     row = runs[(runs["part"] == "comparison") & (runs["method"] == "AdaPeD") & (runs["run"] == 0)]
-    assert row["accuracy"].item() == simulation._accuracy(learner, images)
+    assert row["accuracy"].item() == personalization._accuracy(learner, images)
     assert row["psi"].item() == learner.history_["psi"].iloc[-1]
 
 
@@ -94,7 +93,7 @@ def test_accuracy_is_the_mean_over_clients():
     groups = np.array([0, 1, 1, 1])
     nothing = np.zeros((4, 1))
     images = personalization.DealtImages(nothing, groups, groups, nothing, groups, groups)
-    assert simulation._accuracy(Zero(), images) == 0.5
+    assert personalization._accuracy(Zero(), images) == 0.5
 
 
 def test_the_page_says_who_is_ahead():
@@ -102,11 +101,11 @@ def test_the_page_says_who_is_ahead():
         {"method": ["alone", "Ditto", "QuPeD"], "ahead": [-0.02, -0.01, -0.03], "ahead_se": 0.001}
     )
     family = ("alone", "Ditto", "QuPeD", "AdaPeD")
-    said = page._say_who_is_ahead(rows, family)
+    said = personalization._say_who_is_ahead(rows, family)
     assert said.startswith("AdaPeD is above every other method, by 1.00 ± 0.10 points or more")
     assert "next: Ditto" in said
     rows["ahead"] = [-0.02, 0.01, 0.03]
-    said = page._say_who_is_ahead(rows, family)
+    said = personalization._say_who_is_ahead(rows, family)
     assert said == (
         "ahead of AdaPeD is QuPeD by 3.00 ± 0.10, Ditto by 1.00 ± 0.10 points (±: standard error); "
         "no other method is."

@@ -16,20 +16,45 @@ rows depend on it; its intervals are equal-tailed ones of its posterior.
 
 from __future__ import annotations
 
-from ebfed.evaluation.coverage.page import CoverageStudy, tabulate
-from ebfed.evaluation.coverage.settings import TruePopulation, list_cells, list_parts
-from ebfed.evaluation.coverage.simulation import one_run
-from ebfed.evaluation.study import Study
+from typing import Any
+
+from ebfed.evaluation.coverage.page import CoverageStudy
+from ebfed.evaluation.coverage.settings import TruePopulation
 
 __all__ = ["CoverageStudy", "TruePopulation", "run"]
 
-STUDY = Study(
-    CoverageStudy,
-    cells=list_cells,
-    one_run=one_run,
-    tabulate=tabulate,
-    reps=12,
-    hidden=("priors",),
-    parts=list_parts,
-)
-run = STUDY.run
+
+def run(reps: int | None = None, seed: int = 0, **settings: Any) -> CoverageStudy:
+    """Measure how often intervals hold the truth, and how wide they are.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Number of fits with 8 groups, of which there are fewer with more groups; 12 if None.
+    seed : int
+        Seed of all random numbers.
+    **settings
+        ``quick``, ``n_jobs``, ``progress`` and ``keep`` of `ebfed.evaluation.study.Study.run`.
+        Sequences of values that are wanted, all if not given: ``likelihood``, ``channel``,
+        ``population``, ``spread``, ``n``, ``m`` (number of groups) and ``priors``.
+
+    Returns
+    -------
+    CoverageStudy
+
+    Raises
+    ------
+    ValueError
+        If `reps` is below 2, `seed` is negative, or nothing has the values that are wanted.
+
+    Examples
+    --------
+    >>> wanted = {"likelihood": ["poisson"], "population": ["gamma"], "priors": ["gamma"]}
+    >>> study = run(4, quick=True, **wanted)
+    >>> study.table[["prior", "m", "inside", "fits"]]
+       prior  m  inside  fits
+    0  gamma  8    True     4
+    >>> bool(study.table["coverage"].between(0.9, 1).all())
+    True
+    """
+    return CoverageStudy.run(reps, seed, **settings)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ebfed.evaluation.coverage.settings import EXACT, NONPARAMETRIC
-from ebfed.evaluation.coverage.simulation import LEVEL
-from ebfed.evaluation.study import SIMULATED_NOISE, THIN, SimulatedStudy, print_row
-from ebfed.report import new_axes, plot_curves
+from ebfed.evaluation.coverage.settings import EXACT, NONPARAMETRIC, list_cells, list_parts
+from ebfed.evaluation.coverage.simulation import LEVEL, one_run
+from ebfed.evaluation.study import (
+    SIMULATED_NOISE,
+    THIN,
+    Study,
+    draw_panel,
+    print_grid,
+    print_row,
+)
+from ebfed.report import new_axes
 
-__all__ = ["CoverageStudy", "tabulate"]
+__all__ = ["CoverageStudy"]
 
 # Coverage that a parametric prior must have inside its family, and others from 50 groups on.
 LIMITS = (0.93, 0.985)
@@ -21,7 +28,7 @@ LEAST, FROM = 0.90, 50
 PLACE = ["likelihood", "channel", "prior", "population", "spread", "n", "m"]
 
 
-class CoverageStudy(SimulatedStudy):
+class CoverageStudy(Study):
     """Results of the study of coverage.
 
     Attributes
@@ -42,7 +49,32 @@ class CoverageStudy(SimulatedStudy):
     reps, seed : int
     """
 
-    name: ClassVar[str] = "coverage"
+    name, full = "coverage", 12
+    hidden = ("priors",)
+    cells = staticmethod(list_cells)
+    parts = staticmethod(list_parts)
+    one_run = staticmethod(one_run)
+
+    @staticmethod
+    def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+        """Return means over fits.
+
+        Errors are over fits, because groups share that of a population.
+        """
+        groups = runs.groupby(PLACE, sort=False)
+        figures = [
+            *("coverage", "width", "oracle_width", "zero_width", "robust_coverage", "robust_width"),
+            *("mean_coverage", "new_coverage"),
+        ]
+        table = groups[figures].mean()
+        table.insert(0, "inside", groups["inside"].first())
+        table.insert(2, "coverage_se", groups["coverage"].std() / np.sqrt(groups.size()))
+        oracle = table.pop("oracle_width")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(oracle > 0, table["width"] / oracle, np.nan)
+        table.insert(4, "relative_width", relative)
+        table["fits"] = groups.size()
+        return table.reset_index()
 
     def violations(self, errors: float = 0.0) -> pd.DataFrame:
         """Return the rows of the table that are not as they should be.
@@ -64,7 +96,8 @@ class CoverageStudy(SimulatedStudy):
 
     def lines(self) -> Iterator[str]:
         """Yield a block for each likelihood, channel and n, populations inside the family first."""
-        table = self.table.assign(marked=_violates(self.table))
+        names = self.table["population"].str.ljust(15) + self.table["spread"].str.ljust(7)
+        table = self.table.assign(name=names + self.table["prior"], marked=_violates(self.table))
         sizes = sorted(table["m"].unique())
         yield from self._summary()
         for inside in (True, False):
@@ -74,13 +107,10 @@ class CoverageStudy(SimulatedStudy):
             for place, block in part.groupby(["likelihood", "channel", "n"], sort=False):
                 likelihood, channel, n = map(str, place)
                 yield ""
-                heading = f"{likelihood}, {channel}, n {n}"
-                yield print_row(heading, [f"m {m}" for m in sizes], 41, 11)
-                yield THIN
-                for row, cells in block.groupby(["population", "spread", "prior"], sort=False):
-                    found = {cell.m: _printed(cell) for cell in cells.itertuples()}
-                    label = "{:<15}{:<7}{}".format(*row)
-                    yield print_row(label, [found.get(m, "") for m in sizes], 41, 11)
+                head, label = f"{likelihood}, {channel}, n {n}", "m {}".format
+                yield from print_grid(
+                    block, "m", _printed, 41, 11, head=head, label=label, by="name", values=sizes
+                )
 
     def _summary(self) -> Iterator[str]:
         heads = ["lowest", "highest", "outside", "robust", "mean", "unseen", "no width"]
@@ -134,10 +164,10 @@ class CoverageStudy(SimulatedStudy):
             curves = part.groupby(["prior", "m"], sort=False, as_index=False).agg(
                 coverage=("coverage", "mean"), spread=("coverage_se", "mean")
             )
-            curves = curves.rename(columns={"prior": "method"})
-            plot_curves(curves, x="m", y="coverage", spread="spread", ax=ax)
+            curves = curves.rename(columns={"prior": "method", "spread": "coverage_se"})
+            labels = {"title": str(likelihood), "xlabel": "m", "ylabel": "coverage"}
+            draw_panel(ax, curves, "m", "coverage", errors=1, **labels)
             ax.axhspan(*LIMITS, color="0.9", zorder=0)
-            ax.set_title(str(likelihood), loc="left", fontsize="medium")
             ax.set_ylim(min(0.85, curves["coverage"].min() - 0.01), 1)
         return axes[0].figure
 
@@ -158,21 +188,3 @@ def _printed(cell: Any) -> str:
     mark = "!" if cell.marked else " "
     width = "" if np.isnan(cell.relative_width) else f"{cell.relative_width:.2f}"
     return f"{100 * cell.coverage:.1f}{mark}{width:>5}"
-
-
-def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return means over fits; errors are over fits, because groups share that of a population."""
-    groups = runs.groupby(PLACE, sort=False)
-    figures = [
-        *("coverage", "width", "oracle_width", "zero_width", "robust_coverage", "robust_width"),
-        *("mean_coverage", "new_coverage"),
-    ]
-    table = groups[figures].mean()
-    table.insert(0, "inside", groups["inside"].first())
-    table.insert(2, "coverage_se", groups["coverage"].std() / np.sqrt(groups.size()))
-    oracle = table.pop("oracle_width")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(oracle > 0, table["width"] / oracle, np.nan)
-    table.insert(4, "relative_width", relative)
-    table["fits"] = groups.size()
-    return table.reset_index()

@@ -22,18 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, print_row, records
+from ebfed.evaluation.study import THIN, Study, average, print_row, records
 from ebfed.location import OptOutMean
 from ebfed.report import new_axes, plot_formulas
 from ebfed.theory import opt_out as theory
-
-__all__ = ["FAMILIES", "OptOutStudy", "Setting", "opt_out", "run"]
 
 # Federations are the columns of one fit; the errors of a tenth of them count as one run.
 COLUMNS, TENTHS = 2000, 10
@@ -88,104 +86,6 @@ LABELS = {
 }
 
 
-class OptOutStudy(SimulatedStudy):
-    """Results of the study of opting out.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each point of a ``figure``: its ``panel``, curve (``method``) and place ``x``,
-        whether it is the ``best`` of its curve, the parameters, the ``formula``, the mean squared
-        error ``mse`` with its standard error ``mse_se``, and by how many of these it lies above the
-        formula (``apart``).
-    gains : DataFrame
-        By how many per cent the least risk of a client falls: the ``formula``, the simulated
-        ``gain`` with its standard error ``gain_se``, and the ``published`` figure of the paper.
-    runs : DataFrame
-        The mean squared error of each run, over 200 federations.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "opt-out"
-
-    @cached_property
-    def gains(self) -> pd.DataFrame:
-        """By how many per cent the least risk of a client falls."""
-        return _gains(self.table, self.runs)
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return "Opting out: mean squared errors x 1000"
-
-    def lines(self) -> Iterator[str]:
-        """Yield the curves of all figures, then the published figures beside these."""
-        drawn = self.table[self.table["figure"] != "incentive"]
-        for _, part in drawn.groupby(["figure", "panel"], sort=False):
-            yield from _print_curves(part, "mse", 1000, 2)
-        yield from _print_curves(_incentives(self.gains), "gain", 1, 3)
-        yield from _print_published(self.gains)
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        apart = pd.concat([self.table["apart"], self.gains["apart"]]).abs()
-        yield (
-            f"Means over {COLUMNS * self.reps:,} federations, in brackets the standard error; "
-            "apart: by how many of these the mean lies above the formula, less than 2 in "
-            f"{(apart < 2).mean():.0%} of {len(apart)} places, {apart.max():.1f} at most. Points "
-            "of one figure share their random numbers."
-        )
-        yield (
-            "Kept when one more client opts out: γ², the noise variance of the mean of private "
-            "messages, as in the paper, so that those who stay add less noise and are less "
-            "private; or the total noise, that of the sum of private messages, so that they add "
-            "more and are as private as before."
-        )
-        formula = self.gains[self.gains["method"] != STAYS].set_index(["method", "panel"])
-        formula = formula["formula"].sort_index()
-        yield (
-            "By opting out a client with its best penalty gains at most "
-            f"{formula[OUT_GAMMA2].drop(BAYES).max():.2g} % if γ² is kept, and "
-            f"{formula[OUT_SUM].drop(BAYES).max():.2g} % if the total noise is, in the "
-            "settings above. Bayes: the client leaves its own message out of the server's mean; "
-            "with the total noise kept its risk then changes by "
-            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, because others add its noise."
-        )
-        yield (
-            "The paper does not state its parameters. Those of Figures 2 and 3 are such that the "
-            "published percentages come out; those of Figures 1 and 4 are examples."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
-        return {**super().to_dict(), "gains": records(self.gains)}
-
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """Return the tables by name."""
-        return {**super().frames(), "gains": self.gains}
-
-    def figure(self) -> Any:
-        """Draw the figures of the paper, and the incentive: formulas, and simulated points."""
-        fine = pd.concat([_points(figure, fine=True) for figure in FIGURES], ignore_index=True)
-        found = self.table.assign(y=self.table["mse"], error=2 * self.table["mse_se"])
-        gains = self.gains.assign(y=self.gains["gain"], error=2 * self.gains["gain_se"])
-        curves = pd.concat([fine[fine["figure"] != "incentive"], _incentives(_gains(fine))])
-        points = pd.concat([found[found["figure"] != "incentive"], _incentives(gains)])
-        points = points.set_index(["figure", "panel"]).sort_index()
-        axes = new_axes(2, (10.0, 14.0), n_rows=4)
-        panels = curves.assign(y=curves["formula"]).groupby(["figure", "panel"], sort=False)
-        for ax, ((figure, panel), lines) in zip(axes, panels, strict=True):
-            log_x = figure in FAMILIES
-            here = points.loc[(figure, panel)]
-            plot_formulas(lines, here, x="x", y="y", error="error", log_x=log_x, ax=ax)
-            ax.set_title(_title(figure, panel), loc="left", fontsize="medium")
-            ax.set(xlabel=LABELS[figure][0], ylabel=LABELS[figure][1])
-            if figure == "incentive":  # room for the legend
-                low, high = ax.get_ylim()
-                ax.set_ylim(low, high + 0.45 * (high - low))
-        axes[0].figure.suptitle("Lines: formulas. Points: simulations ± 2 standard errors")
-        return axes[0].figure
-
-
 def _cells(quick: bool) -> list[dict[str, Any]]:
     """List the figures; the quick version only has fewer runs, each of 2,000 federations."""
     return [{"figure": figure} for figure in FIGURES]
@@ -201,19 +101,9 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 def opt_out(setting: Setting, kept: str) -> Setting:
     """Let one private client opt out.
 
-    Parameters
-    ----------
-    setting : Setting
-    kept : {"sum", "gamma2"}
-        Variance that is kept: that of the noise of the sum of private messages, ``N_p q``, or that
-        of the noise of their mean, ``q / N_p``.
+    What is kept is the variance of the noise of the sum of private messages, ``N_p q``, or
+    ("gamma2") that of their mean, ``q / N_p``.
 
-    Returns
-    -------
-    Setting
-
-    Examples
-    --------
     >>> setting = Setting(0.5, 1.0, 1, 30.0, n_private=6, n_open=0)
     >>> [opt_out(setting, kept).channel_variance for kept in ("sum", "gamma2")]
     [36.0, 25.0]
@@ -467,5 +357,96 @@ def _print_published(gains: pd.DataFrame) -> Iterator[str]:
         )
 
 
-STUDY = Study(OptOutStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=20)
-run = STUDY.run
+class OptOutStudy(Study):
+    """Results of the study of opting out.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each point of a ``figure``: its ``panel``, curve (``method``) and place ``x``,
+        whether it is the ``best`` of its curve, the parameters, the ``formula``, the mean squared
+        error ``mse`` with its standard error ``mse_se``, and by how many of these it lies above the
+        formula (``apart``).
+    gains : DataFrame
+        By how many per cent the least risk of a client falls: the ``formula``, the simulated
+        ``gain`` with its standard error ``gain_se``, and the ``published`` figure of the paper.
+    """
+
+    name, full = "opt-out", 20
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    @cached_property
+    def gains(self) -> pd.DataFrame:
+        """By how many per cent the least risk of a client falls."""
+        return _gains(self.table, self.runs)
+
+    def title(self) -> str:
+        return "Opting out: mean squared errors x 1000"
+
+    def lines(self) -> Iterator[str]:
+        drawn = self.table[self.table["figure"] != "incentive"]
+        for _, part in drawn.groupby(["figure", "panel"], sort=False):
+            yield from _print_curves(part, "mse", 1000, 2)
+        yield from _print_curves(_incentives(self.gains), "gain", 1, 3)
+        yield from _print_published(self.gains)
+
+    def notes(self) -> Iterator[str]:
+        apart = pd.concat([self.table["apart"], self.gains["apart"]]).abs()
+        yield (
+            f"Means over {COLUMNS * self.reps:,} federations, in brackets the standard error; "
+            "apart: by how many of these the mean lies above the formula, less than 2 in "
+            f"{(apart < 2).mean():.0%} of {len(apart)} places, {apart.max():.1f} at most. Points "
+            "of one figure share their random numbers."
+        )
+        yield (
+            "Kept when one more client opts out: γ², the noise variance of the mean of private "
+            "messages, as in the paper, so that those who stay add less noise and are less "
+            "private; or the total noise, that of the sum of private messages, so that they add "
+            "more and are as private as before."
+        )
+        formula = self.gains[self.gains["method"] != STAYS].set_index(["method", "panel"])
+        formula = formula["formula"].sort_index()
+        yield (
+            "By opting out a client with its best penalty gains at most "
+            f"{formula[OUT_GAMMA2].drop(BAYES).max():.2g} % if γ² is kept, and "
+            f"{formula[OUT_SUM].drop(BAYES).max():.2g} % if the total noise is, in the "
+            "settings above. Bayes: the client leaves its own message out of the server's mean; "
+            "with the total noise kept its risk then changes by "
+            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, because others add its noise."
+        )
+        yield (
+            "The paper does not state its parameters. Those of Figures 2 and 3 are such that the "
+            "published percentages come out; those of Figures 1 and 4 are examples."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "gains": records(self.gains)}
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        return {**super().frames(), "gains": self.gains}
+
+    def figure(self) -> Any:
+        fine = pd.concat([_points(figure, fine=True) for figure in FIGURES], ignore_index=True)
+        found = self.table.assign(y=self.table["mse"], error=2 * self.table["mse_se"])
+        gains = self.gains.assign(y=self.gains["gain"], error=2 * self.gains["gain_se"])
+        curves = pd.concat([fine[fine["figure"] != "incentive"], _incentives(_gains(fine))])
+        points = pd.concat([found[found["figure"] != "incentive"], _incentives(gains)])
+        points = points.set_index(["figure", "panel"]).sort_index()
+        axes = new_axes(2, (10.0, 14.0), n_rows=4)
+        panels = curves.assign(y=curves["formula"]).groupby(["figure", "panel"], sort=False)
+        for ax, ((figure, panel), lines) in zip(axes, panels, strict=True):
+            log_x = figure in FAMILIES
+            here = points.loc[(figure, panel)]
+            plot_formulas(lines, here, x="x", y="y", error="error", log_x=log_x, ax=ax)
+            ax.set_title(_title(figure, panel), loc="left", fontsize="medium")
+            ax.set(xlabel=LABELS[figure][0], ylabel=LABELS[figure][1])
+            if figure == "incentive":  # room for the legend
+                low, high = ax.get_ylim()
+                ax.set_ylim(low, high + 0.45 * (high - low))
+        axes[0].figure.suptitle("Lines: formulas. Points: simulations ± 2 standard errors")
+        return axes[0].figure
+
+
+run = OptOutStudy.run

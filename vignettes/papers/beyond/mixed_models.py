@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,23 +23,17 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import t as student
 
-from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.evaluation.study import Study, average, draw_panel, print_grid
 from ebfed.priors import IdentificationWarning
 from ebfed.regression import GeneralizedEB, LinearEB
-from ebfed.report import new_axes, plot_curves
-
-__all__ = ["MODELS", "MixedModel", "MixedModelsStudy", "run"]
+from ebfed.report import new_axes
 
 SIZES = (8, 20, 100)
 LEVEL = 0.95
 # New rows of groups that are not in the fit.
 FRESH = 200
 # Degrees of freedom, and what a page calls the intervals.
-DEGREES = {
-    "asymptotic": "z",
-    "satterthwaite": "Satterthwaite",
-    "kenward-roger": "Kenward-Roger",
-}
+DEGREES = {"asymptotic": "z", "satterthwaite": "Satterthwaite", "kenward-roger": "Kenward-Roger"}
 BY_PROFILE, BY_POSTERIOR = "profile", "posterior"
 BETWEEN, WITHIN = "coefficient of groups", "coefficient of rows"
 GROUP, ROW, NEW = "mean of a group", "row of a group", "row of a new group"
@@ -47,33 +41,15 @@ GROUP, ROW, NEW = "mean of a group", "row of a group", "row of a new group"
 
 @dataclass(frozen=True)
 class MixedModel:
-    """A model that rows are drawn from, and what is fitted to them.
+    """A model that rows are drawn from, and what is fitted to them."""
 
-    Parameters
-    ----------
-    label : str
-        Name on the page.
-    estimator : callable
-        Makes the estimator.
-    mean : tuple of float
-        Intercept, coefficient of the column of rows, and of the column of groups.
-    spreads : mapping of str to ndarray
-        Root of the covariance of intercept and slope of groups, by level from the outermost.
-    rows : tuple of int
-        Least and largest number of rows of a group.
-    draw : callable
-        ``draw(z, rng)`` draws responses at linear predictors.
-    inverse : callable
-        Mean response at a linear predictor.
-    """
-
-    label: str
+    label: str  # on the page
     estimator: Callable[[], Any]
-    mean: tuple[float, float, float]
-    spreads: Mapping[str, NDArray]
-    rows: tuple[int, int]
-    draw: Callable[[NDArray, np.random.Generator], NDArray]
-    inverse: Callable[[NDArray], NDArray] = np.asarray
+    mean: tuple[float, float, float]  # intercept, of rows, of groups
+    spreads: Mapping[str, NDArray]  # roots of covariances, from the outermost
+    rows: tuple[int, int]  # least and most of a group
+    draw: Callable[[NDArray, np.random.Generator], NDArray]  # responses at predictors
+    inverse: Callable[[NDArray], NDArray] = np.asarray  # mean response
 
 
 def _normal(z: NDArray, rng: np.random.Generator) -> NDArray:
@@ -149,79 +125,6 @@ MODELS = {
         np.exp,
     ),
 }
-
-
-class MixedModelsStudy(SimulatedStudy):
-    """Results of the study of mixed models.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each ``model``, ``quantity``, ``method`` and number ``m`` of groups (of parents,
-        where groups have some): ``coverage`` and ``width`` of nominal 95 % intervals, with standard
-        errors and deviations.
-    runs : DataFrame
-        The same of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "mixed-models"
-
-    def violations(self, errors: float = 3.0, points: float = 0.02) -> pd.DataFrame:
-        """Return rows of the table whose coverage is too low.
-
-        Parameters
-        ----------
-        errors : float
-            Number of standard errors by which it must be below 95 %.
-        points : float
-            By how much it must be below in any case.
-        """
-        return self.table[_too_low(self.table, errors, points)]
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
-
-    def lines(self) -> Iterator[str]:
-        """Yield a block for each model."""
-        table = self.table.assign(marked=_too_low(self.table))
-        sizes = sorted(table["m"].unique())
-        for k, (model, block) in enumerate(table.groupby("model", sort=False)):
-            if k:
-                yield ""
-            yield print_row(MODELS[str(model)].label, [f"m {m}" for m in sizes], 42, 18)
-            yield THIN
-            for row, cells in block.groupby(["quantity", "method"], sort=False):
-                found = {cell.m: _printed(cell) for cell in cells.itertuples()}
-                label = "{:<26}{}".format(*row)
-                yield print_row(label, [found.get(m, "") for m in sizes], 42, 18)
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"{self.reps} runs with m groups each (m parents of one to three groups, where groups "
-            "have parents). A standard error of the coverage of one coefficient or spread is some "
-            f"{100 * np.sqrt(LEVEL * (1 - LEVEL) / self.reps):.1f} points. Counts and classes are "
-            "discrete: intervals of their rows hold more than their level."
-        )
-        yield "! : more than 3 standard errors, and 2 points, below the level."
-
-    def figure(self) -> Any:
-        """Draw coverage against the number of groups, a panel for each model."""
-        groups = list(self.table.groupby("model", sort=False))
-        columns = min(3, len(groups))
-        lines = -(-len(groups) // columns)
-        axes = new_axes(columns, (4.4 * columns, 3.4 * lines), n_rows=lines)
-        for ax, (model, part) in zip(axes, groups, strict=False):
-            named = part.assign(method=part["quantity"] + ", " + part["method"])
-            plot_curves(named, x="m", y="coverage", spread="coverage_se", ax=ax)
-            ax.axhline(LEVEL, color="0.7", zorder=0)
-            ax.set_title(MODELS[str(model)].label, loc="left", fontsize="medium")
-            ax.set_ylim(min(0.8, part["coverage"].min() - 0.02), 1.005)
-        for ax in axes[len(groups) :]:
-            ax.set_axis_off()
-        return axes[0].figure
 
 
 def _too_low(table: pd.DataFrame, errors: float = 3.0, points: float = 0.02) -> pd.Series:
@@ -347,5 +250,63 @@ def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) ->
     yield NEW, BY_POSTERIOR, law.draw(z, rng), *fit.predict_interval(asked[["row", "between"]])
 
 
-STUDY = Study(MixedModelsStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=300)
-run = STUDY.run
+class MixedModelsStudy(Study):
+    """The table has a row for each ``model``, ``quantity``, ``method`` and number ``m`` of groups
+    (of parents, where groups have some): ``coverage`` and ``width`` of nominal 95 % intervals, with
+    standard errors and deviations.
+    """
+
+    name, full = "mixed-models", 300
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def violations(self, errors: float = 3.0, points: float = 0.02) -> pd.DataFrame:
+        """Return rows of the table whose coverage is too low.
+
+        Parameters
+        ----------
+        errors : float
+            Number of standard errors by which it must be below 95 %.
+        points : float
+            By how much it must be below in any case.
+        """
+        return self.table[_too_low(self.table, errors, points)]
+
+    def title(self) -> str:
+        return f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
+
+    def lines(self) -> Iterator[str]:
+        names = self.table["quantity"].str.ljust(26) + self.table["method"]
+        table = self.table.assign(name=names, marked=_too_low(self.table))
+        for k, (model, block) in enumerate(table.groupby("model", sort=False)):
+            yield from [""] * (k > 0)
+            heads: dict[str, Any] = {"head": MODELS[str(model)].label, "label": "m {}".format}
+            yield from print_grid(block, "m", _printed, 42, 18, by="name", **heads)
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"{self.reps} runs with m groups each (m parents of one to three groups, where groups "
+            "have parents). A standard error of the coverage of one coefficient or spread is some "
+            f"{100 * np.sqrt(LEVEL * (1 - LEVEL) / self.reps):.1f} points. Counts and classes are "
+            "discrete: intervals of their rows hold more than their level."
+        )
+        yield "! : more than 3 standard errors, and 2 points, below the level."
+
+    def figure(self) -> Any:
+        groups = list(self.table.groupby("model", sort=False))
+        columns = min(3, len(groups))
+        lines = -(-len(groups) // columns)
+        axes = new_axes(columns, (4.4 * columns, 3.4 * lines), n_rows=lines)
+        for ax, (model, part) in zip(axes, groups, strict=False):
+            named = part.assign(method=part["quantity"] + ", " + part["method"])
+            labels = {"title": MODELS[str(model)].label, "xlabel": "m", "ylabel": "coverage"}
+            draw_panel(ax, named, "m", "coverage", errors=1, **labels)
+            ax.axhline(LEVEL, color="0.7", zorder=0)
+            ax.set_ylim(min(0.8, part["coverage"].min() - 0.02), 1.005)
+        for ax in axes[len(groups) :]:
+            ax.set_axis_off()
+        return axes[0].figure
+
+
+run = MixedModelsStudy.run

@@ -27,32 +27,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits
-from ebfed.evaluation.study import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
-from ebfed.learning import (
-    AdaPeD,
-    ClientPrivacy,
-    Ditto,
-    FedAvg,
-    HierarchicalEB,
-    Learner,
-    LocalOnly,
-)
+from ebfed.evaluation.study import SIMULATED_NOISE, THIN, Study, average, print_row
+from ebfed.learning import AdaPeD, ClientPrivacy, Ditto, FedAvg, HierarchicalEB, Learner, LocalOnly
 from ebfed.models import MLP
 from ebfed.report import new_axes
 from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILLION
 from ebfed.tables.clients import Clients
+from images import load
 
-__all__ = ["Dealt", "PersonalStrengthsStudy", "deal", "run"]
-
-FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
 TESTS = 100  # images each client is tested on
 MEASURES = ["accuracy", "calibration", "recorded", "floor", "log_likelihood"]
 SHARED, TUNED, DITTO, ADAPED, ALONE = (
@@ -82,11 +71,7 @@ OWN: dict[str, list[dict[str, Any]]] = {
     DITTO: [
         {"regularization": strength, "own_learning_rate": ADAPTED} for strength in (0.01, 0.1, 1.0)
     ],
-    ADAPED: [
-        {"variant": "paper"},
-        {"psi": 1.0, "psi_floor": 1.0},
-        {"psi": 1.0, "psi_floor": 0.15},
-    ],
+    ADAPED: [{"variant": "paper"}, {"psi": 1.0, "psi_floor": 1.0}, {"psi": 1.0, "psi_floor": 0.15}],
     ALONE: [{"n_rounds": rounds, "learning_rate": 0.3} for rounds in (5, 20, 80)],
 }
 CONFIGURATIONS = {
@@ -101,29 +86,15 @@ CONFIGURATIONS |= {
 
 @dataclass(frozen=True)
 class Setting:
-    """How clients differ.
-
-    Attributes
-    ----------
-    title : str
-    n : int
-        Rows of a client.
-    data : {"mnist", "fashion-mnist", "digits"}
-    classes : int
-        Classes of a client, out of ten.
-    wrong : float
-        Share of labels drawn at random, of every second client.
-    permutations, rotations : int
-        Of how many labels and images have one.
-    """
+    """How clients differ."""
 
     title: str
-    n: int
+    n: int  # rows of a client
     data: str = "mnist"
-    classes: int = 10
-    wrong: float = 0.0
-    permutations: int = 1
-    rotations: int = 1
+    classes: int = 10  # of a client, out of ten
+    wrong: float = 0.0  # share of labels drawn at random, of every second client
+    permutations: int = 1  # of labels
+    rotations: int = 1  # of images
 
 
 SETTINGS = {
@@ -144,46 +115,25 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Dealt:
-    """Images of clients.
+    """Images of clients."""
 
-    Attributes
-    ----------
-    clients : Clients
-        To learn from.
-    X : ndarray of shape (m, TESTS, d)
-    y : int ndarray of shape (m, TESTS)
-        To be tested on.
-    recorded : int ndarray of shape (m, TESTS)
-        Labels of tests with as many errors as those of the client's images.
-    """
-
-    clients: Clients
-    X: NDArray[np.float64]
-    y: NDArray[np.int64]
-    recorded: NDArray[np.int64]
+    clients: Clients  # to learn from
+    X: NDArray[np.float64]  # to be tested on, shape (m, TESTS, d)
+    y: NDArray[np.int64]  # shape (m, TESTS)
+    recorded: NDArray[np.int64]  # labels of tests, as wrong as the client's
 
 
 def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) -> Dealt:
-    """Deal images to clients.
+    """Deal images to m clients.
 
-    Parameters
-    ----------
-    name : str
-        Key of `SETTINGS`.
-    m : int
-        Number of clients.
-    seed : sequence of int
-    validation : bool
-        Whether to test on images of the training part, a fifth of it that no client learns from.
+    With `validation` the tests are of the training part, a fifth of it that no client learns from.
 
-    Examples
-    --------
     >>> dealt = deal("quick", 4, [0])
     >>> len(dealt.clients), dealt.X.shape
     (4, (4, 100, 64))
     """
     setting, rng = SETTINGS[name], np.random.default_rng([*seed, validation])
-    images = _images(setting.data)
+    images = load(setting.data)
     order = rng.permutation(len(images.target))
     held = order[: len(order) // 5] if validation else np.zeros(0, np.int64)
     first = _by_class(images.target, order[len(held) :])
@@ -222,11 +172,6 @@ def _mislabelled(y: NDArray, share: float, rng: np.random.Generator) -> NDArray:
     if not share:
         return y
     return np.where(rng.random(len(y)) < share, rng.integers(10, size=len(y)), y)
-
-
-@cache
-def _images(data: str) -> Any:
-    return FETCH[data]()
 
 
 def _by_class(target: NDArray, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -330,122 +275,6 @@ def _one_run(
     return rows
 
 
-class PersonalStrengthsStudy(SimulatedStudy):
-    """Results of the study of strengths of personalisation.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each ``setting``, ``epsilon`` and ``method``: the options ``chosen``;
-        ``accuracy``; ``calibration``, the expected error of calibration; ``recorded``, that error
-        in tests with labels as wrong as the clients'; its ``floor``; and ``log_likelihood`` of
-        tests, with standard errors. The method is ``ahead`` of the best rival of the setting, with
-        a 95 % interval from ``ahead_lower`` to ``ahead_upper``.
-    runs : DataFrame
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "personal-strengths"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        first = self.table.iloc[0]
-        return (
-            f"How much to personalise: {first['m']} clients, MLP of {first['hidden']}, "
-            f"{first['rounds']} rounds, q = {COMMON['sample_rate']:g}"
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Yield accuracies and errors of calibration by setting and method."""
-        methods = [name for name in LOOKS if name in set(self.table["method"])]
-        heads = [HEADS.get(name, name) for name in methods]
-        for title, value in (
-            ("Accuracy, %", "accuracy"),
-            ("Calibration, %", "calibration"),
-            ("as recorded, %", "recorded"),
-        ):
-            settings = [
-                (name, rows)
-                for name, rows in self._settings()
-                if value != "recorded" or SETTINGS[name[0]].wrong
-            ]
-            if not settings:
-                continue
-            yield print_row(title, heads, 19, 11)
-            yield THIN
-            for (setting, epsilon), rows in settings:
-                rows = rows.set_index("method").reindex(methods)
-                name = _name(setting, epsilon)
-                best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
-                cells = [
-                    f"{100 * row[value]:.1f}±{100 * row[f'{value}_se']:.1f}"
-                    + ("*" if method == best else " ")
-                    for method, row in rows.iterrows()
-                ]
-                yield print_row(name, cells, 19, 11).rstrip()
-            yield ""
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
-            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. EB held: "
-            "HierarchicalEB, rows held back, a tenth of them. Rivals have the best of six "
-            "configurations in other clients; HierarchicalEB has one in all settings."
-        )
-        floor = 100 * self.table["floor"]
-        yield (
-            "Calibration: expected error of the largest probability. Right probabilities have an "
-            f"error of {floor.min():.1f} to {floor.max():.1f} in as many tests. As recorded: in "
-            "tests with labels as wrong as the client's."
-        )
-        names = self.table["setting"].unique()
-        yield "; ".join(f"{name}: {SETTINGS[name].title}" for name in names) + "."
-        learned = self.table[self.table["method"] == LEARNED]
-        yield (
-            "HierarchicalEB is ahead of the best rival, in points (95 % intervals of paired runs, "
-            "by Student's t), by "
-            + "; ".join(_say_lead(row) for row in learned.itertuples())
-            + f"; in the mean of settings by {100 * learned['ahead'].mean():+.1f}."
-        )
-        for (setting, epsilon), rows in self._settings():
-            rivals = rows[rows["method"].isin(RIVALS)]
-            yield f"Chosen in {_name(setting, epsilon)}: " + "; ".join(
-                rivals["method"] + ", " + rivals["chosen"]
-            )
-        if np.isfinite(self.table["epsilon"]).any():
-            yield SIMULATED_NOISE
-
-    def _settings(self) -> Iterator[tuple[Any, pd.DataFrame]]:
-        yield from self.table.groupby(["setting", "epsilon"], sort=False)
-
-    def figure(self) -> Any:
-        """Draw accuracies and errors of calibration, a line for each setting."""
-        axes = new_axes(2, (11, 1.5 + 0.45 * self.table.groupby(["setting", "epsilon"]).ngroups))
-        panels = (("accuracy", "test accuracy, %"), ("calibration", "error of calibration, %"))
-        names: list[str] = []
-        for ax, (value, label) in zip(axes, panels, strict=True):
-            names = []
-            for k, ((setting, epsilon), rows) in enumerate(self._settings()):
-                names.append(_name(setting, epsilon))
-                for row in rows.to_dict("records"):
-                    ax.errorbar(
-                        100 * row[value],
-                        k,
-                        xerr=200 * row[f"{value}_se"],
-                        color=LOOKS[row["method"]],
-                        marker="D" if row["method"] in UNTUNED else "o",
-                        ms=6 if row["method"] in UNTUNED else 4,
-                        ls="",
-                        label=row["method"] if k == 0 else None,
-                    )
-            ax.set(xlabel=label, ylim=(len(names) - 0.5, -0.5))
-            ax.set_yticks(range(len(names)), names)
-        axes[1].set_yticklabels([])
-        axes[0].legend(frameon=False, fontsize="small")
-        return axes[0].figure
-
-
 def _cells(
     quick: bool,
     *,
@@ -508,7 +337,113 @@ def _say_lead(row: Any) -> str:
     return f"{100 * row.ahead:+.1f} [{lower:+.1f}, {upper:+.1f}] ({where})"
 
 
-STUDY = Study(
-    PersonalStrengthsStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=3, n_jobs=1
-)
-run = STUDY.run
+class PersonalStrengthsStudy(Study):
+    """The table has a row for each ``setting``, ``epsilon`` and ``method``: the options ``chosen``;
+    ``accuracy``; ``calibration``, the expected error of calibration; ``recorded``, that error in
+    tests with labels as wrong as the clients'; its ``floor``; and ``log_likelihood`` of tests, with
+    standard errors. The method is ``ahead`` of the best rival of the setting, with a 95 % interval
+    from ``ahead_lower`` to ``ahead_upper``.
+    """
+
+    name, full = "personal-strengths", 3
+    n_jobs = 1
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        first = self.table.iloc[0]
+        return (
+            f"How much to personalise: {first['m']} clients, MLP of {first['hidden']}, "
+            f"{first['rounds']} rounds, q = {COMMON['sample_rate']:g}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        methods = [name for name in LOOKS if name in set(self.table["method"])]
+        heads = [HEADS.get(name, name) for name in methods]
+        for title, value in (
+            ("Accuracy, %", "accuracy"),
+            ("Calibration, %", "calibration"),
+            ("as recorded, %", "recorded"),
+        ):
+            settings = [
+                (name, rows)
+                for name, rows in self._settings()
+                if value != "recorded" or SETTINGS[name[0]].wrong
+            ]
+            if not settings:
+                continue
+            yield print_row(title, heads, 19, 11)
+            yield THIN
+            for (setting, epsilon), rows in settings:
+                rows = rows.set_index("method").reindex(methods)
+                name = _name(setting, epsilon)
+                best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
+                cells = [
+                    f"{100 * row[value]:.1f}±{100 * row[f'{value}_se']:.1f}"
+                    + ("*" if method == best else " ")
+                    for method, row in rows.iterrows()
+                ]
+                yield print_row(name, cells, 19, 11).rstrip()
+            yield ""
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
+            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. EB held: "
+            "HierarchicalEB, rows held back, a tenth of them. Rivals have the best of six "
+            "configurations in other clients; HierarchicalEB has one in all settings."
+        )
+        floor = 100 * self.table["floor"]
+        yield (
+            "Calibration: expected error of the largest probability. Right probabilities have an "
+            f"error of {floor.min():.1f} to {floor.max():.1f} in as many tests. As recorded: in "
+            "tests with labels as wrong as the client's."
+        )
+        names = self.table["setting"].unique()
+        yield "; ".join(f"{name}: {SETTINGS[name].title}" for name in names) + "."
+        learned = self.table[self.table["method"] == LEARNED]
+        yield (
+            "HierarchicalEB is ahead of the best rival, in points (95 % intervals of paired runs, "
+            "by Student's t), by "
+            + "; ".join(_say_lead(row) for row in learned.itertuples())
+            + f"; in the mean of settings by {100 * learned['ahead'].mean():+.1f}."
+        )
+        for (setting, epsilon), rows in self._settings():
+            rivals = rows[rows["method"].isin(RIVALS)]
+            yield f"Chosen in {_name(setting, epsilon)}: " + "; ".join(
+                rivals["method"] + ", " + rivals["chosen"]
+            )
+        if np.isfinite(self.table["epsilon"]).any():
+            yield SIMULATED_NOISE
+
+    def _settings(self) -> Iterator[tuple[Any, pd.DataFrame]]:
+        yield from self.table.groupby(["setting", "epsilon"], sort=False)
+
+    def figure(self) -> Any:
+        axes = new_axes(2, (11, 1.5 + 0.45 * self.table.groupby(["setting", "epsilon"]).ngroups))
+        panels = (("accuracy", "test accuracy, %"), ("calibration", "error of calibration, %"))
+        names: list[str] = []
+        for ax, (value, label) in zip(axes, panels, strict=True):
+            names = []
+            for k, ((setting, epsilon), rows) in enumerate(self._settings()):
+                names.append(_name(setting, epsilon))
+                for row in rows.to_dict("records"):
+                    ax.errorbar(
+                        100 * row[value],
+                        k,
+                        xerr=200 * row[f"{value}_se"],
+                        color=LOOKS[row["method"]],
+                        marker="D" if row["method"] in UNTUNED else "o",
+                        ms=6 if row["method"] in UNTUNED else 4,
+                        ls="",
+                        label=row["method"] if k == 0 else None,
+                    )
+            ax.set(xlabel=label, ylim=(len(names) - 0.5, -0.5))
+            ax.set_yticks(range(len(names)), names)
+        axes[1].set_yticklabels([])
+        axes[0].legend(frameon=False, fontsize="small")
+        return axes[0].figure
+
+
+run = PersonalStrengthsStudy.run

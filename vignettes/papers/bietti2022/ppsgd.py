@@ -24,40 +24,35 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ebfed.datasets import (
-    fetch_mnist,
-    load_digits,
-    make_additive_regression,
-    partition_classes,
-)
+from crossing import crossing
+from ebfed.datasets import make_additive_regression
 from ebfed.evaluation.study import (
     SIMULATED_NOISE,
     THIN,
     WIDTH,
     Cell,
-    SimulatedStudy,
     Study,
     average,
+    draw_panel,
+    print_grid,
     print_row,
 )
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
-from ebfed.report import new_axes, plot_curves
+from ebfed.report import new_axes
 from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
-
-__all__ = ["PPSGDStudy", "crossover", "name_of", "run"]
+from images import deal_classes, load, mean_over_clients
 
 DELTA = 1e-4
 LOCAL, GLOBAL, BEST = "local", "global", "best"
@@ -82,10 +77,6 @@ CURVES: dict[tuple[float, float], tuple[float, ...]] = {
 # Figure 2.
 MNIST: dict[str, Any] = {"images": "MNIST", "users": 1000, "drawn": 10, "rounds": 600}
 DIGITS: dict[str, Any] = {"images": "digits", "users": 40, "drawn": 8, "rounds": 30}
-LOAD: dict[str, Callable[[], Any]] = {
-    "MNIST": lru_cache(fetch_mnist),
-    "digits": lru_cache(load_digits),
-}
 CLASSES, BATCH, IMAGE_CLIP = 5, 10, 1.0
 LEVELS = (0.3, 1.0, INF)
 NOISES = (0.5, 1.0, 2.0, 4.0)
@@ -105,114 +96,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     GLOBAL: {"color": BLUE, "marker": "o", "ls": "-"},
     BEST: {"color": BLACK, "marker": "", "ls": ":"},
 }
-
-
-class PPSGDStudy(SimulatedStudy):
-    """Results of the study of PPSGD.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each ``figure``, ``method``, noise multiplier ``sigma`` and number of ``rounds``:
-        the excess ``risk`` (Figure 1a) or the ``accuracy`` in per cent, a mean over users (Figure
-        2), with standard error (``.._se``) and standard deviation of one run (``.._sd``), NaN where
-        a figure has none. ``claimed``, ``poisson``, ``left_out`` and ``exchanged`` are epsilons: by
-        the paper's account; exact, for independent draws; and exact under joint privacy, for
-        samples of a fixed size, of a client who is left out or exchanged for another.
-    runs : DataFrame
-        Risk or accuracy of each run, with the best ``step``.
-    reps, seed : int
-        Number of runs of Figure 1a (Figure 2 has fewer), and seed.
-    """
-
-    name: ClassVar[str] = "ppsgd"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return "PPSGD: how personalisation changes the price of privacy"
-
-    def lines(self) -> Iterator[str]:
-        """Yield Figure 1a by noise, then Figure 2."""
-        synthetic = self.table[self.table["figure"] == "1a"]
-        for sigma, part in synthetic.groupby("sigma"):
-            yield from _print_risks(float(sigma), part)
-            yield ""
-        yield from _print_tradeoff(self.table[self.table["figure"] == "2"])
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        risks = self.table[self.table["figure"] == "1a"]
-        at = crossover(risks[risks["sigma"].isin([0.0, NOISE])])
-        meet = f"after {at:.0f} rounds" if np.isfinite(at) else "nowhere here"
-        yield (
-            f"Figure 1a: means over {self.reps} runs, in brackets the standard deviation of one, "
-            "each with new clients; in each the step is best for the number of rounds, from a grid "
-            f"cut at 1.5. With σ = {NOISE:g} learning alone overtakes global learning {meet}."
-        )
-        of = MNIST if self.table["images"].eq("MNIST").any() else DIGITS
-        yield (
-            f"Figure 2: {of['images']} in place of EMNIST; {of['users']:,} users with {CLASSES} of "
-            f"ten digits each, {of['rounds']} rounds with {of['drawn']} users expected; means over "
-            f"{_image_reps(self.reps)} runs; the best step of {', '.join(map(str, STEPS))}. Best: "
-            "of all α, on average over runs."
-        )
-        yield (
-            f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "
-            "as claimed, by Rényi divergences as if clients were drawn independently; exact, if "
-            "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
-            "exchanged for another as in the paper's definition. Learning alone costs nothing."
-        )
-        yield SIMULATED_NOISE
-
-    def figure(self) -> Any:
-        """Draw risk against rounds, and accuracy against claimed and true epsilon."""
-        axes = new_axes(2, (11.0, 8.4), n_rows=2)
-        risks = self.table[self.table["figure"] == "1a"].assign(band=lambda t: 2 * t["risk_se"])
-        alone = risks[risks["method"] == LOCAL]
-        for ax, sigma in zip(axes, (0.0, NOISE), strict=False):
-            part = risks[risks["sigma"] == sigma]
-            part = part if sigma == 0 else pd.concat([alone, part], ignore_index=True)
-            plot_curves(
-                part,
-                x="rounds",
-                y="risk",
-                spread="band",
-                looks=LOOKS,
-                log_x=False,
-                log_y=True,
-                legend=sigma == 0,
-                ax=ax,
-            )
-            ax.set_title(f"Figure 1a: σ = {sigma:g}", loc="left", fontsize="medium")
-            ax.set(xlabel="rounds", ylabel="excess risk")
-        limits = [ax.get_ylim() for ax in axes[:2]]
-        for ax in axes[:2]:
-            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-        accuracy = self.table[self.table["figure"] == "2"].assign(band=lambda t: t["accuracy_se"])
-        paid = accuracy[accuracy["sigma"] > 0]
-        titles = ("as claimed", "if exactly Q take part")
-        for ax, name, title in zip(axes[2:], ("claimed", "left_out"), titles, strict=True):
-            curves = pd.concat(
-                [
-                    accuracy[accuracy["method"] == LOCAL].assign(**{name: np.nan}),
-                    paid[paid["method"] != BEST],
-                    paid[paid["method"] == BEST],
-                ],
-                ignore_index=True,
-            )
-            curves[name] = [float(f"{value:.2g}") for value in curves[name]]
-            plot_curves(
-                curves,
-                x=name,
-                y="accuracy",
-                spread="band",
-                looks=LOOKS,
-                legend=name == "claimed",
-                ax=ax,
-            )
-            ax.set_title(f"Figure 2: accuracy and ε, {title}", loc="left", fontsize="medium")
-            ax.set(xlabel=f"ε {title}", ylabel="accuracy, %")
-        return axes[0].figure
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -262,20 +145,8 @@ def name_of(level: float) -> str:
 
 
 def crossover(risks: pd.DataFrame) -> float:
-    """Return the number of rounds after which learning alone overtakes global learning with noise.
+    """Find the rounds after which learning alone overtakes global learning with noise.
 
-    Parameters
-    ----------
-    risks : DataFrame
-        ``method``, ``sigma``, ``rounds`` and ``risk``.
-
-    Returns
-    -------
-    float
-        Interpolated where the logarithms of the risks cross for good; infinite if they do not.
-
-    Examples
-    --------
     >>> curves = {"local": (0.0, [9.0, 3.0, 1.0]), "global": (10.0, [1.0, 1.0, 3.0])}
     >>> crossover(pd.concat([
     ...     pd.DataFrame({"method": name, "sigma": sigma, "rounds": [50, 100, 150], "risk": risk})
@@ -286,15 +157,7 @@ def crossover(risks: pd.DataFrame) -> float:
     alone = risks[risks["method"] == LOCAL].set_index("rounds")["risk"]
     noisy = risks[(risks["method"] == GLOBAL) & (risks["sigma"] > 0)]
     shared = noisy.set_index("rounds")["risk"].reindex(alone.index)
-    gap = np.log(alone / shared).to_numpy()
-    rounds = alone.index.to_numpy(float)
-    behind = np.flatnonzero(gap > 0)
-    if not len(behind):
-        return float(rounds[0])
-    k = int(behind[-1])
-    if k == len(gap) - 1:
-        return INF
-    return float(rounds[k] + (rounds[k + 1] - rounds[k]) * gap[k] / (gap[k] - gap[k + 1]))
+    return crossing(alone.index.to_numpy(float), np.log(alone / shared).to_numpy())
 
 
 def _image_reps(reps: int) -> int:
@@ -350,12 +213,9 @@ def _accuracies(
     rounds: int,
 ) -> list[dict[str, Any]]:
     """Accuracy with the best step: mean over users, in per cent."""
-    data = LOAD[images]()
+    data = load(images)
     rng = np.random.default_rng([*seed, 2])
-    groups, held = partition_classes(
-        data.target, users, CLASSES, rows_per_client="equal", random_state=rng
-    )
-    tests, _ = partition_classes(data.target_test, users, CLASSES, classes=held, random_state=rng)
+    groups, tests, _ = deal_classes(data.target, data.target_test, users, CLASSES, rng)
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups, minlength=users)
     X, y, groups = data.data[order].astype(float), data.target[order], groups[order]
@@ -374,16 +234,10 @@ def _accuracies(
             random_state=[*seed, 3],
         ).fit(X, y, groups=groups)
         right = learner.predict(data.data_test, groups=tests) == data.target_test
-        found.append((100 * _mean_over_users(right, tests), step))
+        found.append((100 * mean_over_clients(right, tests), step))
     accuracy, step = max(found)
     place = {"method": name_of(level), "sigma": noise}
     return [{**place, "step": step, "risk": np.nan, "accuracy": accuracy}]
-
-
-def _mean_over_users(right: NDArray, groups: NDArray) -> float:
-    """Average the shares of rows that are right over the users who have any."""
-    count = np.bincount(groups)
-    return float((np.bincount(groups, right)[count > 0] / count[count > 0]).mean())
 
 
 def _best(table: pd.DataFrame) -> pd.DataFrame:
@@ -451,22 +305,16 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
 
 def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
     """Print accuracies by noise, and the epsilons of the noise."""
-    sigmas = np.unique(part["sigma"])
-    label = 30
-    yield "Figure 2: accuracy in per cent, by noise multiplier σ"
-    yield THIN
-    yield print_row("", [f"σ = {sigma:g}" for sigma in sigmas], label, 11)
-    for method, rows in part.groupby("method", sort=False):
-        rows = rows.set_index("sigma").reindex(sigmas)
-        cells = [
-            "" if np.isnan(row.accuracy) else f"{row.accuracy:.1f} ± {row.accuracy_sd:.1f}"
-            for row in rows.itertuples()
-        ]
-        yield print_row(method, cells, label, 11).rstrip()
+    title, sigmas = (
+        "Figure 2: accuracy in per cent, by noise multiplier σ",
+        np.unique(part["sigma"]),
+    )
+    cell, label = "{0.accuracy:.1f} ± {0.accuracy_sd:.1f}".format, "σ = {:g}".format
+    yield from print_grid(part, "sigma", cell, 30, 11, label=label, values=sigmas, title=title)
     shared = part[part["method"] == GLOBAL].set_index("sigma").reindex(sigmas)
     for name, title in ACCOUNTS.items():
         cells = ["none" if np.isinf(value) else f"{value:.2f}" for value in shared[name]]
-        yield print_row(title, cells, label, 11)
+        yield print_row(title, cells, 30, 11)
 
 
 def _short(value: float) -> str:
@@ -486,15 +334,89 @@ def _short(value: float) -> str:
     )
 
 
-# one process: each needs a gigabyte of memory
-STUDY = Study(
-    PPSGDStudy,
-    cells=_cells,
-    one_run=_one_run,
-    tabulate=_tabulate,
-    reps=10,
-    n_jobs=1,
-    hidden=("m", "last", "level", "noise", "images", "users", "drawn"),
-    parts=_parts,
-)
-run = STUDY.run
+class PPSGDStudy(Study):
+    """The table has a row for each ``figure``, ``method``, noise multiplier ``sigma`` and number of
+    ``rounds``: the excess ``risk`` (Figure 1a) or the ``accuracy`` in per cent, a mean over users
+    (Figure 2), with standard error (``.._se``) and standard deviation of one run (``.._sd``), NaN
+    where a figure has none. ``claimed``, ``poisson``, ``left_out`` and ``exchanged`` are epsilons:
+    by the paper's account; exact, for independent draws; and exact under joint privacy, for samples
+    of a fixed size, of a client who is left out or exchanged for another.
+    """
+
+    name, full = "ppsgd", 10
+    # one process: each needs a gigabyte of memory
+    n_jobs = 1
+    hidden = ("m", "last", "level", "noise", "images", "users", "drawn")
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+    parts = staticmethod(_parts)
+
+    def title(self) -> str:
+        return "PPSGD: how personalisation changes the price of privacy"
+
+    def lines(self) -> Iterator[str]:
+        synthetic = self.table[self.table["figure"] == "1a"]
+        for sigma, part in synthetic.groupby("sigma"):
+            yield from _print_risks(float(sigma), part)
+            yield ""
+        yield from _print_tradeoff(self.table[self.table["figure"] == "2"])
+
+    def notes(self) -> Iterator[str]:
+        risks = self.table[self.table["figure"] == "1a"]
+        at = crossover(risks[risks["sigma"].isin([0.0, NOISE])])
+        meet = f"after {at:.0f} rounds" if np.isfinite(at) else "nowhere here"
+        yield (
+            f"Figure 1a: means over {self.reps} runs, in brackets the standard deviation of one, "
+            "each with new clients; in each the step is best for the number of rounds, from a grid "
+            f"cut at 1.5. With σ = {NOISE:g} learning alone overtakes global learning {meet}."
+        )
+        of = MNIST if self.table["images"].eq("MNIST").any() else DIGITS
+        yield (
+            f"Figure 2: {of['images']} in place of EMNIST; {of['users']:,} users with {CLASSES} of "
+            f"ten digits each, {of['rounds']} rounds with {of['drawn']} users expected; means over "
+            f"{_image_reps(self.reps)} runs; the best step of {', '.join(map(str, STEPS))}. Best: "
+            "of all α, on average over runs."
+        )
+        yield (
+            f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "
+            "as claimed, by Rényi divergences as if clients were drawn independently; exact, if "
+            "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
+            "exchanged for another as in the paper's definition. Learning alone costs nothing."
+        )
+        yield SIMULATED_NOISE
+
+    def figure(self) -> Any:
+        axes = new_axes(2, (11.0, 8.4), n_rows=2)
+        risks = self.table[self.table["figure"] == "1a"]
+        alone = risks[risks["method"] == LOCAL]
+        for ax, sigma in zip(axes, (0.0, NOISE), strict=False):
+            part = risks[risks["sigma"] == sigma]
+            part = part if sigma == 0 else pd.concat([alone, part], ignore_index=True)
+            options: dict[str, Any] = {"log_x": False, "log_y": True, "legend": sigma == 0}
+            labels = {"title": f"Figure 1a: σ = {sigma:g}", "xlabel": "rounds"}
+            labels["ylabel"] = "excess risk"
+            draw_panel(ax, part, "rounds", "risk", looks=LOOKS, **options, **labels)
+        limits = [ax.get_ylim() for ax in axes[:2]]
+        for ax in axes[:2]:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        accuracy = self.table[self.table["figure"] == "2"]
+        paid = accuracy[accuracy["sigma"] > 0]
+        titles = ("as claimed", "if exactly Q take part")
+        for ax, name, title in zip(axes[2:], ("claimed", "left_out"), titles, strict=True):
+            curves = pd.concat(
+                [
+                    accuracy[accuracy["method"] == LOCAL].assign(**{name: np.nan}),
+                    paid[paid["method"] != BEST],
+                    paid[paid["method"] == BEST],
+                ],
+                ignore_index=True,
+            )
+            curves[name] = [float(f"{value:.2g}") for value in curves[name]]
+            options = {"errors": 1, "looks": LOOKS, "legend": name == "claimed"}
+            labels = {"title": f"Figure 2: accuracy and ε, {title}", "xlabel": f"ε {title}"}
+            draw_panel(ax, curves, name, "accuracy", **options, **labels, ylabel="accuracy, %")
+        return axes[0].figure
+
+
+run = PPSGDStudy.run

@@ -18,25 +18,23 @@ Without variances (`MixtureLinearEB`) the error is at least the spread of a comp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.engines import Blocks, Local, converse
-from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.evaluation.study import THIN, Study, average, draw_panel, print_grid, print_row
 from ebfed.regression import AdaMix, MixtureLinearEB
 from ebfed.regression.numerics.evidence import MixturePopulation, rotate, weigh
 from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.regression.schemes import least_squares
-from ebfed.report import new_axes, plot_curves
+from ebfed.report import new_axes
 from ebfed.report.plots import BLUE, GREEN, VERMILLION
 from ebfed.streams import make_key
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
-
-__all__ = ["AdaMixStudy", "run", "simulate"]
 
 CLIENTS, FEATURES, ROWS = 1000, 50, (10, 20, 30)
 SQUARE, SPREAD, NOISE = 50.0, 0.001, 0.1
@@ -56,123 +54,6 @@ LOOKS = {
 PRINTED = {10: (39.93, 10.42), 20: (30.02, 3.12), 30: (19.97, 2.55)}
 
 
-class AdaMixStudy(SimulatedStudy):
-    """Results of the study of AdaMix.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each number of rows ``n``, ``method`` and last ``round`` (NaN: the method has no
-        rounds, or stops by itself): the squared error ``mse``, its standard error ``mse_se``
-        and the standard deviation of one run ``mse_sd``; and how many ``rounds`` the fit took.
-    runs : DataFrame
-        The same of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "adamix"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return "AdaMix: squared error of the coefficients of a client"
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors by method and number of rows."""
-        sizes = sorted(self.table["n"].unique())
-        yield print_row("rows of a client", sizes, 36, 20)
-        yield THIN
-        for method, of in self.table.groupby("method", sort=False):
-            for round_, rows in of.groupby("round", sort=True, dropna=False):
-                rows = rows.set_index("n").reindex(sizes)
-                name = method if np.isnan(round_) else f"{method}, {round_ - 1:.0f} steps"
-                cells = [f"{row.mse:.4g} ({row.mse_se:.2g})" for row in rows.itertuples()]
-                yield print_row(name, cells, 36, 20)
-        for j, name in enumerate(("local", "AdaMix")):
-            cells = [f"{PRINTED[n][j]:.2f}" for n in sizes]
-            yield print_row("printed in the paper: " + name, cells, 36, 20)
-        yield THIN
-        for method in (MIXTURE, POINTS):
-            rows = self.table[self.table["method"] == method].set_index("n").reindex(sizes)
-            yield print_row(f"{method}, rounds", [f"{x:.1f}" for x in rows["rounds"]], 36, 20)
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
-            "same clients."
-        )
-        last = int(self.table["round"].max())
-        if last < ROUNDS[-1]:
-            yield (
-                f"Quick: gradient descent is stopped after {last - 1} steps, of "
-                f"{ROUNDS[-1] - 1} in the full study, before it reaches the figure printed for "
-                "AdaMix."
-            )
-        for n, step in self.passes().items():
-            if np.isfinite(step):
-                yield (
-                    f"At n = {n} gradient descent passes the figure printed for AdaMix, "
-                    f"{PRINTED[n][1]:.2f}, after {step:.0f} steps."
-                )
-        best = self.table[self.table["method"].isin([MIXTURE, BAYES])]
-        best = best.pivot_table(index="n", columns="method", values="mse")
-        share = (best[MIXTURE] / best[BAYES] - 1).map("{:.1%}".format)
-        shares = ", ".join(f"{each} (n = {n})" for n, each in share.items())
-        yield f"AdaMix lies above the Bayes risk by {shares}."
-
-    def passes(self) -> dict[int, float]:
-        """Return the step at which gradient descent passes the printed figure, by interpolation."""
-        steps = {}
-        for n, rows in self.table[self.table["method"] == DESCENT].groupby("n"):
-            at, mse = rows["round"].to_numpy() - 1, rows["mse"].to_numpy()
-            below = np.flatnonzero(mse <= PRINTED[n][1])
-            j = below[0] if len(below) else 0
-            share = (mse[j - 1] - PRINTED[n][1]) / (mse[j - 1] - mse[j]) if j else np.nan
-            steps[n] = float(at[j - 1] + share * (at[j] - at[j - 1])) if j else np.nan
-        return steps
-
-    def figure(self) -> Any:
-        """Draw error against steps, a panel for each number of rows."""
-        parts = list(self.table.groupby("n"))
-        axes = new_axes(len(parts), (2.2 + 3.2 * len(parts), 4.2))
-        for ax, (n, rows) in zip(axes, parts, strict=True):
-            shown = rows[rows["method"] != CLUSTERING]
-            # methods that stop by themselves are points at their last round; round 1 is no step
-            at = (shown["round"] - 1).fillna(shown["rounds"])
-            plot_curves(
-                shown.assign(band=2 * shown["mse_se"], at=at),
-                x="at",
-                y="mse",
-                spread="band",
-                looks=LOOKS,
-                log_x=False,
-                log_y=True,
-                legend=False,
-                ax=ax,
-            )
-            ax.axhline(PRINTED[n][1], color=VERMILLION, lw=1, ls=":")
-            ax.annotate(
-                "printed for AdaMix",
-                (0, PRINTED[n][1]),
-                (3, -4),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="top",
-                fontsize="small",
-                color=VERMILLION,
-            )
-            ax.set_title(f"{n} rows, 50 coefficients", loc="left", fontsize="medium")
-            last = int(rows["round"].max())
-            ticks = list(range(0, last, 100 if last > 100 else 10))
-            ax.set(xlabel="steps  (points: rounds to the end)", ylabel="", ylim=(0.025, 90))
-            ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
-        axes[0].set_ylabel("squared error of a client's coefficients")
-        axes[0].legend(
-            frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(0.05, 0.4)
-        )
-        return axes[0].figure
-
-
 def _cells(quick: bool) -> list[dict[str, Any]]:
     """List numbers of rows; the quick version has 100 clients of 10 rows, and 50 steps."""
     m, last = (100, 51) if quick else (CLIENTS, ROUNDS[-1])
@@ -186,20 +67,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Clients, NDArray, NDArray]:
-    """Draw clients of Table 3.
-
-    Parameters
-    ----------
-    m, n : int
-        Clients, and rows of each.
-    rng : Generator
-
-    Returns
-    -------
-    clients : Clients
-    theta : ndarray of shape (m, 50)
-    mu : ndarray of shape (50,)
-    """
+    """Draw m clients of Table 3 with n rows each; returns also theta, (m, 50), and mu, (50,)."""
     mu = rng.normal(size=FEATURES)
     mu *= np.sqrt(SQUARE) / np.linalg.norm(mu)
     theta = rng.choice([-1.0, 1.0], m)[:, None] * mu
@@ -275,5 +143,107 @@ class _Watched(Blocks):
         return messages
 
 
-STUDY = Study(AdaMixStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5)
-run = STUDY.run
+class AdaMixStudy(Study):
+    """The table has a row for each number of rows ``n``, ``method`` and last ``round`` (NaN: the
+    method has no rounds, or stops by itself): the squared error ``mse``, its standard error
+    ``mse_se`` and the standard deviation of one run ``mse_sd``; and how many ``rounds`` the fit
+    took.
+    """
+
+    name, full = "adamix", 5
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return "AdaMix: squared error of the coefficients of a client"
+
+    def lines(self) -> Iterator[str]:
+        sizes = sorted(self.table["n"].unique())
+        steps = [f", {x - 1:.0f} steps" if x > 0 else "" for x in self.table["round"]]
+        yield from print_grid(
+            self.table.assign(name=self.table["method"] + steps),
+            *("n", "{0.mse:.4g} ({0.mse_se:.2g})".format, 36, 20),
+            head="rows of a client",
+            by="name",
+            values=sizes,
+        )
+        for j, name in enumerate(("local", "AdaMix")):
+            cells = [f"{PRINTED[n][j]:.2f}" for n in sizes]
+            yield print_row("printed in the paper: " + name, cells, 36, 20)
+        yield THIN
+        for method in (MIXTURE, POINTS):
+            rows = self.table[self.table["method"] == method].set_index("n").reindex(sizes)
+            yield print_row(f"{method}, rounds", [f"{x:.1f}" for x in rows["rounds"]], 36, 20)
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
+            "same clients."
+        )
+        last = int(self.table["round"].max())
+        if last < ROUNDS[-1]:
+            yield (
+                f"Quick: gradient descent is stopped after {last - 1} steps, of "
+                f"{ROUNDS[-1] - 1} in the full study, before it reaches the figure printed for "
+                "AdaMix."
+            )
+        for n, step in self.passes().items():
+            if np.isfinite(step):
+                yield (
+                    f"At n = {n} gradient descent passes the figure printed for AdaMix, "
+                    f"{PRINTED[n][1]:.2f}, after {step:.0f} steps."
+                )
+        best = self.table[self.table["method"].isin([MIXTURE, BAYES])]
+        best = best.pivot_table(index="n", columns="method", values="mse")
+        share = (best[MIXTURE] / best[BAYES] - 1).map("{:.1%}".format)
+        shares = ", ".join(f"{each} (n = {n})" for n, each in share.items())
+        yield f"AdaMix lies above the Bayes risk by {shares}."
+
+    def passes(self) -> dict[int, float]:
+        """Return the step at which gradient descent passes the printed figure, by interpolation."""
+        steps = {}
+        for n, rows in self.table[self.table["method"] == DESCENT].groupby("n"):
+            at, mse = rows["round"].to_numpy() - 1, rows["mse"].to_numpy()
+            below = np.flatnonzero(mse <= PRINTED[n][1])
+            j = below[0] if len(below) else 0
+            share = (mse[j - 1] - PRINTED[n][1]) / (mse[j - 1] - mse[j]) if j else np.nan
+            steps[n] = float(at[j - 1] + share * (at[j] - at[j - 1])) if j else np.nan
+        return steps
+
+    def figure(self) -> Any:
+        parts = list(self.table.groupby("n"))
+        axes = new_axes(len(parts), (2.2 + 3.2 * len(parts), 4.2))
+        for ax, (n, rows) in zip(axes, parts, strict=True):
+            shown = rows[rows["method"] != CLUSTERING]
+            # methods that stop by themselves are points at their last round; round 1 is no step
+            at = (shown["round"] - 1).fillna(shown["rounds"])
+            labels = {
+                "title": f"{n} rows, 50 coefficients",
+                "xlabel": "steps  (points: rounds to the end)",
+            }
+            options: dict[str, Any] = {"log_x": False, "log_y": True, "legend": False}
+            draw_panel(ax, shown.assign(at=at), "at", "mse", looks=LOOKS, **options, **labels)
+            ax.axhline(PRINTED[n][1], color=VERMILLION, lw=1, ls=":")
+            ax.annotate(
+                "printed for AdaMix",
+                (0, PRINTED[n][1]),
+                (3, -4),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="top",
+                fontsize="small",
+                color=VERMILLION,
+            )
+            last = int(rows["round"].max())
+            ticks = list(range(0, last, 100 if last > 100 else 10))
+            ax.set_ylim(0.025, 90)
+            ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        axes[0].set_ylabel("squared error of a client's coefficients")
+        axes[0].legend(
+            frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(0.05, 0.4)
+        )
+        return axes[0].figure
+
+
+run = AdaMixStudy.run

@@ -12,16 +12,17 @@ too, from the exact law of the rounded reports.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ebfed import theory
 from ebfed.channels import Exact, Quantizer
-from ebfed.evaluation.study import SimulatedStudy, Study, average, doubts
+from ebfed.evaluation.study import Study, average
 from ebfed.priors import Normal
 from ebfed.report.plots import BLACK, BLUE, VERMILLION
+from ozkara2023.doubts import doubts
 from ozkara2023.private_means import (
     LOCAL,
     NOISE,
@@ -35,8 +36,6 @@ from ozkara2023.private_means import (
     simulate,
 )
 
-__all__ = ["BitsStudy", "run"]
-
 BITS = tuple(range(1, 9))
 KNOWN, LEARNED = "variances known", "spread estimated"
 FORMULA = "Theorem 2"
@@ -45,52 +44,6 @@ LOOKS = {
     KNOWN: {"color": BLUE, "marker": "o", "ls": "-"},
     LEARNED: {"color": VERMILLION, "marker": "s", "ls": "--"},
 }
-
-
-class BitsStudy(SimulatedStudy):
-    """Results of the study of bits.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each setting (``figure``, ``m``, ``n``), ``method`` and number of ``bits`` (NaN:
-        no limit): ``mse``, its standard error ``mse_se`` and the standard deviation of
-        one run ``mse_sd``; the ``formula``, and by how many standard errors the simulation lies
-        above it (``apart``); and a ``doubt``, where an error cannot be right.
-    runs : DataFrame
-        The mean squared error over clients of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "bits"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return "Bits: mean squared error x 1000 of personalised estimates"
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors of all settings."""
-        yield from print_errors(self.table.assign(keeps=True), "bits")
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
-            "methods see the same clients. Formula: the risk of Theorem 2, for known variances, "
-            "with the bound on the variance of a report, so that the simulation may lie below; "
-            "apart: by how many standard errors it lies above. Non-private: means sent as they "
-            "are, variances known."
-        )
-
-    def figure(self) -> Any:
-        """Draw error against bits, a panel for each setting."""
-        theorem = self.table[self.table["method"] == KNOWN].assign(method=FORMULA, mse_se=0.0)
-        theorem["mse"] = theorem["formula"]
-        points = pd.concat([self.table, theorem], ignore_index=True).assign(keeps=True)
-        axes = draw_errors(points, "bits", LOOKS, (2.0, 3.2, 4.0), log_x=False)
-        for ax in axes:
-            ax.set_xlabel("bits of a report")
-        return axes[0].figure
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -150,12 +103,41 @@ def _formula(method: str, m: int, n: int, bits: float) -> float:
     return float(theory.mean_risk(t, noise, n, m, variance))
 
 
-STUDY = Study(
-    BitsStudy,
-    cells=_cells,
-    one_run=_one_run,
-    tabulate=_tabulate,
-    reps=50,
-    quick_reps=4,
-)
-run = STUDY.run
+class BitsStudy(Study):
+    """The table has a row for each setting (``figure``, ``m``, ``n``), ``method`` and number of
+    ``bits`` (NaN: no limit): ``mse``, its standard error ``mse_se`` and the standard deviation of
+    one run ``mse_sd``; the ``formula``, and by how many standard errors the simulation lies above
+    it (``apart``); and a ``doubt``, where an error cannot be right.
+    """
+
+    name, full, quick = "bits", 50, 4
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return "Bits: mean squared error x 1000 of personalised estimates"
+
+    def lines(self) -> Iterator[str]:
+        yield from print_errors(self.table.assign(keeps=True), "bits")
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
+            "methods see the same clients. Formula: the risk of Theorem 2, for known variances, "
+            "with the bound on the variance of a report, so that the simulation may lie below; "
+            "apart: by how many standard errors it lies above. Non-private: means sent as they "
+            "are, variances known."
+        )
+
+    def figure(self) -> Any:
+        theorem = self.table[self.table["method"] == KNOWN].assign(method=FORMULA, mse_se=0.0)
+        theorem["mse"] = theorem["formula"]
+        points = pd.concat([self.table, theorem], ignore_index=True).assign(keeps=True)
+        axes = draw_errors(points, "bits", LOOKS, (2.0, 3.2, 4.0), log_x=False)
+        for ax in axes:
+            ax.set_xlabel("bits of a report")
+        return axes[0].figure
+
+
+run = BitsStudy.run

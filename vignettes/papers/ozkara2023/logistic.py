@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, doubts, print_row
+from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.priors import IdentificationWarning
 from ebfed.regression import LogisticEB
 from ebfed.regression.numerics.normal_population import NormalPopulation
@@ -31,8 +31,7 @@ from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.report import new_axes, plot_curves
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Clients
-
-__all__ = ["LogisticStudy", "run", "simulate"]
+from ozkara2023.doubts import doubts
 
 CLIENTS, FEATURES, MEAN, VARIANCE = 1000, 10, 0.5, 0.25
 ROWS = (10, 20, 50)
@@ -53,85 +52,6 @@ LOOKS = {
     "Pólya-Gamma": {"color": "#e69f00", "marker": "x", "ls": ""},
     ORACLE: {"color": "#000000", "marker": "_", "ls": ""},
 }
-
-
-class LogisticStudy(SimulatedStudy):
-    """Results of the study of logistic regression.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each number of rows ``n`` and ``method``: squared error ``mse``, its standard
-        error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
-        ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN
-        where a method has none); and a ``doubt``, where an error cannot be right.
-    runs : DataFrame
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "logistic"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return (
-            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients"
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors, then variances and coverage."""
-        sizes = self.table["n"].unique()
-        yield print_row("", [f"{n} rows each" for n in sizes], 26, 23)
-        yield THIN
-        for method, part in self.table.groupby("method", sort=False):
-            cells = [
-                f"{row.mse:.3f} ± {row.mse_sd:.3f}" + "!" * bool(row.doubt)
-                for row in part.itertuples()
-            ]
-            yield print_row(method, cells, 26, 23)
-        yield ""
-        yield f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"
-        yield THIN
-        for method, part in self.table.groupby("method", sort=False):
-            if part["variance"].notna().all():
-                cells = [
-                    f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
-                    for row in part.itertuples()
-                ]
-                yield print_row(method, cells, 26, 23)
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
-            f"methods see the same. Coefficients are N({MEAN:g}, {VARIANCE:g}), features standard "
-            "normal, no intercept; the fitted population is spherical."
-        )
-        yield (
-            "Alone: ridge regression towards zero, penalty half the squared length. Known "
-            "population: posterior means by Gibbs sampling."
-        )
-        yield "Joint: 200 rounds; it has no maximum, and its figures depend on when it stops."
-
-    def figure(self) -> Any:
-        """Draw the error against the number of rows, and the fitted variance beside it."""
-        axes = new_axes(2, (9.6, 4.2))
-        fitted = self.table.dropna(subset=["variance"])
-        plot_curves(
-            self.table, x="n", y="mse", spread="mse_sd", looks=LOOKS, legend=False, ax=axes[0]
-        )
-        plot_curves(
-            fitted, x="n", y="variance", spread="variance_sd", looks=LOOKS, legend=False, ax=axes[1]
-        )
-        axes[1].axhline(VARIANCE, color="0.6", linewidth=1, linestyle=":")
-        for ax, label in zip(axes, ("squared error", "fitted variance"), strict=True):
-            ax.set_xlabel("rows of each client")
-            ax.set_ylabel(label)
-            ax.set_ylim(bottom=0)
-        figure = axes[0].figure
-        figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False
-        )
-        return figure
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -203,5 +123,65 @@ def _error(estimates: NDArray, theta: NDArray) -> float:
     return float(((estimates - theta) ** 2).sum(axis=1).mean())
 
 
-STUDY = Study(LogisticStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5)
-run = STUDY.run
+def _error_of(row: Any) -> str:
+    return f"{row.mse:.3f} ± {row.mse_sd:.3f}" + "!" * bool(row.doubt)
+
+
+def _fit_of(row: Any) -> str:
+    return f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
+
+
+class LogisticStudy(Study):
+    """The table has a row for each number of rows ``n`` and ``method``: squared error ``mse``, its
+    standard error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
+    ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN where a
+    method has none); and a ``doubt``, where an error cannot be right.
+    """
+
+    name, full = "logistic", 5
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return (
+            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients"
+        )
+
+    def lines(self) -> Iterator[str]:
+        yield from print_grid(self.table, "n", _error_of, 26, 23, label="{} rows each".format)
+        yield ""
+        fitted = self.table.dropna(subset="variance")
+        head = f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"
+        yield from print_grid(fitted, "n", _fit_of, 26, 23, head=head, label=lambda n: "")
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
+            f"methods see the same. Coefficients are N({MEAN:g}, {VARIANCE:g}), features standard "
+            "normal, no intercept; the fitted population is spherical."
+        )
+        yield (
+            "Alone: ridge regression towards zero, penalty half the squared length. Known "
+            "population: posterior means by Gibbs sampling."
+        )
+        yield "Joint: 200 rounds; it has no maximum, and its figures depend on when it stops."
+
+    def figure(self) -> Any:
+        axes = new_axes(2, (9.6, 4.2))
+        fitted = self.table.dropna(subset=["variance"])
+        labels = {"mse": "squared error", "variance": "fitted variance"}
+        for ax, table, y in zip(axes, (self.table, fitted), labels, strict=True):
+            plot_curves(table, x="n", y=y, spread=f"{y}_sd", looks=LOOKS, legend=False, ax=ax)
+            ax.set(xlabel="rows of each client", ylabel=labels[y])
+        axes[1].axhline(VARIANCE, color="0.6", linewidth=1, linestyle=":")
+        for ax in axes:
+            ax.set_ylim(bottom=0)
+        figure = axes[0].figure
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False
+        )
+        return figure
+
+
+run = LogisticStudy.run

@@ -17,7 +17,7 @@ together (`location.noisy_em`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,20 +28,18 @@ from ebfed.channels import Clip
 from ebfed.evaluation.study import (
     SIMULATED_NOISE,
     THIN,
-    SimulatedStudy,
     Study,
     average,
-    doubts,
+    draw_panel,
     print_row,
 )
 from ebfed.likelihoods import Gaussian
 from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
-from ebfed.report import new_axes, plot_curves
+from ebfed.report import new_axes
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
 from ebfed.tables.clients import Summary
-
-__all__ = ["MixtureStudy", "run", "simulate"]
+from ozkara2023.doubts import doubts
 
 CENTRES, NOISE, ROWS = np.array([-2.0, 0.0, 2.0]), 1.0, 5
 ROUNDS = (1, 2, 3, 5, 10, 20, 30)
@@ -60,73 +58,6 @@ LOOKS = {
 }
 
 
-class MixtureStudy(SimulatedStudy):
-    """Results of the study of mixtures.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each number of clients ``m``, ``method``, number of ``rounds`` of clustering and
-        ``epsilon`` (NaN where there is none): mean squared error relative to that of the clients'
-        own means, ``mse``, its standard error ``mse_se`` and the standard deviation of one run
-        ``mse_sd``; in which share of the runs there were three components, ``right``; and a
-        ``doubt``, where an error cannot be right.
-    runs : DataFrame
-        The same of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "mixture"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return "Mixture: mean squared error of personalised estimates, relative to local means"
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors by number of clients."""
-        for k, (m, part) in enumerate(self.table.groupby("m", sort=False)):
-            if k:
-                yield ""
-            yield f"{m:,} clients, {ROWS} rows each"
-            yield THIN
-            for method, x in ((CLUSTERING, "rounds"), (PRIVATE, "epsilon")):
-                yield from _print_curve(part[part["method"] == method], method, x)
-            for row in part[part["method"].isin([EM, BIC, KNOWN])].itertuples():
-                yield f"{row.method:<16}{row.mse:>9.3f} ({row.mse_se:.3f})"
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
-            f"same clients. Private: epsilon at delta {DELTA:g} for {ROUNDS_OF_EM} releases "
-            "together, against readers of these; the server is trusted."
-        )
-        yield SIMULATED_NOISE
-        (bic,) = self.table[self.table["method"] == BIC].itertuples()
-        yield f"BIC found three components in {bic.right:.0%} of the runs."
-
-    def figure(self) -> Any:
-        """Draw error against rounds of clustering, and against epsilon."""
-        left, right = new_axes(2, (9.6, 4.2))
-        few = self.table[self.table["m"] == CLIENTS]
-        clustering = few[few["method"] == CLUSTERING]
-        levels = [_level(few, name, clustering, "rounds") for name in (EM, KNOWN)]
-        _draw(pd.concat([clustering, *levels]), "rounds", left)
-        left.set(xlabel="rounds of clustering")
-        left.set_title(f"clustering, m = {CLIENTS}", loc="left", fontsize="medium")
-        private = self.table[self.table["method"] == PRIVATE]
-        names = {m: f"{PRIVATE}, m = {m:,}" for m in private["m"].unique()}
-        known = _level(few, KNOWN, private, "epsilon")
-        private = private.assign(method=private["m"].map(names))
-        styles = [LOOKS[PRIVATE], LOOKS[EM] | {"ls": "-"}]
-        looks = dict(zip(names.values(), styles, strict=False)) | {KNOWN: LOOKS[KNOWN]}
-        _draw(pd.concat([private, known]), "epsilon", right, looks)
-        right.set_title("private EM, trusted server", loc="left", fontsize="medium")
-        left.set_ylabel("error relative to local means  (± 2 std. errors)")
-        right.set_ylabel("")
-        return left.figure
-
-
 def _print_curve(rows: pd.DataFrame, method: str, x: str) -> list[str]:
     """Print errors of one method against x, standard errors below."""
     if rows.empty:
@@ -143,18 +74,6 @@ def _level(rows: pd.DataFrame, method: str, like: pd.DataFrame, x: str) -> pd.Da
     """One method's error at every x of another, of which it has none: a line of the legend."""
     value = rows.loc[rows["method"] == method, "mse"].item()
     return like.drop_duplicates(x).assign(method=method, mse=value, mse_se=0.0)
-
-
-def _draw(rows: pd.DataFrame, x: str, ax: Any, looks: Any = LOOKS) -> None:
-    plot_curves(
-        rows.assign(band=2 * rows["mse_se"]),
-        x=x,
-        y="mse",
-        spread="band",
-        looks=looks,
-        log_y=True,
-        ax=ax,
-    )
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -178,18 +97,9 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def simulate(m: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
-    """Draw clients, by the law of their means.
+    """Draw m clients, by the law of their means.
 
-    Parameters
-    ----------
-    m : int
-    rng : Generator
-
-    Returns
-    -------
-    summary : Summary
-        Summary with scatter 0, which is not used: the noise is known.
-    theta : ndarray of shape (m,)
+    Returns a summary, whose scatter 0 is not used (the noise is known), and the true means.
     """
     theta = rng.choice(CENTRES, m)
     mean = rng.normal(theta, np.sqrt(NOISE / ROWS))
@@ -231,7 +141,64 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
     ]
 
 
-STUDY = Study(
-    MixtureStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=50, quick_reps=4
-)
-run = STUDY.run
+class MixtureStudy(Study):
+    """The table has a row for each number of clients ``m``, ``method``, number of ``rounds`` of
+    clustering and ``epsilon`` (NaN where there is none): mean squared error relative to that of the
+    clients' own means, ``mse``, its standard error ``mse_se`` and the standard deviation of one run
+    ``mse_sd``; in which share of the runs there were three components, ``right``; and a ``doubt``,
+    where an error cannot be right.
+    """
+
+    name, full, quick = "mixture", 50, 4
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return "Mixture: mean squared error of personalised estimates, relative to local means"
+
+    def lines(self) -> Iterator[str]:
+        for k, (m, part) in enumerate(self.table.groupby("m", sort=False)):
+            yield from [""] * (k > 0)
+            yield f"{m:,} clients, {ROWS} rows each"
+            yield THIN
+            for method, x in ((CLUSTERING, "rounds"), (PRIVATE, "epsilon")):
+                yield from _print_curve(part[part["method"] == method], method, x)
+            for row in part[part["method"].isin([EM, BIC, KNOWN])].itertuples():
+                yield f"{row.method:<16}{row.mse:>9.3f} ({row.mse_se:.3f})"
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
+            f"same clients. Private: epsilon at delta {DELTA:g} for {ROUNDS_OF_EM} releases "
+            "together, against readers of these; the server is trusted."
+        )
+        yield SIMULATED_NOISE
+        (bic,) = self.table[self.table["method"] == BIC].itertuples()
+        yield f"BIC found three components in {bic.right:.0%} of the runs."
+
+    def figure(self) -> Any:
+        left, right = new_axes(2, (9.6, 4.2))
+        few = self.table[self.table["m"] == CLIENTS]
+        clustering = few[few["method"] == CLUSTERING]
+        levels = [_level(few, name, clustering, "rounds") for name in (EM, KNOWN)]
+        labels = {
+            "title": f"clustering, m = {CLIENTS}",
+            "xlabel": "rounds of clustering",
+            "ylabel": "error relative to local means  (± 2 std. errors)",
+        }
+        curves = pd.concat([clustering, *levels])
+        draw_panel(left, curves, "rounds", "mse", looks=LOOKS, log_y=True, **labels)
+        private = self.table[self.table["method"] == PRIVATE]
+        names = {m: f"{PRIVATE}, m = {m:,}" for m in private["m"].unique()}
+        known = _level(few, KNOWN, private, "epsilon")
+        private = private.assign(method=private["m"].map(names))
+        styles = [LOOKS[PRIVATE], LOOKS[EM] | {"ls": "-"}]
+        looks = dict(zip(names.values(), styles, strict=False)) | {KNOWN: LOOKS[KNOWN]}
+        labels = {"title": "private EM, trusted server", "xlabel": "epsilon"}
+        curves = pd.concat([private, known])
+        draw_panel(right, curves, "epsilon", "mse", looks=looks, log_y=True, **labels)
+        return left.figure
+
+
+run = MixtureStudy.run

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,32 +33,20 @@ from ebfed.evaluation.study import (
     SIMULATED_NOISE,
     THIN,
     WIDTH,
-    SimulatedStudy,
     Study,
     average,
-    doubts,
+    draw_panel,
     legend_outside,
     print_row,
 )
 from ebfed.location import GaussianEB
 from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
-from ebfed.report import new_axes, plot_curves
+from ebfed.report import new_axes
 from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.streams import make_key
 from ebfed.tables.clients import Summary
-
-__all__ = [
-    "LOCAL",
-    "OPEN",
-    "SETTINGS",
-    "PrivateMeansStudy",
-    "draw_errors",
-    "estimate",
-    "print_errors",
-    "run",
-    "simulate",
-]
+from ozkara2023.doubts import doubts
 
 # What is public: |mu| <= RADIUS, and both standard deviations.
 RADIUS, SPREAD, NOISE = 0.5, 0.1, 0.5
@@ -96,83 +84,6 @@ LOOKS = dict(
 )
 
 
-class PrivateMeansStudy(SimulatedStudy):
-    """Results of the study of private means.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon`` (NaN: no
-        privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
-        ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
-        simulation lies above it (``apart``); the true ``delta`` of a report, and whether it
-        ``keeps`` the claimed one; and a ``doubt``, where an error cannot be right.
-    runs : DataFrame
-        The mean squared error over clients of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "private-means"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return (
-            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors of all settings."""
-        yield from print_errors(self.table, "epsilon")
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
-            "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
-            "the noise; apart: by how many standard errors the simulation lies above it. Where few "
-            "clients have a small epsilon it lies below: noise may move the mean report to an end "
-            "of the range, and the clients then keep their own means."
-        )
-        yield SIMULATED_NOISE
-        broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
-        for epsilon, delta in broken.itertuples(index=False):
-            yield (
-                f"* Not private as claimed: at epsilon {epsilon:g} the paper's noise has delta "
-                f"{delta:.2g}, not {DELTA:g}."
-            )
-        for (figure, epsilon), best in self.best().groupby(["figure", "epsilon"], sort=False):
-            if epsilon == 1:
-                (row,) = best.itertuples()
-                yield (
-                    f"Best at epsilon 1 in Figure {figure}: {row.method}, {1000 * row.mse:.2f} ± "
-                    f"{1000 * row.mse_se:.2f}; non-private {1000 * row.open:.2f} ± "
-                    f"{1000 * row.open_se:.2f}."
-                )
-
-    def best(self) -> pd.DataFrame:
-        """Return the private method of least error for each setting and epsilon.
-
-        Returns
-        -------
-        DataFrame
-            Rows of `table`, with error and standard error without privacy as ``open`` and
-            ``open_se``.
-        """
-        private = self.table[self.table["epsilon"].notna() & self.table["keeps"]]
-        least = private.groupby(["figure", "epsilon"], sort=False)["mse"].idxmin()
-        without = self.table[self.table["method"] == OPEN].set_index("figure")[["mse", "mse_se"]]
-        without = without.set_axis(["open", "open_se"], axis=1)
-        return self.table.loc[least].join(without, on="figure").reset_index(drop=True)
-
-    def figure(self) -> Any:
-        """Draw error against epsilon, a panel for each setting."""
-        axes = draw_errors(self.table, "epsilon", LOOKS, (2.3, 3.4, 4.2))
-        for ax, (_, part) in zip(axes, _settings(self.table), strict=True):
-            if not part["keeps"].all():
-                ax.set_xlabel("epsilon  (hollow: promise not kept)")
-        return axes[0].figure
-
-
 def _cells(quick: bool) -> list[dict[str, Any]]:
     """List settings and values of epsilon; the quick version has the smallest setting and two."""
     settings = {"3b": SETTINGS["3b"]} if quick else SETTINGS
@@ -199,17 +110,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
     """Draw clients of the paper's population, by the law of their means.
 
-    Parameters
-    ----------
-    m, n : int
-        Clients, and rows of each.
-    rng : Generator
-
-    Returns
-    -------
-    summary : Summary
-        Summary with scatter 0, which is not used: the noise is known.
-    theta : ndarray of shape (m,)
+    Returns a summary, whose scatter 0 is not used (the noise is known), and the true means.
     """
     theta = rng.normal(rng.uniform(-RADIUS, RADIUS), SPREAD, m)
     mean = rng.normal(theta, NOISE / np.sqrt(n))
@@ -290,19 +191,9 @@ def _settings(table: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
 def print_errors(table: pd.DataFrame, x: str) -> list[str]:
     """Print mean squared errors of settings and methods against x, in thousandths.
 
-    Parameters
-    ----------
-    table : DataFrame
-        ``figure``, ``m``, ``n``, ``method``, `x` (NaN where a method has none), ``mse``,
-        ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
-        star. With a ``doubt`` the error is marked too; see `scaffold.doubts`.
-    x : str
-        Column that the errors are printed against.
-
-    Returns
-    -------
-    list of str
-        Lines.
+    The table has ``figure``, ``m``, ``n``, ``method``, x (NaN where a method has none), ``mse``,
+    ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
+    star. With a ``doubt`` the error is marked too.
     """
     values = table[x].dropna().unique()
     label = min(26, WIDTH - 10 * len(values))
@@ -350,53 +241,89 @@ def draw_errors(
     *,
     log_x: bool = True,
 ) -> list[Any]:
-    """Draw mean squared errors of methods against x, a panel for each setting.
+    """Draw mean squared errors of methods against x, a panel for each setting; returns the axes.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As for `print_errors`.
-    x : str
-        Column that the errors are drawn against.
-    looks : mapping
-        Colours, markers and lines of methods.
-    size : (float, float, float)
-        Width beside the panels, width of a panel and height, in inches.
-    log_x : bool
-        Whether `x` has a logarithmic scale.
-
-    Returns
-    -------
-    list of Axes
+    The table is that of `print_errors`; `size` is the width beside the panels, the width of a
+    panel, and the height, in inches.
     """
     settings = _settings(table)
     beside, panel, height = size
     axes = new_axes(len(settings), (beside + panel * len(settings), height))
     for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
-        plot_curves(
-            part.assign(band=2 * part["mse_se"], valid=part["keeps"]),
-            x=x,
-            y="mse",
-            spread="band",
-            looks=looks,
-            log_x=log_x,
-            log_y=True,
-            legend=ax is axes[-1],
-            ax=ax,
-        )
-        ax.set_title(f"Figure {figure}: m = {m:,}, n = {n}", loc="left", fontsize="medium")
-        ax.set_ylabel("")
+        options = {"looks": looks, "log_x": log_x, "log_y": True, "legend": ax is axes[-1]}
+        labels = {"title": f"Figure {figure}: m = {m:,}, n = {n}", "xlabel": x}
+        draw_panel(ax, part.assign(valid=part["keeps"]), x, "mse", **options, **labels)
     axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
     legend_outside(axes[-1])
     return axes
 
 
-STUDY = Study(
-    PrivateMeansStudy,
-    cells=_cells,
-    one_run=_one_run,
-    tabulate=_tabulate,
-    reps=50,
-    quick_reps=4,
-)
-run = STUDY.run
+class PrivateMeansStudy(Study):
+    """The table has a row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon``
+    (NaN: no privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
+    ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
+    simulation lies above it (``apart``); the true ``delta`` of a report, and whether it ``keeps``
+    the claimed one; and a ``doubt``, where an error cannot be right.
+    """
+
+    name, full, quick = "private-means", 50, 4
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return (
+            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        yield from print_errors(self.table, "epsilon")
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
+            "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
+            "the noise; apart: by how many standard errors the simulation lies above it. Where few "
+            "clients have a small epsilon it lies below: noise may move the mean report to an end "
+            "of the range, and the clients then keep their own means."
+        )
+        yield SIMULATED_NOISE
+        broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
+        for epsilon, delta in broken.itertuples(index=False):
+            yield (
+                f"* Not private as claimed: at epsilon {epsilon:g} the paper's noise has delta "
+                f"{delta:.2g}, not {DELTA:g}."
+            )
+        for (figure, epsilon), best in self.best().groupby(["figure", "epsilon"], sort=False):
+            if epsilon == 1:
+                (row,) = best.itertuples()
+                yield (
+                    f"Best at epsilon 1 in Figure {figure}: {row.method}, {1000 * row.mse:.2f} ± "
+                    f"{1000 * row.mse_se:.2f}; non-private {1000 * row.open:.2f} ± "
+                    f"{1000 * row.open_se:.2f}."
+                )
+
+    def best(self) -> pd.DataFrame:
+        """Return the private method of least error for each setting and epsilon.
+
+        Returns
+        -------
+        DataFrame
+            Rows of `table`, with error and standard error without privacy as ``open`` and
+            ``open_se``.
+        """
+        private = self.table[self.table["epsilon"].notna() & self.table["keeps"]]
+        least = private.groupby(["figure", "epsilon"], sort=False)["mse"].idxmin()
+        without = self.table[self.table["method"] == OPEN].set_index("figure")[["mse", "mse_se"]]
+        without = without.set_axis(["open", "open_se"], axis=1)
+        return self.table.loc[least].join(without, on="figure").reset_index(drop=True)
+
+    def figure(self) -> Any:
+        axes = draw_errors(self.table, "epsilon", LOOKS, (2.3, 3.4, 4.2))
+        for ax, (_, part) in zip(axes, _settings(self.table), strict=True):
+            if not part["keeps"].all():
+                ax.set_xlabel("epsilon  (hollow: promise not kept)")
+        return axes[0].figure
+
+
+run = PrivateMeansStudy.run

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,20 +27,11 @@ from numpy.typing import NDArray
 
 from ebfed.channels import OneBit, TwoBit, UnaryEncoding
 from ebfed.datasets import make_bernoulli_groups
-from ebfed.evaluation.study import (
-    SIMULATED_NOISE,
-    THIN,
-    SimulatedStudy,
-    Study,
-    average,
-    doubts,
-    print_row,
-)
+from ebfed.evaluation.study import SIMULATED_NOISE, Study, average, print_grid
 from ebfed.location import BernoulliEB
 from ebfed.report import new_axes, plot_curves
 from ebfed.tables.clients import Summary
-
-__all__ = ["POPULATIONS", "PrivateRatesStudy", "RateDistribution", "oracle", "run"]
+from ozkara2023.doubts import doubts
 
 CLIENTS, ROWS = 10_000, 14
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -55,24 +46,14 @@ METHODS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class RateDistribution:
-    """Distribution of the rates of clients.
+    """Distribution of the rates of clients."""
 
-    Parameters
-    ----------
-    label : str
-        Name on page and figure.
-    draw : str or callable
-        Argument `population` of `make_bernoulli_groups`.
-    density : callable, optional
-        Density on [0, 1], up to a factor.
-    atoms : tuple of float
-        Rates of equal probability, if there is no density.
-    """
-
-    label: str
-    draw: str | Callable[[int, np.random.Generator], NDArray]
-    density: Callable[[NDArray], NDArray] | None = None
-    atoms: tuple[float, ...] = ()
+    label: str  # on page and figure
+    draw: (
+        str | Callable[[int, np.random.Generator], NDArray]
+    )  # a population of `make_bernoulli_groups`
+    density: Callable[[NDArray], NDArray] | None = None  # on [0, 1], up to a factor
+    atoms: tuple[float, ...] = ()  # of equal probability, if there is no density
 
     def nodes(self, k: int = 400) -> tuple[NDArray, NDArray]:
         """Return rates and weights of a quadrature over the population."""
@@ -95,76 +76,6 @@ POPULATIONS = {
         "Beta(2, 5)", lambda size, rng: rng.beta(2, 5, size), lambda p: p * (1 - p) ** 4
     ),
 }
-
-
-class PrivateRatesStudy(SimulatedStudy):
-    """Results of the study of private rates.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each ``population``, ``method`` and ``epsilon`` (NaN: no privacy): ``gain`` over
-        the local estimate in per cent, its standard error ``gain_se`` and standard deviation over
-        runs ``gain_sd``; the same of ``mse``; and a ``doubt``, where an error cannot be right.
-    runs : DataFrame
-        Error and gain of each run.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "private-rates"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        return (
-            f"Private rates: gain over each client's own proportion, %; {CLIENTS:,} clients, "
-            f"{ROWS} rows each"
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Yield the gains by population, method and epsilon."""
-        heads = [f"epsilon {epsilon:g}" for epsilon in self.table["epsilon"].dropna().unique()]
-        for k, (population, part) in enumerate(self.table.groupby("population", sort=False)):
-            if k:
-                yield ""
-            yield print_row(POPULATIONS[str(population)].label, heads, 28, 16)
-            yield THIN
-            for method, rows in part.groupby("method", sort=False):
-                cells = [
-                    f"{row.gain:.2f} ± {row.gain_sd:.2f}" + "!" * bool(row.doubt)
-                    for row in rows.itertuples()
-                ]
-                yield print_row(method, cells, 28, 16)
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
-            "methods see the same. Non-private: a beta population fitted to the counts by maximum "
-            "likelihood. Oracle: posterior means under the true population."
-        )
-        yield SIMULATED_NOISE
-
-    def figure(self) -> Any:
-        """Draw gain against epsilon, a panel for each population, the legend in the last."""
-        groups = list(self.table.groupby("population", sort=False))
-        columns = 3 if len(groups) > 2 else len(groups) + 1
-        rows = -(-(len(groups) + 1) // columns)
-        axes = new_axes(columns, (3.4 * columns, 3.2 * rows), n_rows=rows)
-        for k, (population, part) in enumerate(groups):
-            ax = axes[k]
-            plot_curves(part, x="epsilon", y="gain", spread="gain_sd", legend=False, ax=ax)
-            ax.set_title(POPULATIONS[str(population)].label, loc="left", fontsize="medium")
-            ax.set_ylim(bottom=0)
-            ax.set_ylabel("gain over local, %" if k % columns == 0 else "")
-        for ax in axes[len(groups) :]:
-            ax.set_axis_off()
-        axes[len(groups)].legend(
-            *axes[0].get_legend_handles_labels(),
-            loc="center left",
-            frameon=False,
-            title="bands: ± standard deviation of a run",
-        )
-        return axes[0].figure
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -224,5 +135,62 @@ def _one_run(seed: tuple[int, int], population: str, epsilon: float) -> list[dic
     ]
 
 
-STUDY = Study(PrivateRatesStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=10)
-run = STUDY.run
+def _gain_of(row: Any) -> str:
+    return f"{row.gain:.2f} ± {row.gain_sd:.2f}" + "!" * bool(row.doubt)
+
+
+class PrivateRatesStudy(Study):
+    """The table has a row for each ``population``, ``method`` and ``epsilon`` (NaN: no privacy):
+    ``gain`` over the local estimate in per cent, its standard error ``gain_se`` and standard
+    deviation over runs ``gain_sd``; the same of ``mse``; and a ``doubt``, where an error cannot be
+    right.
+    """
+
+    name, full = "private-rates", 10
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        return (
+            f"Private rates: gain over each client's own proportion, %; {CLIENTS:,} clients, "
+            f"{ROWS} rows each"
+        )
+
+    def lines(self) -> Iterator[str]:
+        for k, (population, part) in enumerate(self.table.groupby("population", sort=False)):
+            yield from [""] * (k > 0)
+            head, label = POPULATIONS[str(population)].label, "epsilon {:g}".format
+            yield from print_grid(part, "epsilon", _gain_of, 28, 16, head=head, label=label)
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
+            "methods see the same. Non-private: a beta population fitted to the counts by maximum "
+            "likelihood. Oracle: posterior means under the true population."
+        )
+        yield SIMULATED_NOISE
+
+    def figure(self) -> Any:
+        groups = list(self.table.groupby("population", sort=False))
+        columns = 3 if len(groups) > 2 else len(groups) + 1
+        rows = -(-(len(groups) + 1) // columns)
+        axes = new_axes(columns, (3.4 * columns, 3.2 * rows), n_rows=rows)
+        for k, (population, part) in enumerate(groups):
+            ax = axes[k]
+            plot_curves(part, x="epsilon", y="gain", spread="gain_sd", legend=False, ax=ax)
+            ax.set_title(POPULATIONS[str(population)].label, loc="left", fontsize="medium")
+            ax.set_ylim(bottom=0)
+            ax.set_ylabel("gain over local, %" if k % columns == 0 else "")
+        for ax in axes[len(groups) :]:
+            ax.set_axis_off()
+        axes[len(groups)].legend(
+            *axes[0].get_legend_handles_labels(),
+            loc="center left",
+            frameon=False,
+            title="bands: ± standard deviation of a run",
+        )
+        return axes[0].figure
+
+
+run = PrivateRatesStudy.run

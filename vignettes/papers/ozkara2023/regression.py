@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.evaluation.study import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.evaluation.study import THIN, Study, average, draw_panel, print_row
 from ebfed.regression import LinearEB
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.report import new_axes, plot_curves
+from ebfed.report import new_axes
 from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
-
-__all__ = ["RegressionStudy", "run"]
 
 M, N = 10_000, 10
 SPREAD, NOISE, DESIGN, CENTRE = 0.01, 0.05, 0.05, 0.1
@@ -48,87 +46,6 @@ LOOKS = {
     KNOWN: {"color": BLACK, "marker": "", "ls": ":"},
 }
 STEPS, RATE = 1000, 0.0005
-
-
-class RegressionStudy(SimulatedStudy):
-    """Results of the study of regression.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each number of coefficients ``d`` and ``method``: ``mse`` (squared error of a
-        client's coefficients, added up over them), its standard error ``mse_se`` and the standard
-        deviation of one run ``mse_sd``; for ``known`` the exact risk, ``formula``; and ``above``,
-        how far the error lies above that with everything known, in per cent.
-    runs : DataFrame
-        The mean squared error over clients of each run, the fitted ``spread`` and ``noise``.
-    reps, seed : int
-    """
-
-    name: ClassVar[str] = "regression"
-
-    def title(self) -> str:
-        """Return the first line of the page."""
-        clients = self.runs["m"].iloc[0]
-        return f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each"
-
-    def lines(self) -> Iterator[str]:
-        """Yield the errors by method and dimension, then the fitted variances."""
-        yield print_row("", [f"d = {d:g}" for d in self.table["d"].unique()], 16, 18)
-        yield THIN
-        for method, rows in self.table.groupby("method", sort=False):
-            cells = [_cell(row.mse, row.mse_se) for row in rows.itertuples()]
-            yield print_row(method, cells, 16, 18)
-            if rows["formula"].notna().any():
-                yield _print_values("  exact risk", rows["formula"], ".4f")
-        fits = self.runs[self.runs["method"] == FITTED].groupby("d")[["spread", "noise"]].mean()
-        yield _print_values("s_t**2 fitted", fits["spread"], ".5f")
-        yield _print_values("s_x**2 fitted", fits["noise"], ".5f")
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
-        yield (
-            f"Means over {self.reps} runs, standard errors in brackets. All methods see the same "
-            f"clients. True s_t**2 {SPREAD:g}, s_x**2 {NOISE:g}. Algorithm 4: after {STEPS} steps "
-            f"of {RATE:g}."
-        )
-        errors = self.table.set_index(["d", "method"])["mse"]
-        for d, (local, pooled, loss) in PUBLISHED.items():
-            if d in errors.index.get_level_values("d"):
-                gains = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
-                above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
-                yield (
-                    f"d = {d}: REML gains {gains[0]:.1f} % over local, {gains[1]:.1f} % over "
-                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known "
-                    f"variances (published: {loss:g})."
-                )
-        yield (
-            "A client's rows determine n of its d directions: at most a share n / d of the spread "
-            "can be gained over the population's mean. Least squares of least norm is zero in the "
-            "other directions; with as many coefficients as rows its error explodes."
-        )
-
-    def figure(self) -> Any:
-        """Draw the error against the number of coefficients."""
-        (ax,) = new_axes(1, (6.4, 4.2))
-        table = self.table.assign(band=2 * self.table["mse_se"])
-        # least squares explodes where there are as many coefficients as rows
-        seen = table["mse"] < 20 * table.loc[table["method"] == POOLED, "mse"].max()
-        plot_curves(
-            table[seen],
-            x="d",
-            y="mse",
-            spread="band",
-            looks=LOOKS,
-            log_y=True,
-            ax=ax,
-        )
-        ax.set(
-            xlabel="coefficients of a client",
-            ylabel="squared error of its coefficients",
-            title=f"{N} rows of each client",
-        )
-        return ax.figure
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -194,6 +111,70 @@ def _error(estimates: NDArray, theta: NDArray) -> float:
     return float(np.mean(np.sum((estimates - theta) ** 2, axis=1)))
 
 
-# one process: a fit needs much memory and uses all cores
-STUDY = Study(RegressionStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5, n_jobs=1)
-run = STUDY.run
+class RegressionStudy(Study):
+    """The table has a row for each number of coefficients ``d`` and ``method``: ``mse`` (squared
+    error of a client's coefficients, added up over them), its standard error ``mse_se`` and the
+    standard deviation of one run ``mse_sd``; for ``known`` the exact risk, ``formula``; and
+    ``above``, how far the error lies above that with everything known, in per cent.
+    """
+
+    name, full = "regression", 5
+    # one process: a fit needs much memory and uses all cores
+    n_jobs = 1
+    cells = staticmethod(_cells)
+    one_run = staticmethod(_one_run)
+    tabulate = staticmethod(_tabulate)
+
+    def title(self) -> str:
+        clients = self.runs["m"].iloc[0]
+        return f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each"
+
+    def lines(self) -> Iterator[str]:
+        yield print_row("", [f"d = {d:g}" for d in self.table["d"].unique()], 16, 18)
+        yield THIN
+        for method, rows in self.table.groupby("method", sort=False):
+            cells = [_cell(row.mse, row.mse_se) for row in rows.itertuples()]
+            yield print_row(method, cells, 16, 18)
+            if rows["formula"].notna().any():
+                yield _print_values("  exact risk", rows["formula"], ".4f")
+        fits = self.runs[self.runs["method"] == FITTED].groupby("d")[["spread", "noise"]].mean()
+        yield _print_values("s_t**2 fitted", fits["spread"], ".5f")
+        yield _print_values("s_x**2 fitted", fits["noise"], ".5f")
+
+    def notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs, standard errors in brackets. All methods see the same "
+            f"clients. True s_t**2 {SPREAD:g}, s_x**2 {NOISE:g}. Algorithm 4: after {STEPS} steps "
+            f"of {RATE:g}."
+        )
+        errors = self.table.set_index(["d", "method"])["mse"]
+        for d, (local, pooled, loss) in PUBLISHED.items():
+            if d in errors.index.get_level_values("d"):
+                gains = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
+                above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
+                yield (
+                    f"d = {d}: REML gains {gains[0]:.1f} % over local, {gains[1]:.1f} % over "
+                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known "
+                    f"variances (published: {loss:g})."
+                )
+        yield (
+            "A client's rows determine n of its d directions: at most a share n / d of the spread "
+            "can be gained over the population's mean. Least squares of least norm is zero in the "
+            "other directions; with as many coefficients as rows its error explodes."
+        )
+
+    def figure(self) -> Any:
+        (ax,) = new_axes(1, (6.4, 4.2))
+        table = self.table
+        # least squares explodes where there are as many coefficients as rows
+        seen = table["mse"] < 20 * table.loc[table["method"] == POOLED, "mse"].max()
+        draw_panel(ax, table[seen], "d", "mse", looks=LOOKS, log_y=True)
+        ax.set(
+            xlabel="coefficients of a client",
+            ylabel="squared error of its coefficients",
+            title=f"{N} rows of each client",
+        )
+        return ax.figure
+
+
+run = RegressionStudy.run

@@ -1,0 +1,452 @@
+"""Joint differential privacy: what owners gain by learning together, and its price.
+
+Huang, Jiang, Liu, Mahdian, Mao and Mirrokni (2023), "Learning across data owners with joint
+differential privacy". Owner j predicts by shared parameters u and its own x_j; only u gets noise,
+because no other owner ever receives x_j. *Per owner*: each owner alone; *no DP*: together, without
+noise; *full DP*: noise on all parameters; *joint DP*: noise on u only.
+
+*Convex*: squared loss of ``y = u'z + x_j'v + N(0, .12^2)`` with (z, v) uniform on a sphere, 20 and
+2 dimensions of 22, 20 records of each owner. The paper has no such experiment; its bounds say that
+the error of joint DP falls faster with the number of owners than that of learning alone.
+
+*Images* (Tables 1, 2 and 4): 10,000 images are dealt evenly to n owners with 8 of 10 classes each.
+The paper's network has two convolutional layers and two output layers that are averaged, one of
+them personal. Here pixels are averaged over 2 x 2, there is one hidden layer, and of the second
+output layer only the intercepts are personal, because most owners have few images.
+
+Unlike in the paper's Algorithm 1, records join each step by independent draws, and an accountant
+computes the noise: the constant of the paper is too small, and its amplification by sampling does
+not hold towards the other owners (see `theory.private_learning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crossing import crossing
+from ebfed.evaluation.study import (
+    SIMULATED_NOISE,
+    THIN,
+    Study,
+    average,
+    draw_panel,
+    legend_outside,
+    print_grid,
+)
+from ebfed.learning.base import Learner
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.joint_dp import JointDPSGD
+from ebfed.learning.local_only import LocalOnly
+from ebfed.learning.privacy import ClientPrivacy
+from ebfed.models import MLP, Linear
+from ebfed.report import new_axes
+from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
+from images import deal_classes, load, mean_over_clients
+
+ALONE, OPEN, FULL, JOINT = "per owner", "no DP", "full DP", "joint DP"
+METHODS = (ALONE, OPEN, FULL, JOINT)
+EPSILON, OWNERS = 1.0, (4, 16, 64, 256)
+
+# Convex: dimensions of u and x_j, their lengths, rows of an owner, noise; steps, rate, clipping.
+SHARED, OWN, U, X_OWN, ROWS, NOISE = 22, 2, 4.5, 0.6, 20, 0.12
+STEPS, RATE, CLIP, DELTA = 2000, 0.1, 1.25, 1e-5
+# So many problems of a size count as one run; learning alone does not depend on n.
+PROBLEMS = {1: 16, 4: 4, 16: 2, 64: 1, 256: 1}
+# eta of u, n times that of x_j: what was best in a search of .00625 * 2**i, and what was close.
+ETAS: dict[tuple[str, int], tuple[float, ...]] = {
+    (ALONE, 1): (1.6,),
+    (OPEN, 4): (3.2,),
+    (OPEN, 16): (6.4,),
+    (OPEN, 64): (25.6,),
+    (OPEN, 256): (25.6,),
+    (FULL, 4): (0.0125, 0.05),
+    (FULL, 16): (0.05,),
+    (FULL, 64): (0.2,),
+    (FULL, 256): (1.6,),
+    (JOINT, 4): (0.0125, 0.05),
+    (JOINT, 16): (0.05,),
+    (JOINT, 64): (0.2,),
+    (JOINT, 256): (3.2,),
+}
+
+# Images. Settings were chosen for MNIST with 16 and 256 owners, on training images alone.
+IMAGES, CLASSES, UNITS, IMAGE_DELTA = 10_000, 8, 50, 1e-4
+PRIVATE: dict[str, Any] = {"n_rounds": 100, "sample_rate": 0.05, "learning_rate": 4.0}
+# What is personal, and the learning rate of that. Guides stay where they begin: they would learn
+# little but noise.
+STANDARD = "intercept"
+BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
+    "nothing": ((), 1.0),
+    STANDARD: (("output_2_intercept",), 5.0),
+    "output": (("output_2", "output_2_intercept"), 0.4),
+    "hidden": (("hidden", "hidden_intercept"), 0.4),
+}
+# What owners make on their own images, or between averages of FedAvg.
+PASSES, BATCH, FEWEST, LEARNING_RATE = 40, 20, 5, 0.1
+IMAGE_OWNERS = (4, 16, 64, 128, 256, 512)
+OTHERS = ("output", "hidden")
+BLOCKS_N, USERS_N, PER_USER = 128, 4, (1, 2, 5, 10)
+
+KEYS = ["data", "n", "method", "personal", "per_user"]
+
+
+def list_cells(quick: bool) -> list[dict[str, Any]]:
+    """List records and images.
+
+    The quick version has records of 4 and 16 owners in 60 steps, and digits in 10.
+    """
+    rounds = 10 if quick else PRIVATE["n_rounds"]
+    owners = (1, *OWNERS[:2]) if quick else (1, *OWNERS)
+    places: list[tuple[str, int, str, str, int, int]] = [
+        ("records", n, method, "nothing" if method == FULL else "x", 1, 60 if quick else STEPS)
+        for n in owners
+        for method in (METHODS[:1] if n == 1 else METHODS[1:])
+    ]
+    for data in ("digits",) if quick else ("MNIST", "Fashion-MNIST"):
+        for n in (4, 16) if quick else IMAGE_OWNERS:
+            for method in METHODS:
+                personal = {ALONE: "all", JOINT: STANDARD}.get(method, "nothing")
+                places.append((data, n, method, personal, 1, rounds))
+    first, blocks_n, per_user = ("digits", 16, (5,)) if quick else ("MNIST", BLOCKS_N, PER_USER[1:])
+    for personal in OTHERS:
+        places.append((first, blocks_n, JOINT, personal, 1, rounds))
+    for each in per_user:
+        for method, personal in ((FULL, "nothing"), (JOINT, STANDARD)):
+            places.append((first, USERS_N, method, personal, each, rounds))
+    return [dict(zip([*KEYS, "steps"], place, strict=True)) for place in places]
+
+
+def make_records(
+    n: int, seed: Any = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray[np.float64], NDArray[np.float64]]:
+    """Draw 20 records of each of n owners.
+
+    Returns X, (20 n, 24), uniform on the unit sphere; y and groups; u, (22,), uniform on the sphere
+    of radius 4.5; and x, (n, 2), each uniform on the circle of radius .6.
+
+    >>> X, y, groups, u, x = make_records(3, 0)
+    >>> X.shape, u.shape, np.linalg.norm(x, axis=1)
+    ((60, 24), (22,), array([0.6, 0.6, 0.6]))
+    """
+    rng = np.random.default_rng(seed)
+    X = _on_sphere(rng, (n * ROWS, SHARED + OWN))
+    u, x = U * _on_sphere(rng, (SHARED,)), X_OWN * _on_sphere(rng, (n, OWN))
+    groups = np.repeat(np.arange(n), ROWS)
+    mean = X[:, :SHARED] @ u + np.einsum("ij,ij->i", X[:, SHARED:], x[groups])
+    return X, mean + NOISE * rng.standard_normal(n * ROWS), groups, u, x
+
+
+def _on_sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Draw from the unit sphere."""
+    normal = rng.standard_normal(shape)
+    return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
+
+
+def deal_images(
+    data: str, n: int, seed: Any = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray, NDArray]:
+    """Deal 10,000 images, or as many as there are, to n owners with eight of ten classes each.
+
+    Owners have the same number, within one. Returns X, y and groups, and those of test images of
+    the same classes.
+
+    >>> X, y, groups, *tests = deal_images("digits", 16, 0)
+    >>> X.shape, np.unique(np.bincount(groups)).tolist(), tests[0].shape
+    ((1442, 64), [90, 91], (355, 64))
+    """
+    images, rng = load(data), np.random.default_rng(seed)
+    chosen = rng.permutation(len(images.target))[:IMAGES]
+    y = images.target[chosen]
+    groups, of_tests, _ = deal_classes(y, images.target_test, n, CLASSES, rng)
+    X, X_test = (_pool(each) for each in (images.data[chosen], images.data_test))
+    return X, y, groups, X_test, images.target_test, of_tests
+
+
+def _pool(images: NDArray) -> NDArray[np.float64]:
+    """Average over 2 x 2 pixels, unless images are small."""
+    if images.shape[1] < 28 * 28:
+        return images.astype(float)
+    squares = images.reshape(len(images), 14, 2, 14, 2)
+    return squares.mean(axis=(2, 4), dtype=float).reshape(len(images), -1)
+
+
+def one_run(
+    seed: tuple[int, int], data: str, n: int, method: str, personal: str, per_user: int, steps: int
+) -> list[dict[str, Any]]:
+    """Excess losses with all steps, or the accuracy."""
+    if data == "records":
+        return _losses(seed, n, method, steps)
+    X, y, groups, *tests = deal_images(data, n, [*seed, n])
+    learner = _image_learner(method, n, personal, steps, len(X) // n)
+    learner.set_params(random_state=[*seed, n, 1])
+    if isinstance(learner, JointDPSGD):
+        learner.fit(X, y, groups=groups, users=_users(groups, per_user))
+    else:
+        learner.fit(X, y, groups=groups)
+    X_test, y_test, of_tests = tests
+    right = learner.predict(X_test, groups=of_tests) == y_test
+    return [
+        {
+            "step": learner.learning_rate,
+            "loss": np.nan,
+            "accuracy": 100 * mean_over_clients(right, of_tests),
+            "epsilon": float(learner.privacy_["epsilon"].max()),
+        }
+    ]
+
+
+def _losses(seed: tuple[int, int], n: int, method: str, steps: int) -> list[dict[str, Any]]:
+    """Excess losses with each step: means over problems."""
+    rows = []
+    for step in ETAS[method, n]:
+        losses, epsilon = [], np.nan
+        for problem in range(PROBLEMS[n]):
+            X, y, groups, u, x = make_records(n, [*seed, n, problem])
+            learner = _record_learner(method, n, step, steps)
+            learner.set_params(random_state=[*seed, n, problem, 1])
+            learner.fit(X, y, groups=groups)
+            away = learner.parameters_ - np.column_stack([np.tile(u, (n, 1)), x])
+            losses.append(0.5 * float((away**2).sum(axis=1).mean()) / (SHARED + OWN))
+            epsilon = float(learner.privacy_["epsilon"].max())
+        loss = float(np.mean(losses))
+        rows.append({"step": step, "loss": loss, "accuracy": np.nan, "epsilon": epsilon})
+    return rows
+
+
+def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
+    """Make the estimator for records."""
+    private = method in (FULL, JOINT)
+    privacy = ClientPrivacy(noise_multiplier=0.0, clip=1e6, delta=DELTA)
+    if private:
+        privacy = ClientPrivacy(epsilon=EPSILON, clip=CLIP, delta=DELTA)
+    return JointDPSGD(
+        Linear(fit_intercept=False),
+        personal=[f"x{j}" for j in range(SHARED, SHARED + OWN)],
+        protect="all" if method == FULL else "shared",
+        n_rounds=steps,
+        sample_rate=1.0 if method == ALONE else RATE,
+        learning_rate=step,
+        own_learning_rate=step / n,  # one step for all, as in the paper
+        radius=U,
+        own_radius=X_OWN,
+        average=True,
+        privacy=privacy,
+    )
+
+
+def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) -> Learner:
+    """Make the estimator for images; `rows` are those of an owner."""
+    model = MLP(UNITS, heads=2)
+    if method in (ALONE, OPEN):
+        local: dict[str, Any] = {
+            "n_rounds": PASSES if steps == PRIVATE["n_rounds"] else steps,
+            "local_steps": max(FEWEST, rows // BATCH),
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+        }
+        return LocalOnly(model, **local) if method == ALONE else FedAvg(model, **local)
+    return JointDPSGD(
+        model,
+        personal=BLOCKS[personal][0],
+        own_learning_rate=BLOCKS[personal][1],
+        guide_learning_rate=0.0,
+        privacy=ClientPrivacy(epsilon=EPSILON, delta=IMAGE_DELTA, clip=1.0),
+        **PRIVATE | {"n_rounds": steps},
+    )
+
+
+def _users(groups: NDArray, per_user: int) -> NDArray[np.int64]:
+    """Give each owner's rows to users who have so many each, but perhaps one."""
+    order = np.argsort(groups, kind="stable")
+    size = np.bincount(groups)
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(size) - size, size)
+    return groups * len(groups) + rank // per_user
+
+
+# Table 1 at epsilon 1: per owner, without DP, full DP, joint DP.
+PUBLISHED: dict[tuple[str, int], tuple[float, float, float, float]] = {
+    ("MNIST", 4): (94.45, 96.02, 44.44, 46.58),
+    ("MNIST", 16): (94.57, 94.68, 29.26, 32.07),
+    ("MNIST", 64): (92.09, 94.02, 69.82, 76.51),
+    ("MNIST", 128): (86.39, 93.76, 80.81, 81.69),
+    ("MNIST", 256): (76.78, 91.96, 73.99, 78.35),
+    ("MNIST", 512): (72.40, 93.26, 60.23, 74.23),
+    ("Fashion-MNIST", 4): (88.88, 87.59, 45.60, 45.33),
+    ("Fashion-MNIST", 16): (85.75, 83.01, 40.44, 42.05),
+    ("Fashion-MNIST", 64): (84.98, 82.32, 53.54, 55.64),
+    ("Fashion-MNIST", 128): (75.06, 76.76, 65.93, 67.19),
+    ("Fashion-MNIST", 256): (64.89, 80.10, 67.49, 69.08),
+    ("Fashion-MNIST", 512): (63.55, 82.42, 64.84, 66.67),
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    ALONE: {"color": VERMILLION, "marker": "^", "ls": "-."},
+    OPEN: {"color": BLACK, "marker": "D", "ls": ":"},
+    FULL: {"color": GREEN, "marker": "s", "ls": "--"},
+    JOINT: {"color": BLUE, "marker": "o", "ls": "-"},
+}
+
+
+def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Average over runs; of records, keep the best step."""
+    table = average(runs, [*KEYS, "step"], ["loss", "accuracy", "epsilon"])
+    table = table.drop(columns=["epsilon_se", "epsilon_sd"])
+    least = table.groupby(KEYS, sort=False)["loss"].transform("min")
+    table = table[table["loss"].isna() | table["loss"].eq(least)].reset_index(drop=True)
+    table.loc[table["method"] == ALONE, "epsilon"] = 0.0  # owners send nothing
+    table["published"] = [_published(row) for row in table.itertuples()]
+    return table
+
+
+def crossover(table: pd.DataFrame) -> float:
+    """Return the number of owners from which on joint DP is better than learning alone.
+
+    >>> table = pd.DataFrame({
+    ...     "data": "records",
+    ...     "method": ["per owner", "joint DP", "joint DP"],
+    ...     "n": [1, 4, 64],
+    ...     "loss": [0.1, 0.4, 0.025],
+    ... })
+    >>> round(crossover(table))
+    16
+    """
+    table = table[table["data"] == "records"]
+    alone = float(table.loc[table["method"] == ALONE, "loss"].iloc[0])
+    joint = table[table["method"] == JOINT].sort_values("n")
+    gap, owners = np.log(joint["loss"].to_numpy() / alone), np.log(joint["n"].to_numpy())
+    return float(np.exp(crossing(owners, gap)))
+
+
+def _published(row: Any) -> float:
+    """Return the figure of Table 1 of the paper for a row of the table."""
+    standard = row.per_user == 1 and row.personal not in OTHERS
+    figures = PUBLISHED.get((row.data, row.n)) if standard else None
+    return np.nan if figures is None else figures[METHODS.index(row.method)]
+
+
+def _standard(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of Table 1, in its order of methods."""
+    rows = part[(part["per_user"] == 1) & ~part["personal"].isin(OTHERS)]
+    order = rows["method"].map({method: k for k, method in enumerate(METHODS)})
+    return rows.loc[order.sort_values(kind="stable").index]
+
+
+def _accuracy_of(row: Any) -> str:
+    return f"{row.accuracy:.1f} ± {row.accuracy_sd:.1f}"
+
+
+def _print_losses(part: pd.DataFrame) -> Iterator[str]:
+    """Print excess losses by number of owners."""
+    part = part.assign(n=part["n"].where(part["n"] > 1).astype(float))  # alone, of any n
+    titles = {"title": "Records: excess loss, by number of owners", "head": "owners"}
+    cell = "{0.loss:.4f} ({0.loss_se:.4f})".format
+    yield from print_grid(part, "n", cell, 16, 18, label="{:g}".format, **titles)
+
+
+def _print_accuracies(data: str, part: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by number of owners, and beside each the paper's."""
+    yield f"{data} (Table 1): accuracy in per cent"
+    yield THIN
+    paper = "" if part["published"].isna().all() else "paper"
+    yield (f"{'owners':<10}" + "".join(f"{method:>13}{paper:>7}" for method in METHODS)).rstrip()
+    rows = _standard(part).set_index(["n", "method"])
+    for n in rows.index.unique("n"):
+        line = f"{n:<10}"
+        for method in METHODS:
+            row = rows.loc[(n, method)]
+            line += f"{_accuracy_of(row):>13}"
+            line += f"{'' if np.isnan(row.published) else f'{row.published:.1f}':>7}"
+        yield line.rstrip()
+
+
+def _print_blocks(images: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by what is personal."""
+    first = images[images["personal"].isin(OTHERS)].iloc[0]
+    rows = images[(images["data"] == first["data"]) & (images["n"] == first["n"])]
+    rows = rows[(rows["per_user"] == 1) & rows["method"].isin([FULL, JOINT])]
+    yield f"What is personal (Table 2): {first['data']}, {first['n']} owners, joint DP"
+    yield THIN
+    rows = rows.set_index("personal")
+    for name in BLOCKS:
+        yield f"{name:<30}{_accuracy_of(rows.loc[name]):>13}"
+
+
+def _print_users(images: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by records of a user."""
+    first = images["data"].iloc[0]
+    rows = images[(images["data"] == first) & (images["n"] == USERS_N)]
+    rows = rows[~rows["personal"].isin(OTHERS)]
+    title = f"Records of a user (Table 4): {first}, {USERS_N} owners"
+    rows = rows[rows["method"].isin([FULL, JOINT])]
+    yield from print_grid(rows, "per_user", _accuracy_of, 16, 14, title=title)
+
+
+class JointDPStudy(Study):
+    """The table has a row for each kind of ``data``, number of owners ``n`` (1: each alone,
+    whatever n is) and ``method``; which blocks of a network are ``personal``, and records
+    ``per_user``. The excess ``loss`` of records, or the ``accuracy`` of images in per cent, a mean
+    over owners, NaN otherwise, each with its standard error (``.._se``) and the standard deviation
+    of one run (``.._sd``); the ``step`` of u, ``epsilon`` of the ledger, and the ``published``
+    figure of Table 1 of the paper.
+    """
+
+    name, full = "joint-dp", 3
+    n_jobs = 1
+    hidden = ("steps",)
+    cells = staticmethod(list_cells)
+    one_run = staticmethod(one_run)
+    tabulate = staticmethod(tabulate)
+
+    def title(self) -> str:
+        return "Joint differential privacy between owners"
+
+    def lines(self) -> Iterator[str]:
+        yield from _print_losses(self.table[self.table["data"] == "records"])
+        yield ""
+        images = self.table[self.table["data"] != "records"]
+        for data, part in images.groupby("data", sort=False):
+            yield from _print_accuracies(str(data), part)
+            yield ""
+        yield from _print_blocks(images)
+        yield ""
+        yield from _print_users(images)
+
+    def notes(self) -> Iterator[str]:
+        at = crossover(self.table)
+        where = f"at {at:.0f} owners" if np.isfinite(at) else "nowhere here"
+        yield (
+            f"Records: half the expected squared error above the least one; means over {self.reps} "
+            "runs, in brackets the standard error; the step is the best on average, of a few. "
+            f"Joint DP overtakes learning alone {where}. ε = {EPSILON:g}, δ = {DELTA:g} for one "
+            "record more or less."
+        )
+        yield (
+            f"Images: means over owners and runs ± the standard deviation of a run; ε = {EPSILON:g}"
+            f", δ = {IMAGE_DELTA:g} for one user more or less. Paper: Table 1, with another "
+            "network. Full and joint DP have the same rounds, sampling, learning rate and clipping "
+            "norm, chosen on training images of MNIST alone, for a network of "
+            f"{UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the second "
+            "output layer; in the paper a whole one."
+        )
+        yield SIMULATED_NOISE
+
+    def figure(self) -> Any:
+        kinds = [str(data) for data in self.table["data"].unique()]
+        axes = new_axes(len(kinds), (1.6 + 4.2 * len(kinds), 4.2))
+        for ax, data in zip(axes, kinds, strict=True):
+            part = _standard(self.table[self.table["data"] == data])
+            y = "loss" if data == "records" else "accuracy"
+            part = part.assign(x=part["n"].where(part["n"] > 1).astype(float))
+            labels = {"title": data, "xlabel": "owners"}
+            labels["ylabel"] = "excess loss" if y == "loss" else "accuracy, %"
+            draw_panel(ax, part, "x", y, looks=LOOKS, log_y=y == "loss", legend=False, **labels)
+        legend_outside(axes[-1])
+        return axes[0].figure
+
+
+run = JointDPStudy.run

@@ -113,6 +113,8 @@ class Family(ABC):
     """Whether estimates are averages over exposures, rather than numbers of rows."""
     of_rows: ClassVar[tuple[str, ...]] = ("sample_weight",)
     """What may go with each row; see `ebfed.tables.of_rows`."""
+    needs_values: ClassVar[bool] = False
+    """Whether a summary needs each different value of rows, which engines of tables count."""
     weights: ClassVar[Literal["precision", "frequency"]] = "precision"
     """What `sample_weight` is: the variance of a row is over it, or it counts equal rows."""
 
@@ -150,6 +152,10 @@ class Family(ABC):
         if labels is None:
             return Summary.each_row(values, weight)
         return Summary.from_rows(values, labels, weight)
+
+    figures_of_rows: ClassVar[Callable[..., Any] | None] = None
+    """Figures that engines of tables add up for a summary; of means and scatters if None. See
+    `ebfed.tables.lazy.added_up`."""
 
     def responses(
         self, values: NDArray, of_rows: Mapping[str, NDArray]

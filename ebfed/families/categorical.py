@@ -41,6 +41,7 @@ class Categorical(Binomial):
     parameter: ClassVar[str] = "share"
     conjugate: ClassVar[str] = "Dirichlet"
     adds_up: ClassVar[bool] = True
+    needs_values: ClassVar[bool] = True
     exact_only: ClassVar[str] = (
         "a report on the local mean is about one share, and says nothing of the others"
     )

@@ -52,6 +52,19 @@ class Duration(Poisson):
             )
         return values
 
+    def figures_of_rows(
+        self, value: Any, of_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return observed events and durations of rows; what must hold of them."""
+        observed = of_rows.get("observed")
+        size = f"X must hold positive durations, between {SMALLEST:g} and {LARGEST:g}"
+        rules = {size: (value > SMALLEST) & (value < LARGEST)}
+        if observed is None:
+            return {"events": value * 0.0 + 1.0, "exposure": value}, rules
+        text = "observed must be 1 where the event ended a duration and 0 where that is censored"
+        rules[text] = (observed == 0) | (observed == 1)
+        return {"events": observed, "exposure": value}, rules
+
     def responses(
         self, values: NDArray, of_rows: Mapping[str, NDArray]
     ) -> tuple[NDArray, NDArray | None]:
@@ -119,6 +132,19 @@ class EndedDuration(Duration):
                 "channels.Exact()."
             )
         return replace(super().summarise(values, labels, of_rows), weight=None)
+
+    def figures_of_rows(
+        self, value: Any, of_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return durations of rows, of which none is censored."""
+        figures, rules = super().figures_of_rows(value, of_rows)
+        if "observed" in of_rows:
+            rules["observed must be 1 in all rows where channel hides them"] = figures["events"] > 0
+        return figures, rules
+
+    def converted(self, summary: Summary) -> Summary:
+        """Leave out total times, which follow from numbers of rows and rates."""
+        return super().converted(replace(summary, weight=None))
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Summarise the union of the rows behind two summaries."""

@@ -54,6 +54,7 @@ class NegativeBinomial(Poisson):
     learned: bool = False
 
     name: ClassVar[str] = "negative_binomial"
+    needs_values: ClassVar[bool] = True
     open_parameter: ClassVar[str] = "dispersion"
     pools_first: ClassVar[bool] = True
     unidentified: ClassVar[str] = (

@@ -40,7 +40,7 @@ from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import Summarised, is_lazy
+from ebfed.tables.lazy import COUNTED, Summarised, column_names, counted, is_lazy
 from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import (
     OfRows,
@@ -572,17 +572,12 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                     f"X has {rows.summary.n_features} features, but {type(self).__name__} was "
                     f"fitted with {self.n_features_in_}."
                 )
-        elif family.takes_exposure and not isinstance(X, Summarised):
-            options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
-            rows = self._intake.read_blocks(X, self._checked_rows, family, **options)
-            check_weights(self, rows.summary)
-            return rows
+        elif family.needs_values and not isinstance(X, Summarised):
+            return self._read_counted(X, groups, of_rows, learn, given)
         else:
-            self._check_lazy()
             check = partial(validate_data, self, skip_check_array=True, reset=learn)
-            rows = self._intake.read_lazily(
-                X, check, groups=groups, of_rows=of_rows, learn=learn, **given
-            )
+            options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
+            rows = self._intake.read_lazily(X, check, figures=family.figures_of_rows, **options)
             check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
@@ -595,12 +590,25 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         single = learn or self.n_features_in_ == 1
         return validated(self, rows.X, rows.columns, reset=learn, single=single)
 
-    def _check_lazy(self) -> None:
-        """Refuse rows that tables of other engines cannot summarise."""
-        if self.protocol().family.takes_exposure:
-            raise ValueError(
-                f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
-            )
+    def _read_counted(
+        self, X: Any, groups: Any, of_rows: Mapping[str, Any], learn: bool, given: dict[str, Any]
+    ) -> GroupRows:
+        """Read the different rows of a lazy table, which its engine counts."""
+        weight = self._intake.known_columns(groups, of_rows).get("sample_weight")
+        X = counted(X, [name for name in column_names(X) if name != weight], weight)
+        known = given | dict(of_rows) | {"sample_weight": COUNTED}
+        for argument, name in {"groups": groups, **of_rows}.items():
+            named = [*name] if isinstance(name, list | tuple) else [name]
+            if not all(isinstance(each, str) for each in named) and (learn or name is not None):
+                raise ValueError(
+                    f"{argument} must name a column of X, the rows of which are not in memory; "
+                    f"got {type(name).__name__}."
+                )
+        rows = self._read(X, groups, learn=learn, **known)
+        if not learn:
+            return rows.alone
+        self._intake.remember(of_rows)
+        return rows
 
 
 def _check_in_memory(X: Any) -> None:

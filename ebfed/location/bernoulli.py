@@ -15,7 +15,7 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
 from ebfed.privacy.calibration import as_float
-from ebfed.tables.intake import GroupRows
+from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.rows import Rows
 
 __all__ = ["BernoulliEB"]
@@ -156,6 +156,11 @@ class BernoulliEB(LocationEstimator):
         self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
     ) -> GroupRows:
         """Read rows of 0 and 1, or of shares with numbers of trials; see `Intake.read`."""
+        if self.binarize is not None and Intake.is_lazy(X):
+            raise ValueError(
+                "binarize cuts rows in memory; cut those of X where they are, to a column of "
+                "0 and 1."
+            )
         rows = super()._read(X, groups, y=y, learn=learn, **given)
         if rows.values is not None and "sample_weight" not in rows.of_rows:
             family: Any = self.protocol().family
@@ -169,12 +174,3 @@ class BernoulliEB(LocationEstimator):
         if np.isnan(as_float(self.binarize)):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
         return (self._numbers(rows, learn) > self.binarize).astype(float)
-
-    def _check_lazy(self) -> None:
-        """Refuse a threshold for rows of other engines."""
-        if self.binarize is not None:
-            raise ValueError(
-                "binarize cuts rows in memory; cut those of X where they are, to a column of "
-                "0 and 1."
-            )
-        super()._check_lazy()

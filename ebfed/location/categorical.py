@@ -235,13 +235,6 @@ class CategoricalEB(LocationEstimator):
             )
         self._classes, self.feature_names_in_ = classes, np.array(names, object)
 
-    def _check_lazy(self) -> None:
-        """Refuse tables of other engines, which count no categories."""
-        raise ValueError(
-            "CategoricalEB reads rows in memory; collect them, or count the answers of each group "
-            "and category where they are."
-        )
-
 
 def _array(X: Any) -> NDArray:
     """Return lists as an array; of labels, whatever types they have."""

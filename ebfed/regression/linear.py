@@ -343,7 +343,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
         groups = only_level(groups, X)
-        found = summarise(X, groups, cross=True, weight=weight)
+        of_rows = {} if weight is None else {"sample_weight": weight}
+        found = summarise(X, groups, cross=True, of_rows=of_rows)
         if y not in found.columns:
             raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
         if len(found.columns) < 2:

@@ -34,7 +34,6 @@ from ebfed.tables.levels import (
 )
 from ebfed.tables.of_rows import NEEDED, NOTHING
 from ebfed.tables.rows import Rows, titles
-from ebfed.tables.scans import in_blocks
 from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["GroupRows", "Intake"]
@@ -69,6 +68,12 @@ class GroupRows:
     covariates: NDArray
     values: NDArray | None = None
     of_rows: Mapping[str, NDArray] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> Self:
+        """The groups, without their rows."""
+        ids = self.summary.ids
+        return replace(self, labels=ids, codes=np.arange(len(ids)), values=None, of_rows={})
 
     @property
     def clients(self) -> Summary:
@@ -256,6 +261,7 @@ class Intake:
         covariates: Any = None,
         of_rows: Mapping[str, Any] = NOTHING,
         learn: bool = False,
+        figures: Any = None,
     ) -> GroupRows:
         """Read a table whose rows are not in memory, by the summaries of its own engine.
 
@@ -263,6 +269,8 @@ class Intake:
         ----------
         check : callable
             Checks an empty frame with the names of the columns of values.
+        figures : callable, optional
+            What is added up; see `added_up`.
         """
         import pandas as pd
 
@@ -274,9 +282,9 @@ class Intake:
             known = self._known_groups(groups, header, learn)
             groups = known[-1] if isinstance(known, list) else known
             consent = self._consent_column(header, consent, learn)
-            weight = self._known_of_rows(of_rows, header, learn).get("sample_weight")
+            beside = self._known_of_rows(of_rows, header, learn)
             chosen = None if isinstance(consent, Mapping) else consent
-            X = summarise(X, groups, chosen, weight=weight)
+            X = summarise(X, groups, chosen, of_rows=beside, figures=figures)
         if named_columns(covariates):
             raise ValueError(
                 "covariates= must be a frame or an array with a row for each group, where the rows "
@@ -289,40 +297,11 @@ class Intake:
         given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
         return GroupRows(summary, summary.ids, codes, style, chosen, given)
 
-    def read_blocks(
-        self,
-        X: Any,
-        check: Check,
-        family: Any,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        covariates: Any = None,
-        of_rows: Mapping[str, Any] = NOTHING,
-        learn: bool = False,
-    ) -> GroupRows:
-        """Read a table whose rows are not in memory block by block, as `read` does.
-
-        Parameters
-        ----------
-        family : Family
-            Summarises blocks and merges their summaries.
-        """
-        if isinstance(consent, str) or named_columns(covariates):
-            raise ValueError(
-                "consent= and covariates= must have an entry for each group, where the rows of X "
-                "are not in memory; leave their columns out of X."
-            )
-        options = {"groups": only_level(groups, X), "of_rows": of_rows}
-        summary: Any = None
-        for block in in_blocks(X):
-            first = learn and summary is None
-            rows = self.read(block, check, family.summarise, learn=first, **options)
-            summary = rows.summary if summary is None else family.merge(summary, rows.summary)
-        style = self._remember(rows.style.using("pandas"), learn)
-        codes = np.arange(len(summary))
-        given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
-        return GroupRows(summary, summary.ids, codes, style, consent, given)
+    def remember(self, of_rows: Mapping[str, Any]) -> None:
+        """Remember what goes with rows, which later rows must have too."""
+        self._of_rows = {
+            name: value if isinstance(value, str) else None for name, value in of_rows.items()
+        }
 
     def known_columns(self, groups: Any, of_rows: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a lazy table with labels and what goes with rows, by argument."""
@@ -408,9 +387,7 @@ class Intake:
     def _known_of_rows(self, given: Mapping[str, Any], X: Any, learn: bool) -> dict[str, Any]:
         """Return what goes with rows, which later frames may have in the columns of the fit."""
         if learn:
-            self._of_rows = {
-                name: value if isinstance(value, str) else None for name, value in given.items()
-            }
+            self.remember(given)
         known = dict(given)
         there = column_names(X) if self._of_rows and is_frame(X) else []
         for name, column in self._of_rows.items():

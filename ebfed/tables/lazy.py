@@ -11,7 +11,7 @@ the mean. If the bound is too large for a group, the engine adds up once more, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
@@ -23,14 +23,29 @@ from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.frames import Style, read_labels, style_for, style_of, value_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import PLAIN, not_numeric, wrapped
+from ebfed.tables.of_rows import NOTHING
+from ebfed.tables.scans import in_memory
 
-__all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
+__all__ = [
+    "COUNTED",
+    "Statistics",
+    "Summarised",
+    "added_up",
+    "column_names",
+    "counted",
+    "is_lazy",
+    "statistics",
+    "summarise",
+]
 
 # Largest relative error of a scatter by rounding.
 TOLERANCE = 1e-10
 ROUNDING = 2.0**-53
-# Name of the column of weights in queries.
-WEIGHT = "ebfed_weight"
+# Names of the columns of weights in queries, and of numbers of equal rows.
+WEIGHT, COUNTED = "ebfed_weight", "ebfed_counted"
+# From a column of values, and from what goes with rows, all as expressions: figures of rows that
+# are added up, by name, and by the text of an error what must hold of each row.
+Figures = Callable[[Any, Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 class Statistics(NamedTuple):
@@ -44,8 +59,10 @@ class Statistics(NamedTuple):
     mean : ndarray of shape (n_groups, d)
     scatter : ndarray of shape (n_groups, d) or (n_groups, d, d)
         Sums of squares, or of all products, of deviations from the group's mean.
-    weight, log_weight : ndarray of shape (n_groups,) or None
-        Sums of the weights of rows and of their logarithms, where rows have weights.
+    weight : ndarray of shape (n_groups,) or None
+        Sums of the weights of rows, where these have some.
+    sums : mapping of str to ndarray of shape (n_groups, d)
+        Further sums, such as ``log_weight`` of the logarithms of weights.
     """
 
     keys: Any
@@ -53,7 +70,7 @@ class Statistics(NamedTuple):
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
     weight: NDArray[np.float64] | None = None
-    log_weight: NDArray[np.float64] | None = None
+    sums: Mapping[str, NDArray[np.float64]] = NOTHING
 
 
 class Summarised(NamedTuple):
@@ -111,7 +128,12 @@ def column_names(X: Any) -> list[str]:
 
 
 def summarise(
-    X: Any, groups: Any, consent: Any = None, cross: bool = False, weight: Any = None
+    X: Any,
+    groups: Any,
+    consent: Any = None,
+    cross: bool = False,
+    of_rows: Mapping[str, Any] = NOTHING,
+    figures: Figures | None = None,
 ) -> Summarised:
     """Summarise the groups of a table with its own engine.
 
@@ -122,14 +144,16 @@ def summarise(
     ----------
     X : table that narwhals knows
     groups : str
-        Column of labels. All others except `consent` and `weight` hold values.
+        Column of labels. All others except `consent` and those of `of_rows` hold values.
     consent : str, optional
         Column of the class that each group chose.
     cross : bool
         Whether to add up products of different columns too. Then `scatter` of the summary has
         shape (n_groups, d, d).
-    weight : str, optional
-        Column of the weights of rows. Then sums of the summary are weighted.
+    of_rows : mapping of str to str
+        Columns of what goes with rows; sums are weighted by ``sample_weight``.
+    figures : callable, optional
+        What is added up, if that is not values and their products; see `added_up`.
 
     Raises
     ------
@@ -150,7 +174,7 @@ def summarise(
     import narwhals as nw
 
     keys = {"groups": groups} if consent is None else {"groups": groups, "consent": consent}
-    named = keys if weight is None else keys | {"sample_weight": weight}
+    named = keys | dict(of_rows)
     for argument, name in named.items():
         if not isinstance(name, str):
             raise ValueError(
@@ -166,7 +190,11 @@ def summarise(
     for name in columns:
         if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
             raise not_numeric(name, "X", schema[name])
-    found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross, weight)
+    by = list(dict.fromkeys(keys.values()))
+    if figures is None:
+        found = statistics(X, by, columns, cross, of_rows.get("sample_weight"))
+    else:
+        found = added_up(X, by, columns, of_rows, figures)
     labels = nw.from_native(found.keys, eager_only=True)
     ids, codes = number_labels(read_labels(labels[groups], groups), groups)
     if len(ids) < len(codes):
@@ -176,13 +204,11 @@ def summarise(
     style = style_of(labels[groups], style_for(labels))
     if isinstance(table, nw.LazyFrame) and table.implementation != nw.Implementation.POLARS:
         style = style.using("pandas")
-    weights, sums = None, {}
-    if found.weight is not None and found.log_weight is not None:
-        logs = np.broadcast_to(found.log_weight[order, None], found.mean.shape)
-        weights, sums = found.weight[order], {"log_weight": logs}
-    figures = found.n[order], found.mean[order], found.scatter[order]
+    weight = None if found.weight is None else found.weight[order]
+    sums = {name: each[order] for name, each in found.sums.items()}
+    moments = found.n[order], found.mean[order], found.scatter[order]
     return Summarised(
-        Summary(ids, *figures, weight=weights, sums=sums),
+        Summary(ids, *moments, weight=weight, sums=sums),
         style,
         columns,
         None if consent is None else read_labels(labels[consent].to_native(), consent)[order],
@@ -274,8 +300,131 @@ def statistics(
         return Statistics(labels, rows, mean, scatter)
     rows = sums[f"{WEIGHT}_rows"].to_numpy().astype(np.int64)
     scatter[rows < 2], mean[rows == 0] = 0.0, 0.0
-    logs = sums[f"{WEIGHT}_log"].to_numpy().astype(np.float64)
-    return Statistics(labels, rows, mean, scatter, total[:, 0], logs)
+    logs = np.broadcast_to(_array(sums, [WEIGHT], "log"), mean.shape)
+    return Statistics(labels, rows, mean, scatter, total[:, 0], {"log_weight": logs})
+
+
+def added_up(
+    X: Any,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    of_rows: Mapping[str, str],
+    figures: Figures,
+) -> Statistics:
+    """Add up figures of the rows of each group, such as events and exposures.
+
+    Parameters
+    ----------
+    X : table that narwhals knows
+    keys : sequence of str
+        Columns that together define the groups.
+    columns : sequence of str
+        Columns of values.
+    of_rows : mapping of str to str
+        Columns of what goes with rows. A row is counted ``sample_weight`` times.
+    figures : callable
+        Figures of rows: ``events`` and ``exposure``, of which the mean is the ratio, and others.
+
+    Raises
+    ------
+    ValueError
+        If a key or value is missing or infinite, or something does not hold of a row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"g": [1, 1, 2], "y": [1, 3, 5], "years": [2.0, 2.0, 4.0]})
+    >>> def figures(y, beside):
+    ...     return {"events": y, "exposure": beside["exposure"]}, {"y is 0 or more": y >= 0}
+    >>> added_up(rows, ["g"], ["y"], {"exposure": "years"}, figures).mean.ravel()
+    array([1.  , 1.25])
+    """
+    import narwhals as nw
+
+    given = nw.from_native(X)
+    own = {name: f"ebfed_{j}" for j, name in enumerate([*columns, *of_rows.values()])}
+    numbers = [nw.col(name).cast(nw.Float64).alias(alias) for name, alias in own.items()]
+    table = given.select(*keys, *numbers)
+    beside = {what: nw.col(own[name]) for what, name in of_rows.items()}
+    times, new, checks = beside.get("sample_weight"), {}, {}
+    if times is not None:
+        whole = (times >= 0) & (times == times.floor()) & (times <= 2**53)
+        text = "sample_weight must be whole numbers, the rows that a row stands for"
+        new["times"], checks["times_wrong"] = times, (text, whole)
+    names: list[str] = []
+    for name in columns:
+        added, rules = figures(nw.col(own[name]), beside)
+        names = [what for what, each in added.items() if each is not None]
+        for what in names:
+            new[f"{own[name]}_{what}"] = added[what] if times is None else times * added[what]
+        checks |= {f"{own[name]}_wrong_{j}": each for j, each in enumerate(rules.items())}
+    wrong = {alias: (~holds).cast(nw.Int64) for alias, (_, holds) in checks.items()}
+    found = _collect(
+        table.with_columns(*(x.alias(alias) for alias, x in (new | wrong).items()))
+        .group_by(*keys)
+        .agg(
+            nw.len().alias("ebfed_n"),
+            *(nw.col(alias).sum() for alias in new | wrong),
+            *(nw.col(alias).count().alias(f"{alias}_count") for alias in own.values()),
+        )
+    )
+    _check_keys(found, keys)
+    n = found["ebfed_n"].to_numpy()
+    if (_array(found, list(own.values()), "count") != n[:, None]).any():
+        raise _invalid_values(table, list(own.values()), list(own))
+    for alias, (text, _) in checks.items():
+        if count := int(found[alias].sum()):
+            raise ValueError(f"{text}; {count} rows have others.")
+    n = n if times is None else found["times"].to_numpy()
+    aliases = [own[name] for name in columns]
+    sums = {what: _array(found, aliases, what) for what in names}
+    events = sums.pop("events")
+    weight = sums.pop("exposure")[:, 0] if "exposure" in sums else n.astype(np.float64)
+    mean = events / np.where(weight > 0, weight, 1.0)[:, None]
+    labels, n = found.select(*keys).to_native(), n.astype(np.int64)
+    return Statistics(labels, n, mean, np.zeros_like(mean), weight, sums)
+
+
+def counted(X: Any, columns: Sequence[str], weight: str | None = None) -> Any:
+    """Count equal rows of a table with its own engine.
+
+    Parameters
+    ----------
+    X : table that narwhals knows
+    columns : sequence of str
+        Columns in which rows may differ.
+    weight : str, optional
+        Column of the number of rows that a row stands for.
+
+    Returns
+    -------
+    frame
+        The different rows, in memory, and their numbers in a column `COUNTED`.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"g": ["a", "a", "b"], "y": [1, 1, 0], "x": [1, 2, 3]})
+    >>> counted(rows, ["g", "y"]).sort("g").rows()
+    [('a', 1, 2), ('b', 0, 1)]
+    """
+    import narwhals as nw
+
+    keys = list(dict.fromkeys([*columns, *([] if weight is None else [weight])]))
+    table = nw.from_native(X).select(*keys, nw.lit(1).alias(COUNTED))
+    found = nw.from_native(
+        in_memory(table.group_by(*keys).agg(nw.col(COUNTED).sum())), eager_only=True
+    )
+    if not len(found):
+        raise ValueError("X has no rows.")
+    if weight is not None:
+        found = found.with_columns(nw.col(COUNTED) * nw.col(weight)).drop(weight)
+    return found.to_native()
 
 
 def _add_up(

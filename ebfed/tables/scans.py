@@ -1,9 +1,9 @@
-"""Rows of tables larger than memory: read in blocks, or given figures of their groups in place."""
+"""Rows of tables larger than memory: a few, or columns, in memory, and predictions in place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,10 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.blocks import memory
 from ebfed.tables.columns import Columns
 
-__all__ = ["FITTED", "NotPushedError", "Scan", "collected", "in_blocks", "with_figures"]
+__all__ = ["FITTED", "NotPushedError", "Scan", "collected", "in_memory", "with_figures"]
 
-# Rows that are in memory at a time.
-ROWS = 1_000_000
 # Name of the column of predictions.
 FITTED = ".fitted"
 # Rows in memory of a scan, and most levels of a factor.
@@ -200,56 +198,6 @@ def _n_rows(table: Any) -> int:
     import narwhals as nw
 
     return int(in_memory(table.select(n=nw.len()))["n"][0])
-
-
-def in_blocks(X: Any, size: int = ROWS) -> Iterator[Any]:
-    """Read the rows of a lazy table, in any order, as frames in memory.
-
-    Parameters
-    ----------
-    X : table that narwhals calls lazy
-    size : int
-        Most rows of a block. Dask reads a partition at a time, and DuckDB a batch; other engines
-        send all rows at once, of which blocks are cut.
-
-    Yields
-    ------
-    frame
-        Of polars or pandas like the table, else of pyarrow.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> [len(rows) for rows in in_blocks(pl.LazyFrame({"x": range(5)}), 2)]
-    [2, 2, 1]
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X)
-    kind = table.implementation
-    parts: Iterator[Any]
-    if kind.is_duckdb():
-        import pyarrow as pa
-
-        reader = pa.RecordBatchReader.from_stream(table.to_native())
-        parts = (pa.Table.from_batches([batch], reader.schema) for batch in reader)
-    elif kind.is_dask():
-        parts = (part.compute() for part in table.to_native().partitions)
-    else:
-        parts = iter([table.collect("polars" if kind.is_polars() else "pyarrow").to_native()])
-    is_empty = True
-    for part in parts:
-        rows = nw.from_native(part, eager_only=True)
-        for start in range(0, len(rows), size):
-            is_empty = False
-            yield rows[start : start + size].to_native()
-    if is_empty:
-        raise ValueError("X has no rows.")
 
 
 def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> Any:

@@ -132,9 +132,11 @@ def test_refused(arguments, rows, text):
         eb.CategoricalEB(**arguments).fit(rows)
 
 
-def test_lazy_tables_are_refused():
-    with pytest.raises(ValueError, match="collect them, or count"):
-        eb.CategoricalEB().fit(pl.LazyFrame({"g": GROUPS, "x": LABELS}), groups="g")
+def test_answers_of_lazy_tables_are_counted_by_their_engine():
+    fit = eb.CategoricalEB().fit(pl.LazyFrame({"g": GROUPS, "x": LABELS}), groups="g")
+    expected = eb.CategoricalEB().fit(LABELS, groups=GROUPS)
+    assert fit.classes_.tolist() == expected.classes_.tolist()
+    np.testing.assert_array_equal(fit.predict(), expected.predict())
 
 
 def test_summaries_and_formulas():

@@ -19,7 +19,6 @@ from numpy.testing import assert_array_equal
 import ebfed as eb
 from ebfed.tables import lazy as pushdown
 from ebfed.tables.lazy import Statistics, column_names, is_lazy, statistics, summarise
-from ebfed.tables.scans import in_blocks
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -338,9 +337,7 @@ def in_memory(table):
     return table.collect("polars" if table.implementation.is_polars() else "pyarrow")
 
 
-@pytest.mark.parametrize("size", [100, 10**6])
-def test_counts_are_read_in_blocks(lazy, size, monkeypatch):
-    monkeypatch.setattr("ebfed.tables.intake.in_blocks", partial(in_blocks, size=size))
+def test_events_and_exposures_are_added_up(lazy):
     table = pa.table({"g": LABELS["strings"], "events": EVENTS, "years": EXPOSURE})
     options = {"groups": "g", "exposure": "years"}
     fitted, expected = (eb.PoissonEB().fit(rows, **options) for rows in (lazy(table), table))
@@ -440,10 +437,110 @@ def test_predictions_that_cannot_be_made_in_place(lazy):
         fitted.predict(lazy(table), groups=CODES)
 
 
-def test_rows_beside_which_choices_stand_are_not_read_in_blocks(lazy):
-    table = pa.table({"g": LABELS["strings"], "events": EVENTS, "who": LABELS["strings"]})
-    with pytest.raises(ValueError, match="an entry for each group"):
-        eb.PoissonEB(channel={"a": eb.channels.Exact()}).fit(lazy(table), groups="g", consent="who")
+ANSWERS = np.array(["yes", "no", "perhaps"])[RNG.integers(0, 3, len(CODES))]
+ENDED = RNG.integers(0, 2, len(CODES))
+GROUPED = (1.0 + CODES % 3).astype(float)
+SUMS = [
+    (eb.PoissonEB, {"events": EVENTS}, {}),
+    (
+        eb.PoissonEB,
+        {"events": EVENTS, "years": EXPOSURE, "w": TIMES},
+        {"exposure": "years", "sample_weight": "w"},
+    ),
+    (eb.DurationEB, {"days": EXPOSURE, "ended": ENDED}, {"observed": "ended"}),
+    (partial(eb.DurationEB, channel=eb.channels.Quantizer(4, (0, 0.6))), {"days": EXPOSURE}, {}),
+    (
+        partial(eb.NegativeBinomialEB, dispersion=0.2),
+        {"events": EVENTS, "years": GROUPED},
+        {"exposure": "years"},
+    ),
+    (eb.CategoricalEB, {"answer": ANSWERS}, {}),
+    (eb.CategoricalEB, {"answer": ANSWERS, "w": TIMES}, {"sample_weight": "w"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "columns", "options"), SUMS)
+def test_families_with_other_sums_are_those_of_the_rows_in_memory(lazy, kind, columns, options):
+    table = pa.table({"g": LABELS["strings"], **columns})
+    fitted, expected = (
+        kind(random_state=0).fit(rows, groups="g", **options) for rows in (lazy(table), table)
+    )
+    assert_array_equal(fitted.groups_, expected.groups_)
+    assert_array_equal(fitted.summaries_.n, expected.summaries_.n)
+    assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    np.testing.assert_allclose(fitted.posterior().mean, expected.posterior().mean, rtol=1e-9)
+    few = table.slice(0, 300)
+    again, wanted = (fitted.posterior(rows, groups="g", **options) for rows in (lazy(few), few))
+    np.testing.assert_allclose(again.mean, wanted.mean, rtol=1e-12)
+    # rows in memory need no weights where the fit had none
+    if not options:
+        values = few.drop_columns("g").to_pandas()
+        found = fitted.posterior(values, groups=few["g"].to_numpy(zero_copy_only=False))
+        np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+
+
+WRONG = [
+    (eb.PoissonEB, {"events": EVENTS + 0.5}, {}, "counts, whole numbers from 0; 1202 rows have"),
+    (eb.PoissonEB, {"events": EVENTS - 100}, {}, "counts, whole numbers from 0"),
+    (
+        eb.PoissonEB,
+        {"events": EVENTS, "years": 0 * EXPOSURE},
+        {"exposure": "years"},
+        "exposure must be between .*; 1202 rows have others",
+    ),
+    (
+        eb.PoissonEB,
+        {"events": EVENTS, "w": WEIGHTS},
+        {"sample_weight": "w"},
+        "sample_weight must be whole numbers",
+    ),
+    (eb.DurationEB, {"days": -EXPOSURE}, {}, "positive durations"),
+    (
+        eb.DurationEB,
+        {"days": EXPOSURE, "ended": EVENTS},
+        {"observed": "ended"},
+        "observed must be 1",
+    ),
+    (
+        partial(eb.DurationEB, channel=eb.channels.Quantizer(4, (0, 0.6))),
+        {"days": EXPOSURE, "ended": ENDED},
+        {"observed": "ended"},
+        "observed must be 1 in all rows where channel hides them",
+    ),
+    (
+        eb.NegativeBinomialEB,
+        {"events": EVENTS, "years": EXPOSURE},
+        {"exposure": "years"},
+        "exposure must be the same in all rows of a group",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "columns", "options", "message"), WRONG)
+def test_rows_of_families_are_checked_by_the_engine(lazy, kind, columns, options, message):
+    table = pa.table({"g": LABELS["strings"], **columns})
+    with pytest.raises(ValueError, match=message):
+        kind().fit(lazy(table), groups="g", **options)
+
+
+@pytest.mark.parametrize("groups", [None, CODES])
+def test_groups_of_counted_rows_are_a_column(lazy, groups):
+    table = lazy(pa.table({"g": LABELS["strings"], "answer": ANSWERS}))
+    with pytest.raises(ValueError, match="groups must name a column of X"):
+        eb.CategoricalEB().fit(table, groups=groups)
+
+
+def test_choices_may_stand_beside_counts(lazy):
+    who = np.where(CODES % 4 == 0, "open", "private")
+    table = pa.table({"g": LABELS["strings"], "events": EVENTS, "who": who})
+    channel = {"open": eb.channels.Exact(), "private": eb.channels.Quantizer(4, (0, 9))}
+    for kind in (eb.PoissonEB, eb.NegativeBinomialEB):
+        channel = channel if kind is eb.PoissonEB else dict.fromkeys(channel, eb.channels.Exact())
+        fitted, expected = (
+            kind(channel=channel, random_state=0).fit(rows, groups="g", consent="who")
+            for rows in (lazy(table), table)
+        )
+        np.testing.assert_allclose(fitted.predict(), expected.predict(), rtol=1e-7)
 
 
 def consenting(choice):

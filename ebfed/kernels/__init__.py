@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.kernels.covariances import least_covariance
+    from ebfed.kernels.covariances import covariance_step, least_covariance, nearest_root
     from ebfed.kernels.crossed import (
         canonical_rows,
         combination_variances,
         row_products,
         subtract_products,
     )
-    from ebfed.kernels.factors import square_products, triangular_factors, whiten, with_column
+    from ebfed.kernels.factors import (
+        effect_products,
+        square_products,
+        triangular_factors,
+        whiten,
+        with_column,
+    )
     from ebfed.kernels.groups import (
         add_entries,
         add_rows,
@@ -88,8 +94,10 @@ __all__ = [
     "column_sums",
     "combination_variances",
     "count_members",
+    "covariance_step",
     "cross_entropy",
     "dirichlet_profile",
+    "effect_products",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
@@ -113,6 +121,7 @@ __all__ = [
     "mixture_below",
     "mixture_quantiles",
     "move_down",
+    "nearest_root",
     "negative_binomial_gamma",
     "negative_binomial_profile",
     "negative_binomial_values",

@@ -1,16 +1,127 @@
-"""Covariances at which a quadratic is least."""
+"""Steps in the entries of covariances, to where a quadratic is least."""
 
 import numpy as np
 
 from ebfed.kernels._jit import jit
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower
 
+# Curvatures of T below this share of the largest are raised to it; in axes of T, below the second.
+_FLAT, _FLATTEST = 1e-6, 1e-10
 # By what a step shrinks X S, and how far towards the boundary it goes.
 _CENTRE, _INSIDE = 0.1, 0.95
 # Of what a quadratic falls, the share at which its least is near enough.
 _NEAR = 1e-9
 # Share of products of eigenvalues and slopes that is rounding.
 _ROUNDING = 1e-15
+
+
+@jit
+def covariance_step(root, slope, bends, enough, rows, columns, ends):
+    """Find the step of a covariance T to where a quadratic is least, without negative eigenvalues.
+
+    It is taken in coordinates C in which ``C' T C`` bends about alike in all directions: the
+    curvature is about the sum of products of ``K_i = Z_i' V_i^-1 Z_i`` with itself, and C C' is the
+    sum of the K_i, weighted by their traces.
+
+    Parameters
+    ----------
+    root : ndarray of shape (q, q)
+        Root of T.
+    slope : ndarray of shape (q, q)
+    bends : ndarray of shape (k, k)
+        Second derivatives in the entries of T.
+    enough : float
+        As in `least_covariance`.
+    rows, columns : int64 ndarrays of shape (k,)
+        Places of the entries: those of the blocks of T, one after another, row by row.
+    ends : int64 ndarray
+        Ends of the blocks of T.
+
+    Returns
+    -------
+    here, step : ndarrays of shape (k,)
+        Entries of ``C' T C``, and what is to be added.
+    inverse : ndarray of shape (q, q)
+        Inverse of C.
+    fall : float
+        What the slope promises of a whole step.
+    """
+    k, q = len(rows), len(root)
+    axes, inverse = _axes(bends, ends, q)
+    change, here, sloping = np.empty((k, k)), np.empty(k), np.zeros(k)
+    turned = axes.T @ root
+    inner = turned @ turned.T
+    for i in range(k):
+        here[i] = inner[rows[i], columns[i]]
+        for j in range(k):
+            change[i, j] = inverse[rows[i], rows[j]] * inverse[columns[i], columns[j]]
+            sloping[i] += change[i, j] * slope[rows[j], columns[j]]
+    bent = change @ bends @ change.T
+    step = _least(here, sloping, bent, enough, rows, columns, ends, q) - here
+    return here, step, inverse, -np.dot(sloping, step)
+
+
+@jit
+def nearest_root(entries, rows, columns, ends, q):
+    """Return the root of the nearest matrix without negative eigenvalues, block by block."""
+    matrix, root, first = _symmetric(entries, rows, columns, q), np.zeros((q, q)), 0
+    for end in ends:
+        values, vectors = np.linalg.eigh(matrix[first:end, first:end].copy())
+        root[first:end, first:end] = vectors * np.sqrt(np.maximum(values, 0.0))
+        first = end
+    return root
+
+
+@jit
+def _axes(bends, ends, q):
+    """Coordinates C of `covariance_step`, and their inverse."""
+    axes, inverse, first, at = np.zeros((q, q)), np.zeros((q, q)), 0, 0
+    for end in ends:
+        size = end - first
+        sums = np.zeros((size, size))
+        for a in range(size):
+            for b in range(size):
+                for d in range(size):
+                    sums[a, b] += bends[at + a * size + d, at + b * size + d]
+        values, vectors = np.linalg.eigh(sums)
+        sizes = np.sqrt(_raised(values, _FLATTEST))
+        axes[first:end, first:end] = vectors * sizes
+        inverse[first:end, first:end] = (vectors / sizes).T
+        first, at = end, at + size * size
+    return axes, inverse
+
+
+@jit
+def _raised(values, least):
+    """Raise small eigenvalues, in rising order, to a share of the largest."""
+    largest = max(values[-1], 1e-300) if len(values) else 1.0
+    return np.maximum(values, least * largest)
+
+
+@jit
+def _least(here, slope, bends, enough, rows, columns, ends, q):
+    """Entries of a matrix without negative eigenvalues where a quadratic is least.
+
+    It is known to a small share of what the quadratic falls, or of what is `enough`.
+    """
+    values, vectors = np.linalg.eigh(bends)
+    values = _raised(values, _FLAT)
+    free = here - vectors @ ((vectors.T @ slope) / values)
+    axes = np.linalg.eigvalsh(_symmetric(free, rows, columns, q))
+    if axes[0] >= 0:
+        return free
+    bends, steepest = (vectors * values) @ vectors.T, values[-1]
+    size = max(np.abs(axes).max(), np.abs(here).max())
+    X, S = least_covariance(here, slope, bends, steepest, size, enough, rows, columns, q)
+    # one step along the slope, by which small eigenvalues become zero
+    entries = np.empty(len(here))
+    for i in range(len(here)):
+        entries[i] = X[rows[i], columns[i]] - S[rows[i], columns[i]] / steepest
+    root = nearest_root(entries, rows, columns, ends, q)
+    nearest = root @ root.T
+    for i in range(len(here)):
+        entries[i] = nearest[rows[i], columns[i]]
+    return entries
 
 
 @jit

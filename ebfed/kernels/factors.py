@@ -8,7 +8,7 @@ import numpy as np
 
 from ebfed.kernels._jit import jit
 
-BATCH = 16  # clients that `whiten` and `square_products` work on together
+BATCH = 16  # clients that `whiten` and others work on together
 _NOTHING = 1e-28  # what rounding leaves of the square of a column
 _LANES, _STEP = 64, 32  # most clients and rows that `triangular_factors` works on together
 _LARGE = 1024  # number of rows from which clients are not sorted by it
@@ -256,8 +256,8 @@ def whiten(factors, effects, columns, root, out):
 
 
 @jit
-def square_products(left, right, columns, whole):
-    """Add up, over clients, squares and products of the entries of ``K = left' right``.
+def square_products(left, right, columns):
+    """Add up, over clients, squares of the entries of ``left' right``.
 
     Parameters
     ----------
@@ -266,36 +266,72 @@ def square_products(left, right, columns, whole):
     right : ndarray of shape (k, r, n_clients)
     columns : int64 ndarray of shape (q,)
         Rows beyond which the columns of `left` are zero.
-    whole : bool
-        Whether products are wanted.
 
     Returns
     -------
-    squares : ndarray of shape (q, k)
-        Sum of the squares of K's entries.
-    products : ndarray of shape (q, q)
-        Sum of ``K K'``; zero if not `whole`.
+    ndarray of shape (q, k)
     """
     q, r, n_clients = left.shape
     k = right.shape[0]
-    entries = np.empty((q if whole else 1, k, BATCH))
-    squares, products = np.zeros((q, k, BATCH)), np.zeros((q, q, BATCH))
+    entry, squares = np.empty(BATCH), np.zeros((q, k, BATCH))
     for first in range(0, n_clients, BATCH):
         for a in range(q):
-            K = entries[a if whole else 0]
             for b in range(k):
-                K[b] = 0.0
+                entry[:] = 0.0
                 for i in range(min(columns[a] + 1, r)):
                     for c in range(BATCH):
-                        K[b, c] += left[a, i, first + c] * right[b, i, first + c]
+                        entry[c] += left[a, i, first + c] * right[b, i, first + c]
                 for c in range(BATCH):
-                    squares[a, b, c] += K[b, c] ** 2
-            if whole:
-                for d in range(a + 1):
-                    for b in range(k):
+                    squares[a, b, c] += entry[c] ** 2
+    return squares.sum(axis=2)
+
+
+@jit
+def effect_products(effects, white, maps, columns, whole):
+    """Add up, over clients, products of the columns of ``K = Z' W maps'`` with one another.
+
+    Parameters
+    ----------
+    effects : ndarray of shape (q, r, n_clients)
+        Z of each client, whitened; n_clients is a multiple of `BATCH`.
+    white : ndarray of shape (p, r, n_clients)
+        W, likewise; an upper triangle.
+    maps : ndarray of shape (k, p)
+    columns : int64 ndarray of shape (q,)
+        Rows beyond which the columns of Z are zero.
+    whole : bool
+        Whether all products are wanted, or those of a column of Z with itself alone.
+
+    Returns
+    -------
+    products : ndarray of shape (q, q)
+        Sum of ``K K'``, but for what the last column of K adds.
+    last : ndarray of shape (q, q)
+        What that adds.
+    """
+    q, r, n_clients = effects.shape
+    k, p = maps.shape
+    K, row = np.empty((q, BATCH)), np.empty((r, BATCH))
+    sums = np.zeros((2, q, q, BATCH))
+    for first in range(0, n_clients, BATCH):
+        for b in range(k):
+            row[:] = 0.0
+            for a in range(p):
+                if maps[b, a] != 0.0:
+                    for i in range(min(a + 1, r)):
                         for c in range(BATCH):
-                            products[a, d, c] += entries[a, b, c] * entries[d, b, c]
+                            row[i, c] += maps[b, a] * white[a, i, first + c]
+            K[:] = 0.0
+            own = sums[1 if b == k - 1 else 0]
+            for a in range(q):
+                for i in range(min(columns[a] + 1, r)):
+                    for c in range(BATCH):
+                        K[a, c] += effects[a, i, first + c] * row[i, c]
+                for d in range(0 if whole else a, a + 1):
+                    for c in range(BATCH):
+                        own[a, d, c] += K[a, c] * K[d, c]
+    products = sums.sum(axis=3)
     for a in range(q):
         for d in range(a):
-            products[d, a] = products[a, d]
-    return squares.sum(axis=2), products.sum(axis=2)
+            products[:, d, a] = products[:, a, d]
+    return products[0], products[1]

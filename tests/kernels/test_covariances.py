@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.kernels import least_covariance
+from ebfed.kernels import covariance_step, least_covariance, nearest_root
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,3 +38,52 @@ def test_a_minimum_is_found_again():
         X, S = least_covariance(least.ravel(), slope.ravel(), *given)
         np.testing.assert_allclose(X, least, atol=1e-9)
         np.testing.assert_allclose(S, slope, atol=1e-9)
+
+
+def blocks_of(ends):
+    """Places of the entries of blocks with these ends."""
+    starts = [0, *ends[:-1]]
+    places = [a + np.indices((b - a, b - a)).reshape(2, -1) for a, b in zip(starts, ends, strict=True)]
+    return (*np.concatenate(places, axis=1), np.array(ends))
+
+
+def matrix_of(entries, rows, columns, ends):
+    matrix = np.zeros((ends[-1], ends[-1]))
+    matrix[rows, columns] = entries
+    return (matrix + matrix.T) / 2
+
+
+def test_nearest_root_of_blocks():
+    space = blocks_of([3, 5])
+    entries = np.random.default_rng(1).normal(size=13)
+    root, matrix = nearest_root(entries, *space, 5), matrix_of(entries, *space)
+    values, vectors = np.linalg.eigh(matrix)
+    np.testing.assert_allclose(
+        root @ root.T, (vectors * np.maximum(values, 0)) @ vectors.T, atol=1e-12
+    )
+
+
+def test_a_step_leads_to_the_least_without_negative_eigenvalues():
+    """Matrix and slope at the least are positive semidefinite, and their product is zero."""
+    space, zeros = blocks_of([3, 5]), 0
+    rows, columns, _ = space
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        K = rng.normal(size=(30, 5, 4))
+        K = (K @ K.swapaxes(1, 2)) / 30
+        bends = (K[:, rows[:, None], rows] * K[:, columns[:, None], columns]).sum(axis=0)
+        slope = matrix_of(rng.normal(size=13), *space)
+        root = nearest_root(rng.normal(size=13), *space, 5)
+        here, step, inverse, fall = covariance_step(root, slope, bends, 1e-10, *space)
+        np.testing.assert_allclose(
+            inverse.T @ matrix_of(here, *space) @ inverse, root @ root.T, atol=1e-12
+        )
+        X = inverse.T @ matrix_of(here + step, *space) @ inverse
+        moved = (X - root @ root.T)[rows, columns]
+        S = matrix_of(slope[rows, columns] + bends @ moved, *space)
+        assert np.isclose(fall, -slope[rows, columns] @ moved)
+        assert np.linalg.eigvalsh(X)[0] > -1e-12
+        assert np.linalg.eigvalsh(S)[0] > -1e-3 * np.abs(slope).max()
+        assert np.abs(X @ S).max() < 1e-3 * np.abs(slope).max() * np.abs(X).max()
+        zeros += np.linalg.matrix_rank(X, tol=1e-10) < 5
+    assert zeros > 10

@@ -422,15 +422,13 @@ class Problem:
 
         Where the `diagonal` is enough, the rest may be wrong.
         """
-        X, Z = self.white[:-1], self.effects()
-        slope = self.map.T @ profile.products @ self.map
-        if self.restricted:
-            hat = (profile.half @ X.reshape(self.p, -1)).reshape(-1, *X.shape[1:])
-            squares, products = kernels.square_products(Z, hat, self.varying, not diagonal)
-            slope = slope - (np.diag(squares.sum(axis=1)) if diagonal else products)
-        residual = self.white[-1] - (profile.beta @ X.reshape(self.p, -1)).reshape(X.shape[1:])
-        scores = (Z * residual).sum(axis=1)
-        return slope - self.dof / profile.quadratic * scores @ scores.T
+        half = profile.half if self.restricted else profile.half[:0]
+        maps = np.zeros((len(half) + 1, self.p + 1))
+        maps[:-1, :-1], maps[-1, :-1], maps[-1, -1] = half, -profile.beta, 1.0
+        given = self.effects(), self.white, maps, self.varying, not diagonal
+        products, scores = kernels.effect_products(*given)
+        slope = self.map.T @ profile.products @ self.map - products
+        return slope - self.dof / profile.quadratic * scores
 
     def minimise(self) -> tuple[NDArray, list[float]]:
         """Two steps of Fisher scoring for a diagonal T, then descent from there."""
@@ -584,7 +582,7 @@ class Problem:
         It is ``sum_i (Z~_i' Z~_i)_jk**2``, less what sharing sigma**2 takes away.
         """
         Z = self.effects()
-        curvature, _ = kernels.square_products(Z, Z, self.varying, False)
+        curvature = kernels.square_products(Z, Z, self.varying)
         shared = np.einsum("qim,qim->q", Z, Z)
         return curvature - np.outer(shared, shared) / self.n_rows
 

@@ -25,12 +25,11 @@ from ebfed.engines.publishing import (
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
-from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Style, drop_columns, frame, indexed_like, names_in
-from ebfed.tables.lazy import is_lazy
+from ebfed.tables.frames import Style, frame, indexed_like, is_frame, names_in
+from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
-from ebfed.tables.of_rows import NOTHING
+from ebfed.tables.of_rows import NOTHING, of_rows
 from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
 
@@ -53,8 +52,8 @@ class SupervisedEstimator(WithArguments, ABC):
     _is_server: bool = False
     # Whether the response is a number, rather than a class.
     _numeric: bool = True
-    # Columns of the frame of the fit that are no features.
-    _set_aside: tuple[str, ...] = ()
+    # Columns of the frame of the fit that go with its rows and are no features, by argument.
+    _beside: Mapping[str, str] = NOTHING
     # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
     # Whether the pickle of a private fit has the rows of its clients.
@@ -246,7 +245,8 @@ class SupervisedEstimator(WithArguments, ABC):
     ) -> tuple[Clients, NDArray[np.int64] | None, Mapping[str, NDArray]]:
         """Return clients with sorted labels, the number of each row's, and what goes with rows."""
         if isinstance(X, Clients):
-            return *self._read_clients(X, groups, reset, covariates), NOTHING
+            found = {name: of_rows(each, name) for name, each in beside.items()}
+            return *self._read_clients(X, groups, reset, covariates), found
         if reset:
             check_single(self)
             self._y_name = y if isinstance(y, str) else None
@@ -360,22 +360,20 @@ class SupervisedEstimator(WithArguments, ABC):
 
     def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
         """Return the columns of a frame that are no features."""
-        return list(self._set_aside)
+        return list(self._beside.values())
 
-    def _aside(self, X: Any, values: Any, what: str, reset: bool) -> tuple[Any, Any]:
-        """Return a column of a frame that is named, and the frame without it."""
+    def _known_beside(self, X: Any, given: Mapping[str, Any], reset: bool) -> dict[str, Any]:
+        """Return what goes with rows: what is given, and columns of the fit that later frames have.
+
+        With `reset`, remember which columns these are.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
         if reset:
-            self._set_aside = ()
-        if not isinstance(values, str):
-            return values, X
-        columns = names_in(X)
-        if values not in columns:
-            raise ValueError(
-                f"{what}={values!r} is not a column of X, which has "
-                f"{', '.join(map(repr, columns)) or 'no names'}."
-            )
-        self._set_aside = (*self._set_aside, values)
-        return column_of(X, values).to_numpy(), drop_columns(X, [values])
+            self._beside = {name: each for name, each in given.items() if isinstance(each, str)}
+        elif self._beside and (is_frame(X) or is_lazy(X)):
+            there = column_names(X)
+            given = {name: each for name, each in self._beside.items() if each in there} | given
+        return given
 
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool

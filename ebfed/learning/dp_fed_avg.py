@@ -8,7 +8,7 @@ import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
-from ebfed.learning.fitting import read_choices
+from ebfed.learning.fitting import read_clients
 from ebfed.learning.individual import IndividualExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.tables.clients import Clients
@@ -127,8 +127,9 @@ class DPFedAvgRounds(FedAvgRounds):
                 'consent cannot give budgets with trust="nobody", where the server sees only the '
                 "sum over nodes."
             )
-        clients, labels, consent = read_choices(given, X, y, groups, consent, sample_weight)
-        return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
+        beside = {"consent": consent, "sample_weight": sample_weight}
+        clients, labels, found = read_clients(given, X, y, groups, **beside)
+        return clients, {"budget": epsilons_of(found["consent"], clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns, classes, and budgets where clients have their own."""

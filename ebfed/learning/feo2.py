@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto, DittoRounds
-from ebfed.learning.fitting import read_choices
+from ebfed.learning.fitting import read_clients
 from ebfed.learning.opting_out import CLASSES, OptOutExchange
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import classes_of
@@ -144,12 +144,11 @@ class FeO2Rounds(DittoRounds):
         sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        clients, labels, consent = read_choices(
-            self.estimator, X, y, groups, consent, sample_weight
-        )
+        given = {"consent": consent, "sample_weight": sample_weight}
+        clients, labels, found = read_clients(self.estimator, X, y, groups, **given)
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
-        return clients, {"consent": classes_of(consent, CLASSES, clients.ids, labels)}
+        return clients, {"consent": classes_of(found["consent"], CLASSES, clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns, classes, and who opted out."""

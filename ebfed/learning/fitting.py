@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, cast
@@ -24,22 +25,30 @@ from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import Portion, check_metric, hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
-from ebfed.tables.of_rows import check_whole, of_rows
+from ebfed.tables.of_rows import check_whole
 
-__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
+__all__ = ["history_rows", "hold_rounds", "read_clients", "settle"]
 
 
 def read_clients(
-    learner: Any, X: Any, y: Any, groups: Any, weights: Any
-) -> tuple[Clients, NDArray | None]:
-    """Read rows, as in `fit`; return clients, and the number of each row's group."""
+    learner: Any, X: Any, y: Any, groups: Any, **beside: Any
+) -> tuple[Clients, NDArray | None, Mapping[str, Any]]:
+    """Read rows, as in `fit`; return clients, numbers of rows' groups, and what goes with rows.
+
+    Parameters
+    ----------
+    learner : Learner
+    X, y, groups : as in `fit`
+    **beside
+        `sample_weight`, `consent` and `users`.
+    """
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
-    weights = X.weight if weights is None and isinstance(X, Clients) else weights
-    clients, codes, _ = learner._read(X, y, groups, reset=True)
+    given = learner._known_beside(X, beside, True)
+    clients, codes, found = learner._read(X, y, groups, True, beside=given)
+    weights = found.get("sample_weight", X.weight if isinstance(X, Clients) else None)
     if weights is not None:
         clients = _weighted(learner, clients, codes, weights)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
@@ -50,12 +59,11 @@ def read_clients(
     elif learner._declared is not None and len(learner.classes_) > len(learner._declared):
         unknown = np.setdiff1d(learner.classes_, learner._declared).tolist()
         raise ValueError(f"y has labels that are not among classes: {unknown}.")
-    return clients, codes
+    return clients, codes, found
 
 
-def _weighted(learner: Any, clients: Clients, codes: NDArray | None, given: Any) -> Clients:
+def _weighted(learner: Any, clients: Clients, codes: NDArray | None, weights: NDArray) -> Clients:
     """Give rows the weights that were given in their own order."""
-    weights = of_rows(given, "sample_weight")
     if len(weights) != len(clients.X):
         raise ValueError(
             f"sample_weight has {len(weights)} entries for the {len(clients.X)} rows of X."
@@ -94,17 +102,6 @@ def rows_shown(
         held = Portion.held_back(clients, learner.validation_fraction).n
         rows = np.minimum(rows, np.where(held, held, np.inf))
     return rows.astype(float), learner.exchange(len(clients)).opened(memory, len(clients))
-
-
-def read_choices(
-    learner: Any, X: Any, y: Any, groups: Any, consent: Any, weights: Any
-) -> tuple[Clients, NDArray | None, Any]:
-    """Read rows and what clients chose; return clients, numbers of rows' groups, and `consent`."""
-    given = {"X": X, "y": y, "groups": groups, "consent": consent, "sample_weight": weights}
-    X, y, groups, consent, weights = aligned(given).values()
-    consent, X = learner._aside(X, consent, "consent", reset=True)
-    weights, X = learner._aside(X, weights, "sample_weight", reset=False)
-    return *read_clients(learner, X, y, groups, weights), consent
 
 
 def hold_rounds(

@@ -28,7 +28,6 @@ from ebfed.learning.users import Split, Users
 from ebfed.learning.winsorized_rounds import warn_of_few
 from ebfed.models import Predictor
 from ebfed.privacy.calibration import check_positive
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.labels import number_labels
 
@@ -192,9 +191,9 @@ class JointDPSGD(Learner):
         """Return the features, in the fit with one more column: the user's number."""
         if not reset:
             return design
-        users = np.arange(len(design)) if self._users is None else self._users
-        if len(users) != len(design):
-            raise ValueError(f"users has {len(users)} entries for the {len(design)} rows of X.")
+        users = np.arange(len(design))
+        if "users" in table.beside:
+            users = number_labels(table.beside["users"], "users")[1]
         return np.column_stack([design, users])
 
     def protocol(self) -> JointDPSGDRounds:
@@ -325,31 +324,6 @@ class JointDPSGDRounds(LearnerRounds):
         """Return the predictor of u, and of x_j as it begins."""
         x = sent["own"]["x"]
         return self.predictor(sent), self.split(sent).assemble(sent["shared"]["u"], x[None])[0]
-
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-        users: Any = None,
-    ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
-        fit = self.estimator
-        given = {"X": X, "y": y, "groups": groups, "users": users, "sample_weight": sample_weight}
-        X, y, groups, users, sample_weight = aligned(given).values()
-        users, X = fit._aside(X, users, "users", reset=True)
-        fit._users = None if users is None else number_labels(users, "users")[1]
-        try:
-            aside = fit._set_aside
-            rows = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-            clients, memory = super().prepare(X, y, **rows)
-            fit._set_aside = (*aside, *fit._set_aside)
-        finally:
-            del fit._users
-        return clients, memory
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows and of users, columns and classes."""

@@ -31,7 +31,7 @@ from ebfed.engines.sums import largest
 from ebfed.engines.supervised_rounds import SupervisedRounds
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
-from ebfed.learning.fitting import read_choices, settle
+from ebfed.learning.fitting import read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import NodeSums
@@ -270,12 +270,12 @@ class LearnerRounds(SupervisedRounds, ABC):
         *,
         groups: Any = None,
         consent: Any = None,
-        sample_weight: Any = None,
+        **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return read_choices(self.estimator, X, y, groups, None, sample_weight)[0], {}
+        return read_clients(self.estimator, X, y, groups, **beside)[0], {}
 
     def rows_shown(
         self, clients: Clients, memory: LearningMemory

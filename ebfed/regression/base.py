@@ -115,9 +115,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         sample_weight: Any = None,
     ) -> tuple[Any, NDArray | None]:
         """Return a block of clients, and the number of each row's group."""
-        options = covariates, sample_weight
-        clients, codes, weight = weighed_clients(self, X, y, groups, reset, *options)
-        return self.protocol().block(clients, weight), codes
+        options = X, y, groups, reset, covariates
+        clients, codes, beside = weighed_clients(self, *options, sample_weight=sample_weight)
+        return self.protocol().block(clients, beside.get("sample_weight")), codes
 
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit, ndtr
 
-from ebfed.regression.dispersion import noise_of_rows
+from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.regression.reading import known_weight, weighed_clients
+from ebfed.regression.reading import weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
@@ -196,18 +196,17 @@ def diagnostics_of_linear(
     >>> fit.diagnostics(X, y, groups=[0, 0, 1, 1])
     <Diagnostics of 4 rows>
     """
-    sample_weight = known_weight(self, X, sample_weight, False)
-    if sample_weight is None and getattr(self.clients_, "log_weight", None) is not None:
+    dispersion = known_dispersion(self, X, dispersion, False)
+    given = {"sample_weight": sample_weight, "dispersion": dispersion}
+    given = self._known_beside(X, given, False)
+    if "sample_weight" not in given and getattr(self.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
-    noise = np.asarray(noise_of_rows(self, X, dispersion, len(X)))
-    given = {} if sample_weight is None else {"sample_weight": sample_weight}
     rows = self._rows(X, y, groups, covariates, beside=given)
+    noise = np.asarray(noise_of_rows(self, rows.beside))
     values, response = self._validated(rows, False)
     design = self._extended(self._design(values), X, rows, covariates, False)
     labels, found, n = rows.labels, rows.beside, len(design)
     weight = found.get("sample_weight", np.ones(n))
-    if len(weight) != n:
-        raise ValueError(f"sample_weight has {len(weight)} entries for the {n} rows of X.")
     population = self._population()
     levels = [*(each for each, _ in population.above), population.covariance]
     total, mean = sum(levels), population.mean
@@ -300,8 +299,8 @@ def diagnostics_of_logistic(
     """
     if self.method_ == "polya-gamma":
         raise ValueError("residuals need normal posteriors; fit with method='aghq' or 'ep'.")
-    clients, codes, weight = weighed_clients(self, X, y, groups, False, sample_weight=sample_weight)
-    weight = np.ones(len(clients.X)) if weight is None else weight
+    clients, codes, found = weighed_clients(self, X, y, groups, False, sample_weight=sample_weight)
+    weight = found.get("sample_weight", np.ones(len(clients.X)))
     return _under_population(self, clients, codes, weight, bool((weight == 1).all()))
 
 

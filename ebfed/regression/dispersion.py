@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.regression.reading import weighed_clients
-from ebfed.tables.clients import Clients, order_of_rows
+from ebfed.tables.clients import Clients
 from ebfed.tables.dispersed import Dispersed, check_names, levels_of_rows
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import drop_columns, is_frame
-from ebfed.tables.lazy import column_names, is_lazy
+from ebfed.tables.lazy import is_lazy
 
 __all__ = [
     "dispersed_rows",
@@ -26,7 +26,7 @@ NEEDED = "dispersion= must give the level of each row, as in the fit, whose nois
 
 
 def known_dispersion(fit: Any, X: Any, dispersion: Any, reset: bool) -> Any:
-    """Remember the column of levels of a fit, which later frames that have it need not name.
+    """Return the levels of noise of rows, or the column of the fit that later frames have.
 
     Raises
     ------
@@ -34,16 +34,12 @@ def known_dispersion(fit: Any, X: Any, dispersion: Any, reset: bool) -> Any:
         If rows of a fit with levels have none, those of a fit without have some, or they are not
         in memory.
     """
-    if reset:
-        fit._dispersion_name = dispersion if isinstance(dispersion, str) else None
-    elif not fit.noise_variances_:
-        if dispersion is not None:
+    if not reset:
+        dispersion = fit._known_beside(X, {"dispersion": dispersion}, False).get("dispersion")
+        if dispersion is not None and not fit.noise_variances_:
             raise ValueError("dispersion must be None: the fit had one noise for all rows.")
-    elif dispersion is None:
-        there = column_names(X) if is_frame(X) or is_lazy(X) else ()
-        if fit._dispersion_name not in there:
+        if dispersion is None and fit.noise_variances_:
             raise ValueError(NEEDED)
-        dispersion = fit._dispersion_name
     if dispersion is not None and is_lazy(X):
         raise ValueError("dispersion= needs the rows of X in memory.")
     return dispersion
@@ -68,19 +64,13 @@ def dispersed_rows(
     """
     if isinstance(X, Clients):
         raise ValueError("dispersion must be None: clients have rows without levels.")
-    noises = levels_of_rows(X, dispersion)
+    options = {"sample_weight": sample_weight, "dispersion": dispersion}
+    clients, codes, beside = weighed_clients(fit, X, y, groups, reset, covariates, **options)
+    noises = levels_of_rows(beside["dispersion"])
     check_names(np.unique(noises).tolist())
     if not reset:
         _check_known(fit, noises)
-    if isinstance(dispersion, str):
-        X = drop_columns(X, [dispersion])
-    options = covariates, sample_weight
-    clients, codes, weight = weighed_clients(fit, X, y, groups, reset, *options)
-    if len(noises) != len(clients.X):
-        raise ValueError(
-            f"dispersion has {len(noises)} entries for the {len(clients.X)} rows of X."
-        )
-    return Dispersed.of(clients, noises[order_of_rows(codes)], weight), codes
+    return Dispersed.of(clients, noises, beside.get("sample_weight")), codes
 
 
 def learn_dispersion(fit: Any, result: Any) -> None:
@@ -99,18 +89,17 @@ def weighed_by_noise(self: Any, block: Any) -> Factors | Any:
     return block.with_levels(names).weighed(np.asarray(result["ratios"]))
 
 
-def noise_of_rows(fit: Any, X: Any, dispersion: Any, n_rows: int) -> NDArray | float:
-    """Return the noise variance of each row, or that of all.
+def noise_of_rows(fit: Any, beside: Mapping[str, NDArray]) -> NDArray | float:
+    """Return the noise variance of each row, or that of all, by what goes with rows.
 
     Raises
     ------
     ValueError
-        If rows need levels and have none, or have some that the fit had not.
+        If levels are some that the fit had not.
     """
-    dispersion = known_dispersion(fit, X, dispersion, False)
-    if dispersion is None:
+    if "dispersion" not in beside:
         return fit.noise_variance_
-    noises = levels_of_rows(X, dispersion, n_rows)
+    noises = levels_of_rows(beside["dispersion"])
     _check_known(fit, noises)
     return np.array([fit.noise_variances_[name] for name in noises.tolist()])
 

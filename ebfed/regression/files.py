@@ -36,10 +36,8 @@ class RegressionFile:
             "style": style.as_data(),
             "response": fit._y_name,
             "group": fit._group_name,
-            "set_aside": list(fit._set_aside),
+            "beside": dict(fit._beside),
             "covariates": covariates,
-            "of_rows": dict(getattr(fit, "_of_rows", {})),
-            "dispersion": getattr(fit, "_dispersion_name", None),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -66,10 +64,6 @@ class RegressionFile:
         """Set the names of the columns of the fit, and how its frames look."""
         fit._style_ = Style.of_data(columns["style"])
         fit._y_name, fit._group_name = columns["response"], columns["group"]
-        fit._set_aside = tuple(columns["set_aside"])
-        if hasattr(fit, "_of_rows"):
-            fit._of_rows = dict(columns["of_rows"])
-        if columns.get("dispersion") is not None:
-            fit._dispersion_name = columns["dispersion"]
+        fit._beside = dict(columns["beside"])
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

@@ -163,8 +163,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     # Response, weight and offset.
     _per_row = (3,)
     _endless: Endless | None = None
-    # Columns of the frame of the fit that go with its rows, by argument.
-    _of_rows: dict[str, str] = {}  # noqa: RUF012
 
     def __init__(
         self,

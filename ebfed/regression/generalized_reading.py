@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.columns import column_of
-from ebfed.tables.frames import is_frame
-from ebfed.tables.lazy import column_names
 from ebfed.tables.of_rows import are_shares, of_rows, won_of_shares
 
 if TYPE_CHECKING:
@@ -31,14 +29,7 @@ class RowOptions:
 
     def known(self, fit: GeneralizedEB, X: Any, reset: bool) -> dict[str, Any]:
         """Return what is given; columns of the fit that later frames have need not be named."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if reset:
-            fit._of_rows = {k: value for k, value in given.items() if isinstance(value, str)}
-            fit._set_aside = tuple(fit._of_rows.values())
-        elif is_frame(X):
-            there = column_names(X)
-            given = {k: value for k, value in fit._of_rows.items() if value in there} | given
-        return given
+        return fit._known_beside(X, vars(self), reset)
 
     def offset_of(
         self, fit: GeneralizedEB, X: Any, groups: Any

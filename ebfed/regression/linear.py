@@ -51,7 +51,6 @@ from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
     check_interval,
     fit_with_block,
-    known_weight,
     posterior_of_rows,
     predicted_beside,
     predicted_numbers,
@@ -183,8 +182,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     covariate_names_: list[str]
     covariance_above_: dict[str, NDArray]
     noise_variances_: dict[str, float]
-    # Column of the frame of the fit that has the levels of noise.
-    _dispersion_name: str | None = None
     _takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
@@ -327,7 +324,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             options = covariates, sample_weight
             return dispersed_rows(self, X, y, groups, reset, dispersion, *options)
         if is_lazy(X):
-            weight = known_weight(self, X, sample_weight, reset)
+            given = {"sample_weight": sample_weight}
+            weight = self._known_beside(X, given, reset).get("sample_weight")
             if weight is None and not reset and self.clients_.log_weight is not None:
                 raise ValueError(NEEDED["sample_weight"])
             return self._read_lazily(X, y, groups, reset, covariates, weight)
@@ -366,8 +364,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if reset:
             self._covariates = GroupCovariates(named_columns(covariates))
         stated = self._covariates.columns if self._covariates.are_in(X) else ()
-        by = [] if self._dispersion_name is None else [self._dispersion_name]
-        return [*stated, *by, *super()._not_features(X, covariates, reset)]
+        return [*stated, *super()._not_features(X, covariates, reset)]
 
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool
@@ -578,7 +575,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)
         if kind == "row":
-            variance = variance + noise_of_rows(self, X, dispersion, len(rows))
+            given = {"dispersion": known_dispersion(self, X, dispersion, False)}
+            given = self._known_beside(X, given, False)
+            found = self._rows(X, None, groups, covariates, beside=given)
+            variance = variance + noise_of_rows(self, found.beside)
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach
 

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.tables.clients import Clients, order_of_rows
-from ebfed.tables.frames import is_frame
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.of_rows import NEEDED, NOTHING, are_shares, check_whole, wants_rate
 from ebfed.tables.scans import with_figures
 
@@ -22,7 +20,6 @@ __all__ = [
     "as_read",
     "check_interval",
     "fit_with_block",
-    "known_weight",
     "posterior_of_rows",
     "predicted_beside",
     "predicted_numbers",
@@ -109,16 +106,6 @@ def fit_with_block(estimator: Any, block: Any, codes: NDArray | None) -> Any:
     return estimator._fit(estimator.clients_.merge(block), {})
 
 
-def known_weight(estimator: Any, X: Any, sample_weight: Any, reset: bool) -> Any:
-    """Remember the column of weights of a fit, which later frames that have it need not name."""
-    if reset:
-        estimator._set_aside = (sample_weight,) if isinstance(sample_weight, str) else ()
-    elif sample_weight is None and (is_frame(X) or is_lazy(X)):
-        known = [name for name in estimator._set_aside if name in column_names(X)]
-        return known[0] if known else None
-    return sample_weight
-
-
 def repeated(clients: Clients, weight: NDArray[np.float64]) -> Clients:
     """Repeat each row as often as its weight says, a whole number.
 
@@ -149,39 +136,40 @@ def weighed_clients(
     groups: Any,
     reset: bool,
     covariates: Any = None,
-    sample_weight: Any = None,
-) -> tuple[Clients, NDArray | None, NDArray[np.float64] | None]:
-    """Read rows in memory; returns clients, numbers of rows' groups, and weights as clients' rows.
+    **beside: Any,
+) -> tuple[Clients, NDArray | None, dict[str, NDArray]]:
+    """Read rows in memory; returns clients, numbers of rows' groups, and what goes with rows.
 
     Parameters
     ----------
     estimator : RegressionEstimator
-    X, y, groups, covariates, sample_weight
+    X, y, groups, covariates
         As in `fit`.
     reset : bool
         Whether this is the fit.
+    **beside
+        `sample_weight` and `dispersion`, as in `fit`; returned in the order of the clients' rows.
 
     Raises
     ------
     ValueError, TypeError
         If weights are not one number for each row, negative, infinite, or all zero.
     """
-    sample_weight = known_weight(estimator, X, sample_weight, reset)
-    if sample_weight is None:
+    given = estimator._known_beside(X, beside, reset)
+    if "sample_weight" not in given:
         fitted = None if reset else getattr(estimator.clients_, "log_weight", None)
         if fitted is not None and not isinstance(X, Clients):
             raise ValueError(NEEDED["sample_weight"])
-        return *estimator._read(X, y, groups, reset, covariates)[:2], None
-    if isinstance(X, Clients):
+    elif isinstance(X, Clients):
         raise ValueError("sample_weight must be None: clients have rows without weights.")
-    if not estimator._numeric and not isinstance(y, str) and are_shares(np.asarray(y)):
+    elif not estimator._numeric and not isinstance(y, str) and are_shares(np.asarray(y)):
         raise ValueError(
             f"Unknown label type: y has shares, and {type(estimator).__name__} takes labels. "
             "GeneralizedEB('binomial') takes shares, with sample_weight= the numbers of trials."
         )
-    beside = {"sample_weight": sample_weight}
-    clients, codes, found = estimator._read(X, y, groups, reset, covariates, beside)
-    return clients, codes, found["sample_weight"][order_of_rows(codes)]
+    clients, codes, found = estimator._read(X, y, groups, reset, covariates, given)
+    order = order_of_rows(codes)
+    return clients, codes, {name: values[order] for name, values in found.items()}
 
 
 def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:

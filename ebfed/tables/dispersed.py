@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
-from ebfed.tables.columns import column_of
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import names_in, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import plain
 
@@ -187,45 +184,19 @@ class Dispersed:
         return cls(blocks[0].ids, tuple(levels), counts, rows, blocks[0].log_weight)
 
 
-def levels_of_rows(X: Any, dispersion: Any, n_rows: int | None = None) -> NDArray[np.str_]:
+def levels_of_rows(labels: NDArray) -> NDArray[np.str_]:
     """Return the level of each row, as text.
-
-    Parameters
-    ----------
-    X : array-like or data frame
-    dispersion : array-like of shape (n_rows,) or str
-        Labels, or the column of the frame `X` that has them.
-    n_rows : int, optional
-        Number of rows, if it is to be that.
 
     Raises
     ------
-    ValueError, TypeError
-        If it is no column of `X`, labels are missing or of numbers that are not whole, or there is
-        not one for each row.
+    ValueError
+        If labels are numbers that are not whole.
 
     Examples
     --------
-    >>> levels_of_rows(np.zeros((2, 1)), [1.0, 0.0]).tolist()
+    >>> levels_of_rows(np.array([1.0, 0.0])).tolist()
     ['1', '0']
     """
-    if isinstance(dispersion, str):
-        columns = names_in(X)
-        if dispersion not in columns:
-            raise ValueError(
-                f"dispersion={dispersion!r} is not a column of X, which has "
-                f"{', '.join(map(repr, columns)) or 'no names'}."
-            )
-        labels = read_labels(column_of(X, dispersion), "dispersion")
-    else:
-        labels = read_labels(
-            aligned({"X": X, "dispersion": dispersion})["dispersion"], "dispersion"
-        )
-    if labels.ndim != 1 or (n_rows is not None and len(labels) != n_rows):
-        raise ValueError(
-            f"dispersion must be one label for each row; it has shape {labels.shape}"
-            + ("." if n_rows is None else f" for {n_rows} rows.")
-        )
     labels = plain(labels)
     if labels.dtype.kind == "f":
         if (labels != np.floor(labels)).any() or np.abs(labels).max(initial=0) >= 2**53:

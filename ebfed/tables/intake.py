@@ -213,11 +213,13 @@ class Intake:
             return GroupRows(summary, shown, places, Style(), consent, stated)
         groups = self._known_groups(groups, X, learn)
         aside, covariates = self._known_covariates(X, covariates, learn)
+        beside = self._known_of_rows(of_rows, X, learn)
+        if (consent := self._consent_column(X, consent, learn)) is not None:
+            beside["consent"] = consent
         rows = Rows.read(
             X,
             groups,
-            self._consent_column(X, consent, learn),
-            beside=self._known_of_rows(of_rows, X, learn),
+            beside=beside,
             aside=aside,
             tuples=bool(self.level_names) and not learn,
         )
@@ -232,7 +234,8 @@ class Intake:
             if learn:
                 warn_of_blanks(ids)
         stated = self._read_covariates(covariates, X, labels, summary.ids, style, learn)
-        given = style, rows.consent, stated, values, rows.beside
+        beside = dict(rows.beside)
+        given = style, beside.pop("consent", None), stated, values, beside
         return GroupRows(summary, labels, codes, *given)
 
     def value_columns(self, X: Any, *named: Any) -> list[str]:

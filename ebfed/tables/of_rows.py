@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST
+from ebfed.tables.frames import read_labels, read_response
 from ebfed.tables.numbers import column
 
 __all__ = [
@@ -125,14 +126,14 @@ def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
     return type == "rate"
 
 
-def of_rows(values: Any, name: str) -> NDArray[np.float64]:
-    """Return what goes with rows as a number for each.
+def of_rows(values: Any, name: str) -> Any:
+    """Return what goes with rows: a number for each, or a label.
 
     Parameters
     ----------
-    values : array-like or series
+    values : array-like or series, or dict from group to choice of consent
     name : str
-        Name of the argument, which says what it may be.
+        Name of the argument, which says what it may be: a number with a range, else a label.
 
     Raises
     ------
@@ -144,6 +145,10 @@ def of_rows(values: Any, name: str) -> NDArray[np.float64]:
     >>> of_rows([2, 0], "sample_weight")
     array([2., 0.])
     """
+    if name == "consent":  # labels of classes, or numbers that may be infinite
+        return values if isinstance(values, Mapping) else read_response(values, name)
+    if name not in _CHECKS:
+        return read_labels(values, name)
     found = column(values, name, booleans=name == "observed")
     if found.ndim != 1:
         raise ValueError(f"{name} must be one number per row; it has shape {found.shape}.")

@@ -48,10 +48,8 @@ class Rows:
     style : Style
     y : ndarray of shape (n_rows,) or None
         Response: numbers, or labels of classes.
-    consent : ndarray of shape (n_rows,), dict or None
-        Class that each row's client chose.
     beside : mapping of str to ndarray of shape (n_rows,)
-        Weights, exposures and the like; see `ebfed.tables.of_rows`.
+        Weights, exposures, choices and the like; see `ebfed.tables.of_rows`.
 
     Examples
     --------
@@ -66,7 +64,6 @@ class Rows:
     levels: tuple[NDArray, ...]
     style: Style = field(default_factory=Style)
     y: NDArray | None = None
-    consent: Any = None
     beside: Mapping[str, NDArray] = field(default_factory=dict)
 
     @classmethod
@@ -74,7 +71,6 @@ class Rows:
         cls,
         X: Any,
         groups: Any = None,
-        consent: Any = None,
         y: Any = None,
         *,
         beside: Mapping[str, Any] = NOTHING,
@@ -89,7 +85,6 @@ class Rows:
         ----------
         X : array-like or data frame of shape (n_rows, d), or series
         groups : one or several of these, see `split_levels`; or None
-        consent : one of these, or a dict from group to class
         y : one of these
         beside : mapping
             What goes with rows, by the name of its argument.
@@ -114,7 +109,7 @@ class Rows:
         if len(parts) > 1 and not several:
             parts = [groups]
         names = [f"groups of level {level}" for level in range(1, len(parts))] + ["groups"]
-        roles = dict(zip(names, parts, strict=True)) | {"consent": consent, "y": y} | dict(beside)
+        roles = dict(zip(names, parts, strict=True)) | {"y": y} | dict(beside)
         paired = aligned({"X": X} | roles)
         table, style = wrapped(X, eager_only=True, allow_series=True), style_for(X)
         columns = [table.name] if is_series(table) and _is_name(table.name) else None
@@ -141,16 +136,13 @@ class Rows:
             given = (paired[name] for name in names)
             levels = tuple(read_labels(*each) for each in zip(given, shown, strict=True))
         for name, entries in [*(("groups", each) for each in levels), *found.items()]:
-            if whole.ndim and len(entries) != len(whole):
+            if whole.ndim and not isinstance(entries, Mapping) and len(entries) != len(whole):
                 raise ValueError(
                     f"{name} has {len(entries)} entries for the {len(whole)} rows of X."
                 )
-        consent, y = paired["consent"], paired["y"]
-        if consent is not None and not isinstance(consent, Mapping):
-            consent = read_labels(consent, "consent")
-        if y is not None:
+        if (y := paired["y"]) is not None:
             y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
-        return cls(whole, columns, levels, style, y, consent, found)
+        return cls(whole, columns, levels, style, y, found)
 
     @cached_property
     def numbered(self) -> tuple[NDArray, NDArray[np.int64]]:

@@ -117,7 +117,7 @@ def test_blocks_of_clients_keep_weights():
         (eb.learning.FedAvg(), WEIGHTS * np.nan, "sample_weight"),
         (eb.learning.FedAvg(), np.full(len(Y), 1e308), "between 1e-60 and 1e"),
         (eb.learning.FedAvg(), 0 * WEIGHTS, "zero in every row"),
-        (eb.learning.FedAvg(), "w", "not a column of X"),
+        (eb.learning.FedAvg(), "w", "names a column, but X is not"),
         (eb.learning.FedAvg(weights="rows"), WEIGHTS + 0.5, "whole numbers"),
         (eb.learning.FedAvg(weights="rows", privacy=PRIVACY), WEIGHTS, "sums of weights are not"),
         (JointDPSGD(privacy=PRIVACY), -WEIGHTS, "finite, and 0 or more"),

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from ebfed.tables.clients import Clients
 from ebfed.tables.dispersed import MOST, Dispersed, check_names, levels_of_rows
 from ebfed.tables.factors import Factors
+from ebfed.tables.rows import Rows
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(6), 5)
@@ -66,21 +67,25 @@ def test_merged_blocks_are_the_block_of_all_rows():
     assert_array_equal(np.concatenate([block.counts for block in blocks]), whole.counts)
 
 
+def levels_beside(X, dispersion):
+    return levels_of_rows(Rows.read(X, beside={"dispersion": dispersion}).beside["dispersion"])
+
+
 def test_labels_of_levels():
-    assert levels_of_rows(X, [True, False]).tolist() == ["True", "False"]
+    assert levels_beside(X[:2], [True, False]).tolist() == ["True", "False"]
     frame = pd.DataFrame({"x": [1.0, 2.0], "kind": ["b", "a"]})
-    assert levels_of_rows(frame, "kind").tolist() == ["b", "a"]
+    assert levels_beside(frame, "kind").tolist() == ["b", "a"]
     moved = frame["kind"].rename({0: 7, 1: 3})
     frame.index = [3, 7]
-    assert levels_of_rows(frame, moved).tolist() == ["a", "b"]  # pairs by label
+    assert levels_beside(frame[["x"]], moved).tolist() == ["a", "b"]  # pairs by label
     with pytest.raises(ValueError, match="'k' is not a column of X"):
-        levels_of_rows(frame, "k")
+        levels_beside(frame, "k")
     with pytest.raises(ValueError, match="numbers that are not whole"):
-        levels_of_rows(X, [0.5, 1.0])
+        levels_beside(X[:2], [0.5, 1.0])
     with pytest.raises(ValueError, match="missing"):
-        levels_of_rows(X, ["a", None])
-    with pytest.raises(ValueError, match="for 3 rows"):
-        levels_of_rows(X, ["a", "b"], 3)
+        levels_beside(X[:2], ["a", None])
+    with pytest.raises(ValueError, match="for the 3 rows"):
+        levels_beside(X[:3], ["a", "b"])
     with pytest.raises(ValueError, match="one line"):
         check_names(["a\nb"])
     with pytest.raises(ValueError, match=f"at most {MOST}"):

@@ -58,7 +58,7 @@ def test_masked_entries_are_nan_where_that_means_no_data():
 READERS = {
     "X": lambda values: Rows.read(values),
     "groups": lambda values: Rows.read([1.0, 2.0, 3.0], values),
-    "consent": lambda values: Rows.read([1.0, 2.0, 3.0], None, values),
+    "consent": lambda values: Rows.read([1.0, 2.0, 3.0], beside={"consent": values}),
     "y": lambda values: Rows.read([1.0, 2.0, 3.0], y=values),
     "labels": lambda values: read_labels(values, "labels"),
     "covariates": lambda values: read_covariates(values, None, None, np.arange(3)),

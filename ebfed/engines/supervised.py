@@ -369,10 +369,14 @@ class SupervisedEstimator(WithArguments, ABC):
         """
         given = {name: value for name, value in given.items() if value is not None}
         if reset:
-            self._columns_beside = {name: each for name, each in given.items() if isinstance(each, str)}
+            self._columns_beside = {
+                name: each for name, each in given.items() if isinstance(each, str)
+            }
         elif self._columns_beside and (is_frame(X) or is_lazy(X)):
             there = column_names(X)
-            given = {name: each for name, each in self._columns_beside.items() if each in there} | given
+            given = {
+                name: each for name, each in self._columns_beside.items() if each in there
+            } | given
         return given
 
     def _extended(

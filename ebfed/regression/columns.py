@@ -82,7 +82,9 @@ class Columns:
             If `fixed` does not name columns, or a column is neither there nor varies.
         """
         own, p, varying = self._places(self.fixed, "fixed"), len(self), self.varying_places()
-        if idle := [self.terms[j] for j in np.setdiff1d(np.arange(p), [*own, *varying])]:
+        if idle := [
+            self.terms[j] for j in sorted({*range(p)} - {*own.tolist(), *varying.tolist()})
+        ]:
             raise ValueError(
                 f"column {idle[0]!r} has neither a mean nor a spread: name it in fixed or varying."
             )
@@ -104,7 +106,9 @@ class Columns:
 
     def varying_places(self) -> NDArray[np.int64]:
         """Positions of the coefficients that differ between groups, of any level."""
-        return np.unique(np.concatenate(self.places_of_levels()))
+        return np.array(
+            sorted({j for own in self.places_of_levels() for j in own.tolist()}), np.int64
+        )
 
     def places_of_levels(self) -> list[NDArray[np.int64]]:
         """Positions of the coefficients that differ between groups, of each level."""
@@ -139,7 +143,7 @@ class Columns:
         [[0, 2]]
         """
         pairs = zip(self.terms_of_levels(), places, strict=True)
-        return [[int(np.isin(term, own).sum()) for term in terms] for terms, own in pairs]
+        return [[len({*term.tolist()} & {*own.tolist()}) for term in terms] for terms, own in pairs]
 
     def n_spreads(self, covariance: str, places: Sequence[NDArray] | None = None) -> int:
         """Count the parameters of the covariances; of coefficients at these places, by level."""
@@ -164,12 +168,12 @@ class Columns:
 
     def _places(self, varying: Any, role: str = "varying") -> NDArray[np.int64]:
         """Positions of some columns; of all if None."""
+        if varying is None:
+            return np.arange(len(self))
         names = self.terms
         first = int(self.intercept)
         places: dict[Any, int] = {j: first + j for j in range(self.n_features)}
         places |= {name: j for j, name in enumerate(names)}
-        if varying is None:
-            return np.arange(len(names))
         if isinstance(varying, str) or not np.iterable(varying):
             raise TypeError(f"{role} must be a sequence of columns; got {varying!r}.")
         if self.intercept and INTERCEPT in names[1:]:

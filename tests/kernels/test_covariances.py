@@ -43,7 +43,8 @@ def test_a_minimum_is_found_again():
 def blocks_of(ends):
     """Places of the entries of blocks with these ends."""
     starts = [0, *ends[:-1]]
-    places = [a + np.indices((b - a, b - a)).reshape(2, -1) for a, b in zip(starts, ends, strict=True)]
+    pairs = zip(starts, ends, strict=True)
+    places = [a + np.indices((b - a, b - a)).reshape(2, -1) for a, b in pairs]
     return (*np.concatenate(places, axis=1), np.array(ends))
 
 

@@ -450,14 +450,19 @@ class Problem:
         """
         ways = [_basis(self.of_effects[b, b])[0] for b in self.blocks]
         blocks = _slices([each.shape[1] for each in ways])
-        along, every = block_diag(*ways), sum(each.shape[1] for each in ways) == len(first)
-        turned = None if every else block_diag(*(np.kron(each, each) for each in ways))
+        given = blocks, LARGEST_OF_ANY, *self.enough()
 
-        entries = self.entries
+        def curvature() -> NDArray:
+            found = self.whole_curvature()
+            return found if len(self.blocks) == 1 else found[np.ix_(self.entries, self.entries)]
+
+        if blocks == self.blocks:
+            start = self.value_and_slope, np.diag(first), curvature
+            root, path, self.converged = descend_covariances(*start, *given)
+            return root, path
+        along, turned = block_diag(*ways), block_diag(*(np.kron(each, each) for each in ways))
 
         def whole(root: NDArray) -> NDArray:
-            if every:
-                return root
             root, found = along @ root, np.zeros((len(first), len(first)))
             for b, own in zip(self.blocks, blocks, strict=True):
                 found[b, b.start : b.start + own.stop - own.start] = root[b, own]
@@ -465,15 +470,13 @@ class Problem:
 
         def value_and_slope(root: NDArray) -> tuple[float, NDArray]:
             value, slope = self.value_and_slope(whole(root))
-            return value, slope if every else along.T @ slope @ along
+            return value, along.T @ slope @ along
 
-        def curvature() -> NDArray:
-            found = self.whole_curvature()[np.ix_(entries, entries)]
-            return found if turned is None else turned.T @ found @ turned
+        def curvature_along() -> NDArray:
+            return turned.T @ curvature() @ turned
 
-        root = np.diag(first) if every else np.linalg.qr((np.linalg.pinv(along) * first).T)[1].T
-        start = value_and_slope, root, curvature
-        ended = descend_covariances(*start, blocks, LARGEST_OF_ANY, *self.enough())
+        root = np.linalg.qr((np.linalg.pinv(along) * first).T)[1].T
+        ended = descend_covariances(value_and_slope, root, curvature_along, *given)
         root, path, self.converged = ended
         return whole(root), path
 

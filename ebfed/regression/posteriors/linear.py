@@ -210,7 +210,7 @@ class CoefficientPosterior(NormalMarginals):
 
 
 def blocks_of_terms(matrix: NDArray, terms: Sequence[NDArray]) -> NDArray[np.float64]:
-    """Split a matrix into those of the coefficients of each term, with other entries zero, (k, p, p).
+    """Split a matrix into those of each term, with other entries zero, shape (k, p, p).
 
     >>> blocks_of_terms(np.diag([1.0, 2.0]), [np.array([0]), np.array([1])])[1]
     array([[0., 0.],

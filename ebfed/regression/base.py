@@ -112,12 +112,11 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         groups: Any,
         reset: bool,
         covariates: Any = None,
-        sample_weight: Any = None,
+        **beside: Any,
     ) -> tuple[Any, NDArray | None]:
         """Return a block of clients, and the number of each row's group."""
-        options = X, y, groups, reset, covariates
-        clients, codes, beside = weighed_clients(self, *options, sample_weight=sample_weight)
-        return self.protocol().block(clients, beside.get("sample_weight")), codes
+        clients, codes, found = weighed_clients(self, X, y, groups, reset, covariates, **beside)
+        return self.protocol().block(clients, found.get("sample_weight")), codes
 
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)
@@ -192,14 +191,18 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, with numbers after those of the groups before.
         """
+        return self._fit_more(X, y, groups, sample_weight=sample_weight)
+
+    def _fit_more(self, X: Any, y: Any, groups: Any, **beside: Any) -> Self:
+        """Add a block of rows, and what goes with them, to those fitted before."""
         if not hasattr(self, "clients_"):
-            return self.fit(X, y, groups=groups, sample_weight=sample_weight)
+            return self.fit(X, y, groups=groups, **beside)
         if self.protocol().promises():
             raise ValueError(
                 "partial_fit would ask every client for more reports, at more privacy; fit all "
                 "rows at once."
             )
-        return fit_with_block(self, *self._read_block(X, y, groups, False, None, sample_weight))
+        return fit_with_block(self, *self._read_block(X, y, groups, False, None, **beside))
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -240,7 +243,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        block = self._asked_for(X, y, groups, None, sample_weight)
+        return self._posterior_of(self._asked_for(X, y, groups, sample_weight=sample_weight))
+
+    def _posterior_of(self, block: Any) -> Posterior:
+        """Posterior of the coefficients of the clients of a block."""
         posterior = self._population().posterior(block)
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
@@ -262,13 +268,11 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         style = self._style_.avoiding(columns)
         return frame({style.group: self.groups_} | columns, style)
 
-    def _asked_for(
-        self, X: Any, y: Any, groups: Any, covariates: Any = None, sample_weight: Any = None
-    ) -> Any:
+    def _asked_for(self, X: Any, y: Any, groups: Any, covariates: Any = None, **beside: Any) -> Any:
         """Return the block of clients that a posterior is asked for."""
         check_is_fitted(self, "clients_")
         if X is not None:
-            block = self._read_block(X, y, groups, False, covariates, sample_weight)[0]
+            block = self._read_block(X, y, groups, False, covariates, **beside)[0]
             return self._weighed(block)
         if self._is_server:
             raise ValueError(

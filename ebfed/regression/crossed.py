@@ -25,6 +25,7 @@ from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels, re
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import (
     CrossedFit,
+    check_factors,
     check_noise,
     fixed_too,
     independent_columns,
@@ -37,7 +38,6 @@ from ebfed.regression.crossed_inference import (
 )
 from ebfed.regression.crossed_influence import influence_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
-from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.crossed_slopes import (
     JointNormals,
     SlopedFit,
@@ -55,7 +55,7 @@ from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, er
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
-from ebfed.regression.reading import IntervalKind, check_interval
+from ebfed.regression.reading import CrossedRows, IntervalKind, check_interval
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
@@ -224,10 +224,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
         family = self._family
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-        rows = CrossedRows.read(X, y, groups, options)
+        rows = CrossedRows.of(X, y, groups, options)
         design, found = self._design(rows, reset=True), rows.responses(family)
         keep = found.weight > 0
-        design, found, numbered = design[keep], found.take(keep), rows.numbered(keep)
+        design, found, numbered = design[keep], found.take(keep), rows.numbers_of(keep)
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
         for style, own in zip(rows.styles, ids, strict=True):
             warn_of_blanks(own, f"groups {style.group!r}")
@@ -277,7 +277,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             "varying": varying,
             "correlated": correlated,
             "named": rows.names,
-            "has_offset": "offset" in rows.of_rows,
+            "has_offset": "offset" in rows.beside,
             "columns": columns,
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
@@ -437,16 +437,16 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         groups = self._named_in(X) if groups is None else groups
         aside = self._set_aside(X)
         if groups is None:
-            rows = CrossedRows.read(X, None, None, {"offset": offset}, aside)
+            rows = CrossedRows.of(X, None, None, {"offset": offset}, aside)
             codes = np.full((len(rows), len(self._names)), -1)
-            return self._within(self._design(rows, reset=False)), rows.offset(), codes
-        rows = CrossedRows.read(X, None, groups, {"offset": offset}, aside)
-        if len(rows.labels) != len(self._names):
+            return self._within(self._design(rows, reset=False)), rows.offset, codes
+        rows = CrossedRows.of(X, None, groups, {"offset": offset}, aside)
+        if len(rows.levels) != len(self._names):
             raise ValueError(
-                f"groups has {len(rows.labels)} factors; the fit had {len(self._names)}."
+                f"groups has {len(rows.levels)} factors; the fit had {len(self._names)}."
             )
         codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
-        return self._within(self._design(rows, reset=False)), rows.offset(), codes
+        return self._within(self._design(rows, reset=False)), rows.offset, codes
 
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""
@@ -589,7 +589,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         given = self._named_in(X) if groups is None else groups
         options = {"sample_weight": sample_weight, "trials": trials}
-        found = CrossedRows.read(X, y, given, options).responses(self._family)
+        found = CrossedRows.of(X, y, given, options).responses(self._family)
         keep = found.weight > 0
         found, predicted = found.take(keep), self.predict(X, groups=groups, offset=offset)[keep]
         return float(r2_score(found.y, predicted, sample_weight=found.weight))

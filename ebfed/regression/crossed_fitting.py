@@ -15,12 +15,18 @@ from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
+from ebfed.regression.numerics.crossed_model import (
+    MOST_LEVELS,
+    CrossedEquations,
+    CrossedSystem,
+    maximise,
+)
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 
 __all__ = [
     "CrossedFit",
+    "check_factors",
     "check_noise",
     "criterion_at",
     "fixed_too",
@@ -446,3 +452,34 @@ def triangle_of(design: NDArray, terms: Sequence[str]) -> tuple[NDArray, NDArray
         name = terms[int(np.argmax(short))]
         raise ValueError(f"columns of X must not be collinear; {name!r} follows from the others.")
     return Q, R
+
+
+def check_factors(
+    names: Sequence[str], sizes: Sequence[int], n_rows: int, alone: bool = False
+) -> None:
+    """Refuse factors whose variances rows cannot tell, or that are too large.
+
+    A level of one row is enough where `alone`: the noise of a count is known.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not names:
+        raise ValueError("groups must be of two factors or more, such as ['student', 'lecturer'].")
+    if twice := {name for name in names if list(names).count(name) > 1}:
+        raise ValueError(f"factors must have different names; {min(twice)!r} is there twice.")
+    for name, size in zip(names, sizes, strict=True):
+        if size < 2:
+            raise ValueError(f"factor {name!r} must have two levels or more; it has {size}.")
+        if size >= n_rows and not alone:
+            raise ValueError(
+                f"factor {name!r} has {size:,} levels for {n_rows:,} rows: its effects and the "
+                "noise are the same."
+            )
+    others = sum(sizes) - max(sizes)
+    if others > MOST_LEVELS:
+        raise ValueError(
+            f"the factors but the largest have {others:,} levels together; CrossedEB is exact, and "
+            f"fits up to {MOST_LEVELS:,}."
+        )

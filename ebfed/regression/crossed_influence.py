@@ -28,11 +28,11 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from ebfed.regression.crossed_fitting import check_noise, regressed
-from ebfed.regression.crossed_reading import CrossedRows
 from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.families import Responses
 from ebfed.regression.influence import frame_of_changes
 from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem
+from ebfed.regression.reading import CrossedRows
 
 __all__ = ["influence_of_crossed"]
 
@@ -102,7 +102,7 @@ def influence_of_crossed(
         raise ValueError(f"level must be one of {known}; got {level!r}.")
     given = self._named_in(X) if groups is None else groups
     options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-    rows = CrossedRows.read(X, y, given, options, self._set_aside(X))
+    rows = CrossedRows.of(X, y, given, options, self._set_aside(X))
     found = rows.responses(self._family)
     keep = found.weight > 0
     if (codes < 0).any() or keep.sum() != self._n[0].sum():
@@ -128,13 +128,13 @@ def _refitted(fit: Any, rows: CrossedRows, codes: NDArray, m: int) -> NDArray[np
     values = np.asarray(rows.X)
     names = [term for term in fit.terms_ if term != "intercept"]
     X = pd.DataFrame(values, columns=names) if values.shape[1] else values
-    labels = {style.group: own for style, own in zip(rows.styles, rows.labels, strict=True)}
+    labels = {style.group: own for style, own in zip(rows.styles, rows.levels, strict=True)}
     groups, y = pd.DataFrame(labels), np.asarray(rows.y)
     changes = np.full((m, len(fit.mean_)), np.nan)
     for j in range(m):
         rest = np.flatnonzero(codes != j)
         part = X.iloc[rest] if isinstance(X, pd.DataFrame) else X[rest]
-        given = {name: own[rest] for name, own in rows.of_rows.items() if len(own) == len(codes)}
+        given = {name: own[rest] for name, own in rows.beside.items() if len(own) == len(codes)}
         try:
             with warnings.catch_warnings():  # of small parts of the rows
                 warnings.simplefilter("ignore")

@@ -11,7 +11,7 @@ from scipy.special import logit, ndtr
 
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.regression.reading import weighed_clients
+from ebfed.regression.reading import CrossedRows, responding_clients, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
@@ -268,11 +268,9 @@ def diagnostics_of_generalized(
     Diagnostics
         Binomial responses are shares of trials.
     """
-    from ebfed.regression.generalized_reading import RowOptions, read_rows
-
-    options = RowOptions(sample_weight, offset, trials)
-    clients, codes = read_rows(self, X, y, groups, False, options, keep=True)
-    weighed = "sample_weight" in options.known(self, X, False)
+    options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+    clients, codes = responding_clients(self, X, y, groups, False, keep=True, **options)
+    weighed = "sample_weight" in self._known_beside(X, options, False)
     weight = np.asarray(clients.y, float)[:, 1]
     plain = not weighed or bool((weight == 1).all())
     return _under_population(self, clients, codes, weight, plain)
@@ -377,19 +375,18 @@ def diagnostics_of_crossed(
     Diagnostics
         Binomial responses are shares of trials.
     """
-    from ebfed.regression.crossed_reading import CrossedRows
     from ebfed.regression.numerics.crossed_sums import CrossedLevels
 
     design, moved, codes = self._placed(X, groups, offset)
     groups = self._named_in(X) if groups is None else groups
     options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
     rows, family, fit = (
-        CrossedRows.read(X, y, groups, options, self._set_aside(X)),
+        CrossedRows.of(X, y, groups, options, self._set_aside(X)),
         self._family,
         self._fit,
     )
     observed, n = rows.responses(family), len(design)
-    found = rows.numbered(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
+    found = rows.numbers_of(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
     levels = [found[k] for k in self._order]
     base = design @ fit.mean + moved
     predictor = fit.predictor(design, codes) + moved
@@ -413,7 +410,7 @@ def diagnostics_of_crossed(
     if family is None:
         law, fitted, expected = NormalLaw(np.full(n, fit.noise), observed.weight), predictor, base
     else:
-        given = rows.of_rows.get("sample_weight", np.ones(1))
+        given = rows.beside.get("sample_weight", np.ones(1))
         law = FamilyLaw(family, np.zeros(0), observed.weight, bool((given == 1).all()))
         fitted = family.mean(predictor, self._averaged(design, codes), np.zeros(0))
         expected = family.mean(*unknown, np.zeros(0))

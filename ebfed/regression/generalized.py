@@ -19,7 +19,6 @@ from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
-from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.inferring import (
     coefficient_tests,
@@ -40,7 +39,13 @@ from ebfed.regression.posteriors.predictive import (
     variance_of_mean,
 )
 from ebfed.regression.protocol import GeneralizedResult
-from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
+from ebfed.regression.reading import (
+    IntervalKind,
+    check_interval,
+    offset_of,
+    posterior_of_rows,
+    responding_clients,
+)
 from ebfed.regression.separation import Endless, endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
@@ -220,19 +225,14 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     # Reading ----------------------------------------------------------------------------------
 
     def _read_block(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        reset: bool,
-        covariates: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
-        trials: Any = None,
+        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None, **beside: Any
     ) -> tuple[Clients, NDArray | None]:
-        given = sample_weight
-        options = given if isinstance(given, RowOptions) else RowOptions(given, offset, trials)
-        return read_rows(self, X, y, groups, reset, options)
+        return responding_clients(self, X, y, groups, reset, **beside)
+
+    @property
+    def _has_offset(self) -> bool:
+        """Whether rows of the fit had offsets."""
+        return bool(self._result.get("has_offset"))
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -295,11 +295,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, with numbers after those of the groups before.
         """
-        if not hasattr(self, "clients_"):
-            options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-            return self.fit(X, y, groups=groups, **options)
-        given = RowOptions(sample_weight, offset, trials)
-        return super().partial_fit(X, y, groups=groups, sample_weight=given)
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        return self._fit_more(X, y, groups, **options)
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]
@@ -361,10 +358,11 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        given = RowOptions(sample_weight, offset, trials)
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        block = self._asked_for(X, y, groups, **options)
         if level is not None and level != self._style_.group:
-            return posterior_of_level(self, self._asked_for(X, y, groups, None, given), level)
-        return super().posterior(X, y, groups=groups, sample_weight=given)
+            return posterior_of_level(self, block, level)
+        return self._posterior_of(block)
 
     ranef = ranef_of_levels
 
@@ -372,10 +370,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         self, X: Any, groups: Any, offset: Any, given_spread: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Posterior mean and variance of the linear predictor of each row."""
-        X, groups, offset = RowOptions(offset=offset).offset_of(self, X, groups)
+        offset = offset_of(self, X, groups, offset)
         rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=given_spread)
-        if offset.size not in (1, len(rows)):
-            raise ValueError(f"offset has {offset.size} entries for the {len(rows)} rows of X.")
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)
         if given_spread:  # responses are averaged over it
@@ -507,7 +503,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         return replace(view, has_density=False, degrees=errors_and_degrees(self))
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
-        _, _, offset = RowOptions(**options).offset_of(self, X, groups)
+        offset = offset_of(self, X, groups, options.get("offset"))
         rows, _ = self._read_design(X, groups)
         nobody = self._rows_of(np.zeros(1, np.int64), known=False)
         unknown = self._population().posterior_given_spread(nobody)

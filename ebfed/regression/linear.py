@@ -329,7 +329,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             if weight is None and not reset and self.clients_.log_weight is not None:
                 raise ValueError(NEEDED["sample_weight"])
             return self._read_lazily(X, y, groups, reset, covariates, weight)
-        return super()._read_block(X, y, groups, reset, covariates, sample_weight)
+        return super()._read_block(X, y, groups, reset, covariates, sample_weight=sample_weight)
 
     def _read_lazily(
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any, weight: Any
@@ -486,11 +486,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        if dispersion is None or X is None:
-            block = self._asked_for(X, y, groups, covariates, sample_weight)
-        else:
-            options = covariates, sample_weight, dispersion
-            block = self._weighed(self._read_block(X, y, groups, False, *options)[0])
+        beside = {"sample_weight": sample_weight, "dispersion": dispersion}
+        block = self._asked_for(X, y, groups, covariates, **beside)
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
             return posterior_of_level(self, block, level)

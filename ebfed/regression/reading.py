@@ -1,29 +1,40 @@
-"""Rows of regressions: read with their weights, and predicted."""
+"""Rows of regressions: read with what goes with them, as clients or with factors; and predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines.supervised import check_size
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.families.base import responses_of
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
+from ebfed.tables.levels import split_levels
+from ebfed.tables.numbers import column
 from ebfed.tables.of_rows import NEEDED, NOTHING, are_shares, check_whole, wants_rate
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
+from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = [
+    "CrossedRows",
     "IntervalKind",
     "as_read",
     "check_interval",
     "fit_with_block",
+    "offset_of",
     "posterior_of_rows",
     "predicted_beside",
     "predicted_numbers",
     "repeated",
+    "responding_clients",
     "weighed_clients",
 ]
 
@@ -170,6 +181,157 @@ def weighed_clients(
     clients, codes, found = estimator._read(X, y, groups, reset, covariates, given)
     order = order_of_rows(codes)
     return clients, codes, {name: values[order] for name, values in found.items()}
+
+
+def known_of_rows(estimator: Any, X: Any, reset: bool, **beside: Any) -> dict[str, Any]:
+    """Return what goes with rows of a generalized linear model, and columns that it had in the fit.
+
+    An offset may be one number for all rows.
+
+    Raises
+    ------
+    ValueError
+        If offsets are missing, and rows of the fit had some.
+    """
+    given = estimator._known_beside(X, beside, reset)
+    if "offset" not in given and not (reset or isinstance(X, Clients)) and estimator._has_offset:
+        raise ValueError(
+            "offset= must give the offset of each row, as in the fit (0 for the response at an "
+            "exposure of 1)."
+        )
+    offset = given.get("offset")
+    if offset is not None and not isinstance(offset, str) and np.ndim(offset) == 0:
+        given["offset"] = np.full(len(X), float(offset))
+    return given
+
+
+def offset_of(estimator: Any, X: Any, groups: Any, offset: Any) -> NDArray[np.float64]:
+    """Return the offset of each row, or one for all, to predict; see `known_of_rows`."""
+    given = known_of_rows(estimator, X, False, offset=offset)
+    if "offset" not in given:
+        return np.zeros(1)
+    return estimator._rows(X, None, groups, beside={"offset": given["offset"]}).beside["offset"]
+
+
+def responding_clients(
+    estimator: Any, X: Any, y: Any, groups: Any, reset: bool, *, keep: bool = False, **beside: Any
+) -> tuple[Clients, NDArray | None]:
+    """Read rows as clients, whose `y` has columns of response, weight and offset.
+
+    Rows of weight 0 are left out, unless `keep`.
+
+    Returns
+    -------
+    Clients
+    codes : int64 ndarray of shape (n_rows,) or None
+        Number of each row's group.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If responses cannot be of the family, or what goes with rows does not fit them.
+    """
+    given = known_of_rows(estimator, X, reset, **beside)
+    if given and isinstance(X, Clients):
+        raise ValueError(f"{min(given)} must be None: clients have rows without it.")
+    clients, codes, found = estimator._read(X, y, groups, reset, beside=given)
+    order = order_of_rows(codes)
+    response = np.empty(len(clients.X))  # in the order of X
+    response[order] = np.asarray(clients.y, float)
+    read = responses_of(response, found, estimator._family).take(order)
+    whole = replace(clients, y=np.column_stack([read.y, read.weight, read.offset]))
+    if keep or read.weight.all():
+        return whole, codes
+    kept = read.weight > 0  # a client without others has no rows
+    ends = np.concatenate(([0], np.cumsum(kept)))[clients.indptr]
+    return Clients(clients.ids, ends, clients.X[kept], np.asarray(whole.y)[kept]), codes
+
+
+@dataclass(frozen=True)
+class CrossedRows(Rows):
+    """Rows, with the label of each of several crossed factors as a level.
+
+    Attributes
+    ----------
+    names : list of str or None
+        Columns that held the labels, if all were columns.
+    """
+
+    names: list[str] | None = None
+
+    @classmethod
+    def of(
+        cls, X: Any, y: Any, groups: Any, beside: Mapping[str, Any], aside: Sequence[str] = ()
+    ) -> Self:
+        """Read rows; columns `aside` of a frame are no features.
+
+        Raises
+        ------
+        ValueError, TypeError
+        """
+        factors = [] if groups is None else split_levels(groups, X)
+        if len(factors) == 1:
+            raise ValueError(
+                "groups must be of two factors or more, such as ['student', 'lecturer']; LinearEB "
+                "fits one."
+            )
+        given = {name: value for name, value in beside.items() if value is not None}
+        offset = given.get("offset")
+        if offset is not None and not isinstance(offset, str) and np.size(offset) == 1:
+            given["offset"] = np.full(len(X), offset)
+        rows = cls.read(X, groups, y=y, beside=given, aside=aside, numeric=True)
+        names = [each for each in factors if isinstance(each, str)]
+        upper = [
+            each if isinstance(own, str) or isinstance(getattr(own, "name", None), str)
+            else replace(each, group=f"group{j}")
+            for j, (each, own) in enumerate(zip(rows.styles, factors, strict=False), 1)
+        ]  # fmt: skip
+        *above, style = upper or [rows.style]
+        style = replace(style, above=tuple(above))
+        return replace(rows, style=style, names=names if len(names) == len(factors) else None)
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.X)
+
+    @property
+    def offset(self) -> NDArray[np.float64]:
+        """Offset of each row."""
+        return self.beside.get("offset", np.zeros(len(self)))
+
+    def responses(self, family: ResponseFamily | None) -> Responses:
+        """Return the responses of rows, those of weight 0 too.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If they are missing, infinite, no number for each row, or cannot be of the family.
+        """
+        if self.y is None:
+            raise ValueError("y must be given, or be the name of a column of X.")
+        values, n = column(self.y, "y", booleans=True), len(self)
+        if values.shape != (n,):
+            raise ValueError(f"y must be one number for each of {n} rows.")
+        if not np.isfinite(values).all():
+            row = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"y must be finite; row {row} has {values[row]}.")
+        check_size(values, "y")
+        return responses_of(values, self.beside, family)
+
+    def numbers_of(self, keep: NDArray[np.bool_]) -> list[tuple[NDArray, NDArray[np.int64]]]:
+        """Number the labels of each factor by their sorted order, of the rows that are kept."""
+        pairs = zip(self.styles, self.levels, strict=True)
+        return [number_labels(own[keep], f"groups {style.group!r}") for style, own in pairs]
+
+    def codes_among(self, known: Sequence[NDArray], order: Sequence[int]) -> NDArray[np.int64]:
+        """Place of each label among those of the fit, shape (n_rows, n_factors); -1 where not."""
+        codes = np.empty((len(self), len(order)), np.int64)
+        for j, (ids, number) in enumerate(zip(known, order, strict=True)):
+            asked, own = number_labels(self.levels[number], "groups")
+            warn_of_mistyped(asked, ids)
+            index = pd.Index(ids, tupleize_cols=False)
+            codes[:, j] = index.get_indexer(pd.Index(asked, tupleize_cols=False))[own]
+        return codes
 
 
 def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:

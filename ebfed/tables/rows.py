@@ -150,6 +150,11 @@ class Rows:
         return number_levels(self.levels, titles(self.style))
 
     @property
+    def styles(self) -> list[Style]:
+        """Name and type of the labels of each level; none without groups."""
+        return [*self.style.above, replace(self.style, above=())] if self.levels else []
+
+    @property
     def labels(self) -> NDArray | None:
         """Label of each row's group, a tuple of those of several levels; None without groups."""
         if len(self.levels) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
+from ebfed.tables.of_rows import are_shares, won_of_shares
 
-__all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows"]
+__all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows", "responses_of"]
 
 # Of each row: what its log-likelihood has besides the part in the linear predictor; slopes of that
 # in the family's shapes, (n_rows, s); and lower halves of second derivatives.
@@ -203,6 +205,46 @@ class LogLink(ResponseFamily):
         """``e^z``."""
         with np.errstate(over="ignore"):  # of ends of intervals where z has no limit
             return np.exp(z)
+
+
+def responses_of(
+    y: NDArray[np.float64], beside: Mapping[str, NDArray], family: ResponseFamily | None
+) -> Responses:
+    """Return the responses of rows, those of weight 0 too.
+
+    Binomial shares are of as many trials as their weight says, as in R.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_rows,)
+    beside : mapping
+        `sample_weight`, `trials` and `offset`, where rows have them.
+    family : ResponseFamily or None
+        None: any number.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they cannot be of the family.
+    """
+    weight, trials = beside.get("sample_weight"), beside.get("trials")
+    name = "gaussian" if family is None else family.name
+    if trials is not None and name != "binomial":
+        raise ValueError(f"trials= is for family='binomial'; got family={name!r}.")
+    if name == "binomial" and trials is None and weight is not None and are_shares(y):
+        trials, weight = weight, None
+        y = won_of_shares(y, trials).astype(float)
+    weight = np.ones(len(y)) if weight is None else weight
+    if trials is not None:
+        if (over := y > trials).any():
+            row = int(np.argmax(over))
+            raise ValueError(
+                f"y must be at most trials; row {row} has {y[row]:g} of {trials[row]:g}."
+            )
+        y, weight = y / np.maximum(trials, 1), weight * trials
+    if family is not None:
+        family.check(y, np.ones(1) if trials is None else trials)
+    return Responses(y, weight, beside.get("offset", np.zeros(len(y))))
 
 
 def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:

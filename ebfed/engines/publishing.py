@@ -19,7 +19,7 @@ from ebfed.privacy.promises import is_private
 __all__ = ["deep_copied", "name_columns", "pickled", "published", "shallow_copied"]
 
 # Names of columns, which are public.
-NAMES = ("_y_name", "_group_name", "_columns_beside")
+NAMES = ("_y_name", "_group_name", "_beside_names")
 
 
 def published(fit: Any) -> Any:

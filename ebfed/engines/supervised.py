@@ -53,7 +53,7 @@ class SupervisedEstimator(WithArguments, ABC):
     # Whether the response is a number, rather than a class.
     _numeric: bool = True
     # Columns of the frame of the fit that go with its rows and are no features, by argument.
-    _columns_beside: Mapping[str, str] = NOTHING
+    _beside_names: Mapping[str, str] = NOTHING
     # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
     # Whether the pickle of a private fit has the rows of its clients.
@@ -360,7 +360,7 @@ class SupervisedEstimator(WithArguments, ABC):
 
     def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
         """Return the columns of a frame that are no features."""
-        return list(self._columns_beside.values())
+        return list(self._beside_names.values())
 
     def _known_beside(self, X: Any, given: Mapping[str, Any], reset: bool) -> dict[str, Any]:
         """Return what goes with rows: what is given, and columns of the fit that later frames have.
@@ -369,13 +369,13 @@ class SupervisedEstimator(WithArguments, ABC):
         """
         given = {name: value for name, value in given.items() if value is not None}
         if reset:
-            self._columns_beside = {
+            self._beside_names = {
                 name: each for name, each in given.items() if isinstance(each, str)
             }
-        elif self._columns_beside and (is_frame(X) or is_lazy(X)):
+        elif self._beside_names and (is_frame(X) or is_lazy(X)):
             there = column_names(X)
             given = {
-                name: each for name, each in self._columns_beside.items() if each in there
+                name: each for name, each in self._beside_names.items() if each in there
             } | given
         return given
 

@@ -83,7 +83,7 @@ class LearnerFile:
             "style": style.as_data(),
             "response": fit._y_name,
             "group": fit._group_name,
-            "beside": dict(fit._columns_beside),
+            "beside": dict(fit._beside_names),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class LearnerFile:
             fit.keep_rows = is_private(fit._ledger)
         fit._style_ = Style.of_data(columns["style"])
         fit._y_name, fit._group_name = columns["response"], columns["group"]
-        fit._columns_beside = dict(columns["beside"])
+        fit._beside_names = dict(columns["beside"])
 
 
 def _without_rows(labels: NDArray, n: NDArray[np.int64]) -> Clients:

@@ -36,7 +36,7 @@ class RegressionFile:
             "style": style.as_data(),
             "response": fit._y_name,
             "group": fit._group_name,
-            "beside": dict(fit._columns_beside),
+            "beside": dict(fit._beside_names),
             "covariates": covariates,
         }
 
@@ -64,6 +64,6 @@ class RegressionFile:
         """Set the names of the columns of the fit, and how its frames look."""
         fit._style_ = Style.of_data(columns["style"])
         fit._y_name, fit._group_name = columns["response"], columns["group"]
-        fit._columns_beside = dict(columns["beside"])
+        fit._beside_names = dict(columns["beside"])
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

@@ -8,7 +8,9 @@ level each group is a node of the top.
 With the mode, and H the curvature there of minus the log-posterior of a group of the top and all
 within it, the approximation is the log-posterior less half of ``log det H``. Its slopes hold the
 movement of the mode: with W minus the second derivative of a row, W' its slope in z, ``s = x' H^-1
-x`` and ``c = H^-1 sum x W' s``, it rises in z of a row by ``l' - W' s / 2 + W x' c / 2``.
+x`` and ``c = H^-1 sum x W' s``, it rises in z of a row by ``l' - W' s / 2 + W x' c / 2``, and in a
+shape of the family, with the row's slopes in it of l, l' and W, by ``l_t - W_t s / 2 - l'_t x' c /
+2``.
 
 Groups within a node are independent given its path. H is thus factored from the lowest groups
 upwards, each eliminated from the curvature of its path: work grows with the number of nodes.
@@ -28,6 +30,7 @@ from ebfed.kernels.responses import (
     POISSON,
     _ends,
     _row,
+    _row_by_shape,
 )
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
@@ -39,7 +42,7 @@ CLOSE, NEAR = 1e-20, 1e-8
 @jit
 def joint_modes(
     X, offset, y, weight, rows, parent, level, tops, ends, kind, shapes, max_steps, mode, evidence,
-    push, pull, bend,
+    push, pull, bend, by_shape,
 ):  # fmt: skip
     """Modes of nodes' coefficients, Laplace's approximation, and its slopes by rows.
 
@@ -74,6 +77,9 @@ def joint_modes(
         the row has of that: slopes in the entries of X.
     bend : float64 ndarray of shape (n_rows,)
         Is overwritten with minus the second derivative of each row at the mode.
+    by_shape : float64 ndarray of shape (n_rows, n_shapes)
+        Is overwritten with what each row adds to slopes in the shapes, as in
+        `ebfed.kernels.responses`.
 
     Returns
     -------
@@ -81,7 +87,8 @@ def joint_modes(
         Number of groups of the top that were not done in `max_steps`.
     """
     K = X.shape[1]
-    nodes = len(parent)
+    nodes, n_shapes = len(parent), by_shape.shape[1]
+    wide = np.empty(len(y))
     slope, step, before = np.empty((nodes, K)), np.empty((nodes, K)), np.empty((nodes, K))
     factor, spread = np.empty((nodes, K, K)), np.empty((nodes, K, K))
     unfinished = 0
@@ -141,6 +148,7 @@ def joint_modes(
                     z += X[row, j] * own[j]
                     for h in range(K):
                         tilt += X[row, j] * X[row, h] * Z[j, h]
+                wide[row] = tilt
                 tilt *= _twist(kind, y[row], weight[row], z, shapes, bend[row])
                 for j in range(K):
                     slope[v, j] += tilt * X[row, j]
@@ -149,15 +157,19 @@ def joint_modes(
         for v in range(first, last):
             Z, own, c = spread[v], mode[v], slope[v]
             for row in range(rows[v], rows[v + 1]):
-                tilt, rise, along = pull[row, 0], push[row], 0.0
+                tilt, rise, along, z = pull[row, 0], push[row], 0.0, offset[row]
                 for j in range(K):
                     along += X[row, j] * c[j]
+                    z += X[row, j] * own[j]
+                for t in range(n_shapes):
+                    moved = _row_by_shape(kind, y[row], weight[row], z, shapes, t)
+                    by_shape[row, t] = moved[0] - 0.5 * (moved[2] * wide[row] + moved[1] * along)
                 push[row] = rise - 0.5 * tilt + 0.5 * bend[row] * along
                 for j in range(K):
-                    wide = 0.0
+                    part = 0.0
                     for h in range(K):
-                        wide += Z[j, h] * X[row, h]
-                    pull[row, j] = own[j] * push[row] - 0.5 * c[j] * rise - bend[row] * wide
+                        part += Z[j, h] * X[row, h]
+                    pull[row, j] = own[j] * push[row] - 0.5 * c[j] * rise - bend[row] * part
     return unfinished
 
 

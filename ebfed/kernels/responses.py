@@ -122,6 +122,27 @@ def _row(kind, y, weight, z, shapes):
 
 
 @jit
+def _row_by_shape(kind, y, weight, z, shapes, t):
+    """Slopes in shape t of a row's log-likelihood, of its slope, and of minus its second one."""
+    e = math.exp(min(max(-z if kind in (GAMMA, ORDINAL) else z, -FARTHEST), FARTHEST))
+    if kind == GAMMA:
+        m = weight * shapes[0] * y * e
+        return -weight * shapes[0] * z - m, m - weight * shapes[0], m
+    if kind == NEGATIVE_BINOMIAL:
+        size, total = shapes[0], weight * (y + shapes[0])
+        p = e / (size + e)
+        value = weight * size * math.log1p(e / size) - total * p
+        value += weight * y if _is_large(kind, y) else 0.0
+        both = p * (1 - p)
+        return value, weight * size * p - total * both, both * (total * (1 - 2 * p) - weight * size)
+    if not int(y) - 3 <= t < int(y) - 1:  # a threshold of neither end of an ordinal row's class
+        return 0.0, 0.0, 0.0
+    p = shapes[t] * e / (1 + shapes[t] * e)
+    both = weight * p * (1 - p)
+    return -weight * p, both, both * (1 - 2 * p)
+
+
+@jit
 def _respond(kind, y, weight, shapes, e, height, bend, count):
     """Derivatives of a row in z at nodes, from exponentials there, which become slopes.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels, label_range, number_labels, parents_among
 from ebfed.tables.numbers import numbers, plain, unmasked
-from ebfed.tables.trees import starts_of_tops
+from ebfed.tables.trees import Tree, starts_of_tops
 
 __all__ = ["Clients", "Summary", "order_of_rows"]
 
@@ -95,6 +96,17 @@ class Clients:
         indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
         y = None if self.y is None else np.asarray(self.y)[kept]
         return replace(self, indptr=indptr, X=self.X[kept], y=y, weight=weight[kept])
+
+    def tree(self, n_levels: int) -> Tree:
+        """Return the tree of which clients are the lowest of so many levels; see `Tree.of`."""
+        if n_levels not in self._trees:
+            self._trees[n_levels] = Tree.of(self.ids, n_levels)
+        return self._trees[n_levels]
+
+    @cached_property
+    def _trees(self) -> dict[int, Tree]:
+        """Trees that were asked for: every step of a search asks for the same one."""
+        return {}
 
     def weights(self) -> NDArray[np.float64]:
         """Return the weight of each row, which is 1 where there are none."""

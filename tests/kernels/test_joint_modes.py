@@ -32,15 +32,17 @@ TREE = (
 )
 
 
-def found(kind, X, tree=TREE, offset=OFFSET):
-    """Mode, evidence, push, pull and bend."""
+def found(kind, X, tree=TREE, offset=OFFSET, turn=0.0):
+    """Mode, evidence, push, pull, bend, and slopes in shapes, which are turned by factors."""
     number, y, shapes = KINDS[kind]
+    shapes = shapes * np.exp(turn)
     parent, level, tops, ends, leaf = tree
     nodes = len(parent)
     rows = np.zeros(nodes, int)
     rows[leaf] = SIZES
     rows = np.concatenate(([0], np.cumsum(rows)))
     out = np.empty(len(tops) - 1), np.empty(N), np.empty(X.shape), np.empty(N)
+    out = (*out, np.empty((N, len(shapes))))
     mode = np.zeros((nodes, K))
     of = rows, parent, level, tops, ends, number, shapes, 100
     assert joint_modes(X, offset, y, WEIGHT, *of, mode, *out) == 0
@@ -101,3 +103,14 @@ def test_slopes_are_differences(kind, tree):
             turn[row, j] = step
             ends = [found(kind, X + s * turn, tree)[1].sum() for s in (1, -1)]
             assert pull[row, j] == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
+
+
+@pytest.mark.parametrize("tree", [FLAT, TREE], ids=["one_level", "levels"])
+@pytest.mark.parametrize("kind", ["negative_binomial", "gamma", "ordinal"])
+def test_slopes_in_shapes_are_differences(kind, tree):
+    slopes = found(kind, X, tree)[-1].sum(axis=0)
+    # of negative binomial rows, slopes are in the logarithm of one over the size
+    sign, step = -1 if kind == "negative_binomial" else 1, 1e-5
+    for move, slope in zip(np.eye(len(slopes)), slopes, strict=True):
+        ends = [found(kind, X, tree, turn=s * step * move)[1].sum() for s in (1, -1)]
+        assert sign * slope == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)

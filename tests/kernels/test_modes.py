@@ -54,7 +54,7 @@ def test_modes_of_levels_are_found_from_far(name, start):
     tops, levels = np.array([0, 4]), np.array([0, 1, 2])
     found = []
     for first in (0.0, start):
-        out = np.empty(60), np.empty((60, 2)), np.empty(60)
+        out = np.empty(60), np.empty((60, 2)), np.empty(60), np.empty((60, len(shapes)))
         mode, evidence = np.full((4, 2), first), np.empty(1)
         given = np.repeat(X, 2, axis=1), offset, y, weight, *nodes, tops, levels, kind, shapes
         assert joint_modes(*given, 200, mode, evidence, *out) == 0

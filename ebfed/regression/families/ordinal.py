@@ -67,7 +67,7 @@ class Ordinal(ResponseFamily):
 
     def turn(self, shapes: NDArray) -> NDArray[np.float64] | None:
         """Derivatives of the thresholds."""
-        return np.tril(np.ones((len(shapes), len(shapes)))) * np.exp(shapes)
+        return np.tri(len(shapes)) * np.exp(shapes)
 
     def figures(self, rows: Responses) -> NDArray[np.float64]:
         """Whether a row is of each class."""

@@ -22,8 +22,8 @@ from ebfed.tables.trees import Tree
 __all__ = ["JointRows", "Modes", "second_derivatives"]
 
 MOST_STEPS = 200
-# Steps of differences, where columns have unit size: of slopes, and of log-likelihoods.
-STEP, SHAPE_STEP = 1e-4, 1e-3
+# Step of differences of slopes, where columns have unit size.
+STEP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Modes:
         Slopes by rows; see `kernels.joint_modes`.
     bend : ndarray of shape (n_rows,)
         Minus the second derivatives of rows.
+    by_shape : ndarray of shape (n_rows, n_shapes)
+        What rows add to slopes in shapes, or thresholds.
     """
 
     mode: NDArray
@@ -47,6 +49,7 @@ class Modes:
     push: NDArray
     pull: NDArray
     bend: NDArray
+    by_shape: NDArray
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class JointRows:
         sizes: Sequence[int] | NDArray,
     ) -> Self:
         """Return rows of groups with these numbers of coefficients, by level from the top."""
-        tree = Tree.of(clients.ids, len(sizes))
+        tree = clients.tree(len(sizes))
         return cls(responses, family, clients.indptr, tree, np.cumsum([0, *sizes]))
 
     def find(
@@ -101,7 +104,12 @@ class JointRows:
         K = self.ends[-1]
         mode = np.zeros((len(tree.level), K)) if start is None else start[tree.first]
         found = Modes(
-            mode, np.empty(len(tree.tops) - 1), np.empty(n), np.empty((n, K)), np.empty(n)
+            mode,
+            np.empty(len(tree.tops) - 1),
+            np.empty(n),
+            np.empty((n, K)),
+            np.empty(n),
+            np.empty((n, len(shapes))),
         )
         own = np.zeros(len(tree.level) + 1, np.int64)
         own[tree.leaf + 1] = np.diff(self.indptr)
@@ -110,6 +118,7 @@ class JointRows:
             np.ascontiguousarray(X), offset, rows.y, rows.weight, np.cumsum(own), tree.parent,
             tree.level, tree.tops, self.ends, self.family.kind, self.family.in_kernel(shapes),
             MOST_STEPS, found.mode, found.evidence, found.push, found.pull, found.bend,
+            found.by_shape,
         )  # fmt: skip
         return found
 
@@ -131,21 +140,17 @@ class JointRows:
     ) -> tuple[NDArray, NDArray, NDArray]:
         """Approximation, its slopes in mean, entries of the root and shapes, and the modes.
 
-        They are of clients; of groups within groups, the approximation, and its slopes in shapes,
-        are with the first client of each group of the top.
+        They are of clients; of groups within groups, the approximation is with the first client of
+        each group of the top.
         """
         X = design[:, places] @ root
         offset = design @ mean + self.responses.offset
         found = self.find(X, offset, shapes, start)
         by_root = design[:, places[entries[0]]] * found.pull[:, entries[1]]
-        score = self.sums(np.column_stack([design * found.push[:, None], by_root]))
-        mode = found.mode[self.tree.leaf]
-        by_shape = []
-        for move in SHAPE_STEP * np.eye(len(shapes)):
-            ends = [self.find(X, offset, shapes + s * move, mode).evidence for s in (1, -1)]
-            by_shape.append(self._first((ends[0] - ends[1]) / (2 * SHAPE_STEP)))
-        score = np.column_stack([score, *by_shape])
-        return self._first(found.evidence), score, mode
+        turn = self.family.turn(shapes)
+        by_shape = found.by_shape if turn is None else found.by_shape @ turn
+        score = self.sums(np.column_stack([design * found.push[:, None], by_root, by_shape]))
+        return self._first(found.evidence), score, found.mode[self.tree.leaf]
 
     def _first(self, of_tops: NDArray) -> NDArray[np.float64]:
         """Figures of the groups of the top, with the first client of each."""

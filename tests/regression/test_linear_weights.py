@@ -146,3 +146,26 @@ def test_refused():
     clients = eb.tables.Clients.from_rows(X, GROUPS, Y)
     with pytest.raises(ValueError, match="clients have rows without weights"):
         eb.LinearEB().fit(clients, sample_weight=WEIGHTS)
+
+
+@pytest.mark.parametrize("options", [{}, {"share": "sums"}, {"covariance": "full"}])
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_weights_of_any_size_and_columns_far_from_zero(size, options):
+    """Columns are centred at their weighted means: by rows, weights of 1e6 left no digits."""
+    far, weights = X + 2000.0, size * WEIGHTS
+    near = eb.LinearEB(varying=["intercept"]).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    fit = eb.LinearEB(varying=["intercept"], **options)
+    fit.fit(far, Y, groups=GROUPS, sample_weight=weights)
+    assert_allclose(fit.mean_[1], near.mean_[1], rtol=1e-6)
+    error = np.sqrt(near.mean_covariance_[1, 1])
+    assert_allclose(np.sqrt(fit.mean_covariance_[1, 1]), error, rtol=1e-6)
+    assert fit.log_likelihood_ == pytest.approx(near.log_likelihood_, abs=1e-6)
+    assert_allclose(fit.predict(far, groups=GROUPS), near.predict(X, groups=GROUPS), atol=1e-6)
+
+
+def test_weights_of_any_size_of_groups_within_groups():
+    data = FRAME.assign(x=FRAME.x + 2000.0, w=1e4 * FRAME.w, h=FRAME.g % 5)
+    near = eb.from_formula("y ~ x + (1 | h/g)", FRAME.assign(h=FRAME.g % 5), weights="w")
+    far = eb.from_formula("y ~ x + (1 | h/g)", data, weights="w")
+    assert far.log_likelihood_ == pytest.approx(near.log_likelihood_, abs=1e-6)
+    assert_allclose(far.predict(data), near.predict(FRAME.assign(h=FRAME.g % 5)), atol=1e-6)

@@ -240,7 +240,7 @@ class Problem:
         Z, squares = self.rows[self.varying], _squares(self.rows)
         if intercept:
             ones = self.rows[0].copy()
-            self.centre[1:] = self.rows[1:].reshape(self.p, -1) @ ones.ravel() / max(self.n_rows, 1)
+            self.centre[1:] = means_of(self.rows.reshape(self.p + 1, -1) @ ones.ravel())
             whole = self.sizes(squares)
             self.rows -= self.centre[:, None, None] * ones
             # of what is constant, rounding is left
@@ -812,6 +812,14 @@ def column_products(columns: NDArray) -> NDArray:
 def _slices(sizes: Sequence[int]) -> list[slice]:
     """Slices of these sizes, one after another."""
     return [slice(*each) for each in pairwise(np.cumsum([0, *sizes]).tolist())]
+
+
+def means_of(products: NDArray) -> NDArray:
+    """Means of all columns but the first, from products with that, the constant.
+
+    Its own product is the sum of weights, which is the number of rows if they have none.
+    """
+    return products[1:] / (products[0] or 1.0)
 
 
 def _squares(columns: NDArray) -> NDArray:

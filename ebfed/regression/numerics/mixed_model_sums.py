@@ -31,6 +31,7 @@ from ebfed.regression.numerics.mixed_model import (
     Fit,
     Problem,
     Profile,
+    means_of,
 )
 from ebfed.regression.numerics.roots import best_size, sizes_near
 
@@ -288,7 +289,7 @@ class _SumsProblem(Problem):
         self.replies = rows
         products = rows.of("products")["products"]
         if intercept:
-            self.centre[1:] = products[0, 1:] / max(self.n_rows, 1)
+            self.centre[1:] = means_of(products[0])
         rows.question = {**rows.question, "centre": self.centre, "centred": self.centred}
         found = rows.of("squares")
         squares, flat = found["squares"], rows.question["flat"]

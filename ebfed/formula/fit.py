@@ -1009,8 +1009,17 @@ class FormulaFit:
             options |= self._options(data, "response")
         if by is not None and by in frame_.names:
             options.setdefault("dispersion", frame_.series(by))
+        weighed = self._rows.weighed
+        if weighed is not None and weighed in frame_.names and self._weights_are_precisions:
+            options.setdefault("sample_weight", frame_.series(weighed))
         low, high = self.estimator_.predict_interval(table, groups=labels, **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
+
+    @property
+    def _weights_are_precisions(self) -> bool:
+        """Whether the noise of a row is that of the fit over its weight."""
+        family = getattr(self.estimator_, "family", "gaussian")
+        return is_a(self.estimator_, "LinearEB", "CrossedEB") and family == "gaussian"
 
     def posterior(self, data: Any = None, *, groups: Any = None, **options: Any) -> Posterior:
         """Posterior of groups: of the fit, or of a frame with rows of their own.

@@ -55,7 +55,13 @@ from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, er
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
-from ebfed.regression.reading import CrossedRows, IntervalKind, check_interval
+from ebfed.regression.reading import (
+    OF_WEIGHT_ONE,
+    CrossedRows,
+    IntervalKind,
+    check_interval,
+    of_weights,
+)
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
@@ -278,6 +284,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             "correlated": correlated,
             "named": rows.names,
             "has_offset": "offset" in rows.beside,
+            "has_weights": "sample_weight" in rows.beside,
             "columns": columns,
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
@@ -533,6 +540,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         *,
         groups: Any = None,
         offset: Any = None,
+        sample_weight: Any = None,
         level: float = 0.95,
         kind: IntervalKind = "row",
     ) -> tuple[NDArray, NDArray]:
@@ -541,10 +549,13 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, groups, offset : as in `predict`
+        sample_weight : as in `fit`, optional
+            Weight of each new response of ``family="gaussian"``, whose noise is that of the fit
+            over it; 1 if None.
         level : float in (0, 1)
         kind : {"row", "mean", "rate"}
-            Whether the interval is to hold a new response (of weight 1, or one trial) or its mean;
-            of counts, ``"rate"`` is the mean at an exposure of 1.
+            Whether the interval is to hold a new response (of one trial) or its mean; of counts,
+            ``"rate"`` is the mean at an exposure of 1.
 
         Returns
         -------
@@ -553,12 +564,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         from scipy.special import ndtri
 
         family = self._family
+        if sample_weight is not None and family is not None:
+            raise ValueError(f"sample_weight must be None: responses are {self.family} here.")
         if check_interval(level, kind, family is not None and family.link == "log", self.family):
             offset = np.zeros(1)
         mean, variance = self._predictors(X, groups, offset)
         tails = ((1 - level) / 2, (1 + level) / 2)
         if family is None:
-            error = np.sqrt(variance + self.noise_variance_ * (kind == "row"))
+            noise = self._noise(X, sample_weight) if kind == "row" else 0.0
+            error = np.sqrt(variance + noise)
             low, high = (mean + ndtri(q) * error for q in tails)
         elif kind == "row":
             none = np.zeros(0)
@@ -567,6 +581,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             error = np.sqrt(variance)
             low, high = (family.inverse(mean + ndtri(q) * error, np.zeros(0)) for q in tails)
         return low, high
+
+    def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
+        """Noise variance of new rows."""
+        if sample_weight is None:
+            if self._kept["has_weights"]:
+                warnings.warn(OF_WEIGHT_ONE, stacklevel=3)
+            return self.noise_variance_
+        rows = CrossedRows.of(X, None, None, {"sample_weight": sample_weight}, self._set_aside(X))
+        return of_weights(self.noise_variance_, rows.beside["sample_weight"])
 
     def score(
         self,
@@ -701,7 +724,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             posterior_given_population=lambda: given,
             expected=lambda: np.zeros(given.mean.shape),
             log_likelihood=lambda: self.log_likelihood_,
-            likelihood_kind=self.method.upper() if gaussian else "ML",
+            likelihood_kind=self.method.upper() if gaussian else "approximate",
             maximum=(lambda: maximum_of(self._fit, ordered)) if gaussian else None,
             population=f"normal effects of the levels of {counts}",
             has_density=gaussian,

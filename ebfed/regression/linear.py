@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -49,8 +50,10 @@ from ebfed.regression.posteriors.linear import CoefficientPosterior, blocks_of_t
 from ebfed.regression.posteriors.parents import Doubt
 from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
+    OF_WEIGHT_ONE,
     check_interval,
     fit_with_block,
+    of_weights,
     posterior_of_rows,
     predicted_beside,
     predicted_numbers,
@@ -544,6 +547,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         *,
         groups: Any = None,
         covariates: Any = None,
+        sample_weight: Any = None,
         dispersion: Any = None,
         level: float = 0.95,
         kind: Literal["mean", "row"] = "row",
@@ -553,6 +557,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Parameters
         ----------
         X, groups, covariates : as in `predict`
+        sample_weight : as in `fit`, optional
+            Weight of each new response, whose noise is that of the fit over it; 1 if None, unless
+            `X` has the column that held weights in the fit.
         dispersion : as in `fit`, optional
             Level of each row, one of those of the fit. Needed for new responses where the fit had
             levels, unless `X` has the column that held them.
@@ -572,10 +579,16 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)
         if kind == "row":
-            given = {"dispersion": known_dispersion(self, X, dispersion, False)}
+            noises = known_dispersion(self, X, dispersion, False)
+            given = {"sample_weight": sample_weight, "dispersion": noises}
             given = self._known_beside(X, given, False)
-            found = self._rows(X, None, groups, covariates, beside=given)
-            variance = variance + noise_of_rows(self, found.beside)
+            known = getattr(self, "clients_", None)  # a server's copy has none
+            weighted = getattr(known, "log_weight", None) is not None
+            if weighted and "sample_weight" not in given:
+                warnings.warn(OF_WEIGHT_ONE, stacklevel=2)
+            beside = self._rows(X, None, groups, covariates, beside=given).beside
+            noise = noise_of_rows(self, beside)
+            variance = variance + of_weights(noise, beside.get("sample_weight"))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach
 

@@ -24,11 +24,13 @@ from ebfed.tables.scans import with_figures
 from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = [
+    "OF_WEIGHT_ONE",
     "CrossedRows",
     "IntervalKind",
     "as_read",
     "check_interval",
     "fit_with_block",
+    "of_weights",
     "offset_of",
     "posterior_of_rows",
     "predicted_beside",
@@ -332,6 +334,19 @@ class CrossedRows(Rows):
             index = pd.Index(ids, tupleize_cols=False)
             codes[:, j] = index.get_indexer(pd.Index(asked, tupleize_cols=False))[own]
         return codes
+
+
+OF_WEIGHT_ONE = (
+    "rows of the fit had weights, and these have none: intervals are those of rows of weight 1."
+)
+
+
+def of_weights(noise: NDArray | float, weight: NDArray | None) -> NDArray | float:
+    """Noise variances of rows of these weights, which is infinite at a weight of 0."""
+    if weight is None:
+        return noise
+    with np.errstate(divide="ignore"):
+        return noise / weight
 
 
 def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:

@@ -169,3 +169,28 @@ def test_weights_of_any_size_of_groups_within_groups():
     far = eb.from_formula("y ~ x + (1 | h/g)", data, weights="w")
     assert far.log_likelihood_ == pytest.approx(near.log_likelihood_, abs=1e-6)
     assert_allclose(far.predict(data), near.predict(FRAME.assign(h=FRAME.g % 5)), atol=1e-6)
+
+
+def test_intervals_of_new_responses_have_their_weights():
+    weights = RNG.integers(20, 200, 240).astype(float)
+    scale = 3 / np.sqrt(weights)
+    data = FRAME.assign(w=weights, y=X[:, 0] + THETA[GROUPS, 0] + scale * RNG.normal(size=240))
+    data["h"] = GROUPS % 4
+    own = eb.LinearEB(varying=["intercept"])
+    own.fit(data[["x", "g", "w"]], data["y"], groups="g", sample_weight="w")
+    by_estimator = own.predict_interval(data[["x", "g", "w"]])
+    for formula in ("y ~ x + (1 | g)", "y ~ x + (1 | g) + (1 | h)"):
+        fit = eb.from_formula(formula, data, weights="w")
+        low, high = fit.predict_interval(data)
+        reach = 1.96 * scale  # and what is not known of the mean
+        assert ((high - low) / 2 > reach * 0.9).all()
+        assert ((high - low) / 2 < 1.5 * reach + 1.0).all()
+        assert 0.9 < np.mean((low <= data["y"]) & (data["y"] <= high)) < 0.99
+        np.testing.assert_array_equal(fit.predict_interval(), (low, high))
+        heavy = fit.predict_interval(data.assign(w=1e12))
+        assert_allclose(heavy, fit.predict_interval(data, kind="mean"), atol=1e-4)
+        with pytest.warns(UserWarning, match="rows of weight 1"):
+            ones = fit.predict_interval(data.drop(columns="w"))
+        assert_allclose(ones, fit.predict_interval(data.assign(w=1.0)))
+        if "h" not in formula:
+            assert_allclose(by_estimator, (low, high), rtol=1e-9)

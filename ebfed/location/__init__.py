@@ -2,6 +2,7 @@
 
 from ebfed.location.bernoulli import BernoulliEB
 from ebfed.location.categorical import CategoricalEB
+from ebfed.location.dependence import dependence
 from ebfed.location.duration import DurationEB
 from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
@@ -34,6 +35,7 @@ __all__ = [
     "PoissonEB",
     "TwoGroups",
     "VarianceEB",
+    "dependence",
     "effect_sizes",
     "fay_herriot",
     "meta_analysis",

@@ -273,6 +273,7 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
         if covariance is not None:
             prior._add_note("Of the covariance, only the diagonal was used.")
     posterior.prior = prior
+    posterior._population = prior if covariates is None else prior.at(covariates)
     columns = {"local": given.values, "std_error": given.errors}
     return posterior.labelled(given.labels, columns, given.style)
 

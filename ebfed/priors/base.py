@@ -45,6 +45,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.arguments import WithArguments
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
+from ebfed.priors.dependence import SURELY, dependence_tests
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.integrated import integrated, several
@@ -347,7 +348,31 @@ class Prior(WithArguments, ABC):
             settled = self._settled(likelihood)
             settled = join(settled.parts) if isinstance(settled, Joined) else settled
             self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
+        if covariates is None and type(likelihood) is Gaussian and likelihood.n_features == 1:
+            self._note_dependence(likelihood)
         return self
+
+    def _note_dependence(self, likelihood: Gaussian) -> None:
+        """Note where mean or spread surely depend on the precision of estimates."""
+        values, variances = likelihood.values[:, 0], likelihood.variances[:, 0]
+        if self.noise_variance_ is not None:
+            variances = variances * self.noise_variance_[0]
+        seen = np.isfinite(variances) & (variances > 0)
+        if not seen.all():
+            values, variances = values[seen], variances[seen]
+        if len(values) < FEWEST_TO_TEST or variances.max() < 1.0001 * variances.min():
+            return
+        tests = dependence_tests(
+            values, variances, 0.5 * np.log(variances)[:, None], float(self.variance_[0])
+        )
+        both = zip(("mean", "spread"), tests, strict=True)
+        if sure := [(name, test.p_value) for name, test in both if test.p_value < SURELY]:
+            which = " and ".join(name for name, _ in sure)
+            self._add_note(
+                f"The {which} of the population depend{'s' * (len(sure) == 1)} on the precision of "
+                f"the estimates (p = {max(p for _, p in sure):.1g}), and here one population is "
+                "that of all: see location.dependence, and mean= and spread= of posterior_from."
+            )
 
     def _check_accepts(self, likelihood: Likelihood) -> None:
         if not self.accepts(likelihood):

@@ -45,6 +45,8 @@ class Posterior(ABC):
     weight: NDArray | None = None
     prior: Any = None
 
+    # The same, or that of each client, where it depends on covariates.
+    _population: Any = None
     _line: LinearShrinkage | None = None
     # Whether single values can have a probability of their own.
     _has_points: bool = False

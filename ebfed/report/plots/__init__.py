@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ebfed.report.plots.coefficients import plot_coefficients
     from ebfed.report.plots.convergence import plot_convergence
     from ebfed.report.plots.counties import plot_counties
+    from ebfed.report.plots.dependence import plot_dependence
     from ebfed.report.plots.diagnostics import plot_diagnostics
     from ebfed.report.plots.effect_quantiles import plot_effect_quantiles
     from ebfed.report.plots.forest import plot_forest
@@ -71,6 +72,7 @@ __all__ = [
     "plot_convergence",
     "plot_counties",
     "plot_curves",
+    "plot_dependence",
     "plot_diagnostics",
     "plot_effect_quantiles",
     "plot_forest",

@@ -1,0 +1,83 @@
+"""Tests of whether mean and spread of a population depend on precision, or on covariates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SURELY", "ScoreTest", "dependence_tests"]
+
+# p-value below which a fit notes dependence on precision.
+SURELY = 1e-3
+
+
+class ScoreTest(NamedTuple):
+    """A chi-squared statistic, its degrees of freedom and its p-value."""
+
+    statistic: float
+    df: int
+    p_value: float
+
+
+def dependence_tests(
+    values: NDArray, variances: NDArray, covariates: NDArray, spread: float
+) -> tuple[ScoreTest, ScoreTest]:
+    r"""Test whether mean and spread of a population depend on covariates.
+
+    With :math:`v_i = t + s_i^2` and an estimate t of a constant variance, the scores are
+
+    .. math:: \sum_i \tilde w_i (x_i - m) / v_i, \qquad
+              \sum_i \tilde w_i \{(x_i - w_i'b)^2 - s_i^2 - t\} / v_i^2,
+
+    where the covariates are less their averages weighted by :math:`1 / v_i` and
+    :math:`1 / v_i^2`. The second allows for a mean that depends on them. Variances of scores are
+    sums of their squares, so that the shape of the population does not matter.
+
+    Parameters
+    ----------
+    values, variances : ndarray of shape (n,)
+        Estimates and the variances of their errors, finite and not all zero.
+    covariates : ndarray of shape (n, k)
+    spread : float
+        Variance t.
+
+    Returns
+    -------
+    mean, spread : ScoreTest
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> error = np.exp(rng.normal(size=500) / 2)
+    >>> x = np.log(error) + rng.standard_normal(500) * (1 + error)
+    >>> mean, spread = dependence_tests(x, error**2, np.log(error)[:, None], 1.0)
+    >>> mean.df, mean.p_value < 0.001, spread.p_value < 0.1
+    (1, True, True)
+    """
+    v = spread + variances
+    of_mean = _centred(covariates, 1 / v)
+    one = _test(of_mean * ((values - np.average(values, weights=1 / v)) / v)[:, None])
+    rows = np.hstack([np.ones((len(v), 1)), of_mean]) / np.sqrt(v)[:, None]
+    root = values / np.sqrt(v)
+    squares = v * (root - rows @ np.linalg.lstsq(rows, root)[0]) ** 2 - variances
+    # of the spread around that mean, which is less
+    v = variances + max(float(np.average(squares, weights=v**-2.0)), 0.0)
+    weights = (np.median(v) / np.maximum(v, 1e-6 * np.median(v))) ** 2
+    excess = weights * (squares - np.average(squares, weights=weights))
+    return one, _test(_centred(covariates, weights) * excess[:, None])
+
+
+def _centred(covariates: NDArray, weights: NDArray) -> NDArray:
+    return covariates - np.average(covariates, axis=0, weights=weights)
+
+
+def _test(scores: NDArray) -> ScoreTest:
+    """Test that scores of shape (n, k) have mean zero."""
+    from scipy.special import chdtrc
+
+    scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)
+    total, k = scores.sum(axis=0), scores.shape[1]
+    statistic = float(total @ np.linalg.lstsq(scores.T @ scores, total)[0])
+    return ScoreTest(statistic, k, float(chdtrc(k, statistic)))

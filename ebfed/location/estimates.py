@@ -14,7 +14,7 @@ from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, frame, is_frame, labels_of_units
+from ebfed.tables.frames import Style, beside, frame, is_frame, labels_of_units, numeric_columns
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import NotNumericError, numbers
 
@@ -77,20 +77,24 @@ class Estimates:
         labels: Any = None,
         df: Any = None,
         *,
+        mean: Any = None,
         spread: Any = None,
         data: Any = None,
         formulas: tuple[Design | None, Design | None] = (None, None),
     ) -> Self:
-        """Read and check the arguments of `posterior_from`; `covariates` are its `mean`.
+        """Read and check the arguments of `posterior_from`, or others that call them so.
 
-        `formulas` are those of an earlier fit, whose columns the same texts mean.
+        What the mean depends on is called `covariates` or `mean`. `formulas` are those of an
+        earlier fit, whose columns the same texts mean.
 
         Raises
         ------
         TypeError, ValueError
             As `posterior_from` does.
         """
-        given = {"estimates": estimates, "std_errors": std_errors, "mean": covariates}
+        called = "covariates" if mean is None else "mean"
+        covariates = covariates if mean is None else mean
+        given = {"estimates": estimates, "std_errors": std_errors, called: covariates}
         given |= {"labels": labels, "df": df, "spread": spread, "data": data}
         estimates, std_errors, covariates, labels, df, spread, data = _paired(given)
         values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
@@ -109,9 +113,9 @@ class Estimates:
             errors = np.sqrt(np.diag(covariance))
         _check(values, errors)
         table = data if data is None else Columns.of(data)
-        mean = _Predictors.read("mean", covariates, errors, table, formulas[0])
+        of_mean = _Predictors.read(called, covariates, errors, table, formulas[0])
         of_spread = _Predictors.read("spread", spread, errors, table, formulas[1])
-        both, places = mean.with_those_of(of_spread)
+        both, places = of_mean.with_those_of(of_spread)
         degrees = _degrees(df, n)
         if degrees is not None and covariance is not None:
             raise ValueError(
@@ -126,9 +130,9 @@ class Estimates:
             labels,
             style,
             degrees,
-            tuple(range(len(mean.names))),
+            tuple(range(len(of_mean.names))),
             None if spread is None else places,
-            (mean.formula, of_spread.formula),
+            (of_mean.formula, of_spread.formula),
         )
 
     def called(self, unit: str) -> Self:
@@ -199,14 +203,28 @@ class _Predictors:
             return cls(np.empty((len(errors), 0)), [])
         if isinstance(given, str):
             return cls(*_of_formula(name, given, errors, table, past))
-        names = None
-        if hasattr(given, "to_numpy") and not is_frame(given):
+        n = len(errors)
+        if is_frame(given):
+            names = column_names(given)
+            columns = numeric_columns(given, names, name)
+        else:
+            columns = numbers(given, name, booleans=True)
+            columns = columns[:, None] if columns.ndim == 1 else columns
             own = getattr(given, "name", None)
-            names = [own] if isinstance(own, str) and own else None
-            # a series, in the order of the estimates by now
-            given = numbers(given, name, booleans=True)
-        columns = column_names(given) if is_frame(given) else given
-        return cls(*read_covariates(columns, given, None, np.arange(len(errors)), names=names))
+            named = isinstance(own, str) and own and columns.shape[1:] == (1,)
+            names = [own] if named else [f"w{j}" for j in range(columns.shape[-1])]
+        if columns.ndim != 2 or len(columns) != n or not columns.shape[1]:
+            raise ValueError(
+                f"{name} must have a row for each of {n} estimates; it has shape {columns.shape}."
+            )
+        unknown = ~(np.abs(columns) < LARGEST)
+        if unknown.any():
+            i, j = np.argwhere(unknown)[0]
+            raise ValueError(
+                f"{name} has {int(unknown.sum())} missing, infinite or huge values, the first in "
+                f"column {names[j]!r} of estimate {i}."
+            )
+        return cls(columns, names)
 
     def with_those_of(self, other: _Predictors) -> tuple[_Predictors, tuple[int, ...]]:
         """Add the columns of another that are not among these; also return the places of all."""

@@ -223,7 +223,15 @@ def posterior_from(
         population = population.unfitted()
     past = population.formulas_ if population.is_fitted else (None, None)
     given = Estimates.read(
-        estimates, std_errors, mean, labels, df, spread=spread, data=data, formulas=past
+        estimates,
+        std_errors,
+        None,
+        labels,
+        df,
+        mean=mean,
+        spread=spread,
+        data=data,
+        formulas=past,
     )
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
@@ -257,8 +265,9 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
     elif covariates is not None:
         prior = _modelled(prior, given)
         known = covariates[informative(normal, 0, True)[0]]
-        for places in (given.of_mean, given.of_spread or ()):
-            check_covariates(known[:, places], [given.names[j] for j in places])
+        for name, places in (("mean", given.of_mean), ("spread", given.of_spread or ())):
+            names = [given.names[j] for j in places]
+            check_covariates(known[:, places], names, f"covariates of {name}")
         prior.formulas_ = given.formulas
     if covariance is not None and isinstance(prior, Normal):
         posterior: Posterior = shrink_jointly(

@@ -25,7 +25,9 @@ from ebfed.tables.labels import number_integers
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
 
 
-def check_covariates(covariates: NDArray, names: list[str] | None = None) -> None:
+def check_covariates(
+    covariates: NDArray, names: list[str] | None = None, called: str = "covariates"
+) -> None:
     """Raise a ValueError if coefficients of these covariates and an intercept are not determined.
 
     Parameters
@@ -34,6 +36,8 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
         Covariates of the clients with data.
     names : list of k str, optional
         Names of the covariates; ``w0``, ``w1``, … if None.
+    called : str
+        What errors call them.
 
     Examples
     --------
@@ -43,11 +47,11 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     """
     n, k = covariates.shape
     if not np.isfinite(covariates).all():
-        raise ValueError("covariates must be finite numbers, none missing.")
+        raise ValueError(f"{called} must be finite numbers, none missing.")
     shown = [repr(name) for name in (names or [f"w{j}" for j in range(k)])]
     if n < k + 2:
         raise ValueError(
-            f"covariates have {k} columns for {n} groups with data; an intercept, a coefficient "
+            f"{called} have {k} columns for {n} groups with data; an intercept, a coefficient "
             f"for each column and a spread need at least {k + 2} groups."
         )
     centred = covariates - covariates.mean(axis=0)
@@ -55,7 +59,7 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     constant = np.flatnonzero(size <= 1e-13 * np.abs(covariates).max(axis=0))
     if len(constant):
         raise ValueError(
-            f"covariates have constant columns: {', '.join(shown[j] for j in constant)}; an "
+            f"{called} have constant columns: {', '.join(shown[j] for j in constant)}; an "
             "intercept is always included."
         )
     _, sizes, axes = np.linalg.svd(centred / size / np.sqrt(n), full_matrices=False)
@@ -63,7 +67,7 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     if len(free):
         involved = np.flatnonzero((np.abs(free) > 1e-6).any(axis=0))
         raise ValueError(
-            f"covariates have collinear columns: {', '.join(shown[j] for j in involved)}; leave "
+            f"{called} have collinear columns: {', '.join(shown[j] for j in involved)}; leave "
             "one of them out."
         )
 

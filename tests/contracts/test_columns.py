@@ -154,7 +154,10 @@ ENTRIES = {
         {"y": ("y", DATA), "x": ("x", COLUMN), "k": ("k", LABELS), "day": ("day", LABELS)},
     ),
     "GroupEncoder": (encoded, {"X": ("k", CLASSES), "y": ("y", DATA)} | WEIGHT),
-    "posterior_from": (unit(eb.posterior_from), UNITS | {"covariates": ("time", DATA)}),
+    "posterior_from": (
+        unit(eb.posterior_from),
+        UNITS | {"mean": ("time", DATA), "spread": ("y", DATA)},
+    ),
     "degrees": (unit(eb.posterior_from), UNITS | {"df": ("time", AMOUNT)}),
     "meta_analysis": (unit(eb.meta_analysis), UNITS | {"covariates": ("time", DATA)}),
     "fay_herriot": (unit(eb.fay_herriot), UNITS | {"covariates": ("time", DATA)}),

@@ -58,7 +58,7 @@ def test_many_groups_of_small_spread(n, tau):
 
 def test_covariates_of_many_degrees():
     x = X + COVARIATES @ [1.0, -2.0]
-    normal, student = both(x, ERRORS, covariates=COVARIATES)
+    normal, student = both(x, ERRORS, mean=COVARIATES)
     for name in ("coefficients_", "coefficient_errors_", "variance_"):
         found, expected = (getattr(each.prior, name) for each in (student, normal))
         np.testing.assert_allclose(found, expected, rtol=1e-5)

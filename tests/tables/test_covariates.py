@@ -372,7 +372,7 @@ def test_estimates_with_standard_errors():
     )
     with pytest.raises(ValueError, match="collinear columns: 'uranium', 'clay'"):
         eb.posterior_from(values, errors, mean=frame.assign(clay=-URANIUM))
-    with pytest.raises(ValueError, match="covariates have 39 rows for 40 groups"):
+    with pytest.raises(ValueError, match="mean must have a row for each of 40 estimates"):
         eb.posterior_from(values, errors, mean=frame[1:])
 
 

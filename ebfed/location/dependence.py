@@ -65,7 +65,7 @@ def dependence(fit: Any) -> Dependence:
     else:
         learned = getattr(fit, "_learned", None)
         messages = None if learned is None else learned.likelihood(fit.summaries_)
-        if not isinstance(messages, Gaussian) or messages.n_features > 1:
+        if learned is None or not isinstance(messages, Gaussian) or messages.n_features > 1:
             raise TypeError(
                 "fit must be a posterior of posterior_from, or a fitted estimator of the means of "
                 f"one column; got {fit!r}."

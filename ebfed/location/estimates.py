@@ -211,8 +211,9 @@ class _Predictors:
             columns = numbers(given, name, booleans=True)
             columns = columns[:, None] if columns.ndim == 1 else columns
             own = getattr(given, "name", None)
-            named = isinstance(own, str) and own and columns.shape[1:] == (1,)
-            names = [own] if named else [f"w{j}" for j in range(columns.shape[-1])]
+            names = [f"w{j}" for j in range(columns.shape[-1])]
+            if isinstance(own, str) and own and len(names) == 1:
+                names = [own]
         if columns.ndim != 2 or len(columns) != n or not columns.shape[1]:
             raise ValueError(
                 f"{name} must have a row for each of {n} estimates; it has shape {columns.shape}."

@@ -15,20 +15,13 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds, check_channel
 from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import NumberEvidence
-from ebfed.regression.mixture import (
-    FittedMixture,
-    MixtureSettings,
-    attributes,
-    responsibility_frame,
-    with_attributes,
-)
-from ebfed.regression.protocol import MixtureResult
+from ebfed.regression.mixture import FittedMixture, MixtureRegression, MixtureSettings
 from ebfed.regression.schemes import Draws, GradientSteps
 
 __all__ = ["AdaMix"]
 
 
-class AdaMix(RegressorMixin, RegressionEstimator):
+class AdaMix(RegressorMixin, MixtureRegression):
     """Empirical Bayes regression with a Gaussian mixture for a population.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and
@@ -163,13 +156,7 @@ class AdaMix(RegressorMixin, RegressionEstimator):
         return self.solver == "gradient" or not exact
 
     def _settings(self) -> MixtureSettings:
-        return MixtureSettings(
-            title=type(self).__name__,
-            n_components=self.n_components,
-            fit_intercept=self.fit_intercept,
-            n_rounds=self.n_rounds,
-            n_init=self.n_init,
-            tol=self.tol,
+        return self._with_settings(
             noise_variance=self.noise_variance,
             one_variance=self.covariance == "spherical",
             default_rounds=301 if self.solver == "gradient" else 300,
@@ -210,17 +197,11 @@ class AdaMix(RegressorMixin, RegressionEstimator):
 
     score = RegressionEstimator.score  # the mixin's has no groups
 
-    def _learn(self, result: MixtureResult) -> None:
-        for name, value in attributes(result).items():
-            setattr(self, name, value)
-        self._result = result
-
     def _population(self) -> FittedMixture:
-        result = with_attributes(self._result, self)
         name = "stochastic EM" if self._sends_coefficients else "ML"
         if self.solver == "gradient":
             name = "gradient descent"
-        return FittedMixture(self._settings(), result, len(self._columns()), name)
+        return self._mixture(name)
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -231,17 +212,3 @@ class AdaMix(RegressorMixin, RegressionEstimator):
         if self.solver == "gradient" and "theta" in self._memory:
             return self._memory["theta"]
         return self.posterior().mean
-
-    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
-        """Probability that each group belongs to each component.
-
-        Parameters
-        ----------
-        X, y, groups : as in `posterior`
-
-        Returns
-        -------
-        DataFrame
-            Group label, then ``component_0``, ``component_1``, …
-        """
-        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.classes import declaring
+from ebfed.regression.classes import ClassRegression
 from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import ClassEvidence, weigh_classes
-from ebfed.regression.mixture import (
-    FittedMixture,
-    MixtureSettings,
-    attributes,
-    responsibility_frame,
-    with_attributes,
-)
+from ebfed.regression.mixture import FittedMixture, MixtureRegression, MixtureSettings
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
 from ebfed.regression.numerics.normal_population import LOW
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior
@@ -31,7 +24,7 @@ from ebfed.tables.clients import Clients
 __all__ = ["AdaMixClassifier"]
 
 
-class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
+class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     """Empirical Bayes logistic regression with a Gaussian mixture for a population.
 
     Rows of group i have class c with probability ``exp(x_ij' theta_ic) / sum_k exp(x_ij'
@@ -109,8 +102,6 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
     (array([0.3, 0.7]), array([-2.,  2.]))
     """
 
-    _numeric = False
-
     def __init__(
         self,
         n_components: int = 2,
@@ -140,13 +131,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
         return len(self.classes_) > 2
 
     def _settings(self) -> MixtureSettings:
-        return MixtureSettings(
-            title=type(self).__name__,
-            n_components=self.n_components,
-            fit_intercept=self.fit_intercept,
-            n_rounds=self.n_rounds,
-            n_init=self.n_init,
-            tol=self.tol,
+        return self._with_settings(
             noise_variance=1.0,
             one_variance=self.covariance == "spherical",
             has_noise=False,
@@ -165,9 +150,8 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
     # Learning ---------------------------------------------------------------------------------
 
     def _learn(self, result: MixtureResult) -> None:
-        for name, value in attributes(result).items():
-            setattr(self, name, value)
-        self._result, self.classes_ = result, result["classes"]
+        super()._learn(result)
+        self.classes_ = result["classes"]
         if self._many:
             self.notes_ = [*self.notes_, LAPLACE]
 
@@ -178,37 +162,8 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             units = np.ones(population.means.shape[1])
             return weigh_classes(block, population, units, classes)
 
-        return FittedMixture(
-            self._settings(),
-            with_attributes(self._result, self),
-            len(self._columns()),
-            "Laplace" if self._many else "expectation propagation",
-            weigh,
-            SoftmaxPosterior,
-            "approximate",
-        )
-
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        classes: Any = None,
-        *,
-        groups: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as in `fit`
-            Blocks may share groups. Without `groups`, the rows of a block are new groups, with
-            numbers after those of the groups before.
-        classes : array-like, optional
-            All labels of all blocks; needed for a first block that lacks one.
-        """
-        with declaring(self, classes):
-            return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
+        how = "Laplace" if self._many else "expectation propagation"
+        return self._mixture(how, weigh, SoftmaxPosterior, "approximate")
 
     score = RegressionEstimator.score  # the mixin's has no groups
 
@@ -236,72 +191,6 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             return super().intercept_
         intercepts = self.mean_.reshape(len(self.classes_) - 1, -1)[:, 0]
         return intercepts if self.fit_intercept else np.zeros_like(intercepts)
-
-    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
-        """Probability that each group belongs to each component.
-
-        Parameters
-        ----------
-        X, y, groups : as in `posterior`
-
-        Returns
-        -------
-        DataFrame
-            Group label, then ``component_0``, ``component_1``, …
-        """
-        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)
-
-    def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Log-odds of the second of two classes, shape (n_rows,); of more, `predict_log_proba`.
-
-        Not knowing the coefficients draws them towards zero: they are not as far from it as the
-        posterior mean of the log-odds, which has the same sign.
-
-        Parameters
-        ----------
-        X, groups : as in `predict`
-        """
-        check_is_fitted(self, "mean_")
-        if self._many:
-            return self.predict_log_proba(X, groups=groups)
-        first, second = self.predict_log_proba(X, groups=groups).T
-        return second - first
-
-    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Predict each row's label with the coefficients of its group: the most probable.
-
-        Parameters
-        ----------
-        X : as in `fit`
-        groups : as in `fit`, optional
-            Label of each row. A group that was not in the fit is predicted by the population; so
-            are all rows if None (unless `X` has the column that held them in the fit).
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-        """
-        check_is_fitted(self, "mean_")
-        if self._many:
-            return self.classes_[self.predict_log_proba(X, groups=groups).argmax(axis=1)]
-        ones = self.decision_function(X, groups=groups) > 0
-        return self.classes_[ones.astype(np.int64)]
-
-    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Probability of each class, averaged over the posterior of the row's group.
-
-        For two classes by quadrature; for more over 512 points for each component, see
-        `SoftmaxPosterior.probabilities`.
-
-        Parameters
-        ----------
-        X, groups : as in `predict`
-
-        Returns
-        -------
-        ndarray of shape (n_rows, C)
-        """
-        return np.exp(self.predict_log_proba(X, groups=groups))
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`; of two classes, with digits where that is 0 or 1."""

@@ -1,15 +1,18 @@
-"""The classes of a response: checks, and labels that rows may lack."""
+"""The classes of a response: checks, labels that rows may lack, and predictions of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["check_not_one_class", "check_two_classes", "declaring"]
+from ebfed.regression.base import RegressionEstimator
+
+__all__ = ["ClassRegression", "check_not_one_class", "check_two_classes", "declaring"]
 
 
 def check_not_one_class(classes: NDArray) -> None:
@@ -41,3 +44,82 @@ def declaring(estimator: Any, classes: Any) -> Iterator[None]:
         yield
     finally:
         estimator._declared = None
+
+
+class ClassRegression(RegressionEstimator):
+    """A regression of classes, which predicts logarithms of their probabilities."""
+
+    _numeric = False
+    classes_: NDArray
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight : as in `fit`
+            Blocks may share groups. Without `groups`, the rows of a block are new groups, with
+            numbers after those of the groups before.
+        classes : array-like, optional
+            All labels of all blocks; needed for a first block that lacks one.
+        """
+        with declaring(self, classes):
+            return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
+
+    def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Logarithm of `predict_proba`; of two classes, with digits where that is 0 or 1."""
+        raise NotImplementedError
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Probability of each class, averaged over the posterior of the row's group.
+
+        The spread of the population is taken to be as fitted.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_rows, C)
+        """
+        return np.exp(self.predict_log_proba(X, groups=groups))
+
+    def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Log-odds of the second of two classes, shape (n_rows,); of more, `predict_log_proba`.
+
+        Not knowing the coefficients draws them towards zero: they are not as far from it as the
+        posterior mean of the log-odds, which has the same sign.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+        """
+        check_is_fitted(self, "mean_")
+        found = self.predict_log_proba(X, groups=groups)
+        return found if len(self.classes_) > 2 else found[:, 1] - found[:, 0]
+
+    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Predict each row's label with the coefficients of its group: the most probable.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Label of each row. A group that was not in the fit is predicted by the population; so
+            are all rows if None (unless `X` has the column that held them in the fit).
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        found = self.decision_function(X, groups=groups)
+        return self.classes_[found.argmax(axis=1) if found.ndim == 2 else (found > 0).astype(int)]

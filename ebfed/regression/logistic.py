@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.classes import check_two_classes, declaring
+from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
 from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.generalized_intervals import confint_of_generalized
@@ -40,7 +40,7 @@ from ebfed.report.view import RegressionView
 __all__ = ["LogisticEB"]
 
 
-class LogisticEB(ClassifierMixin, RegressionEstimator):
+class LogisticEB(ClassifierMixin, ClassRegression):
     """Empirical Bayes logistic regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij ~ Bernoulli(1 / (1 + exp(-x_ij' theta_i)))``, and ``theta_i ~ N(mean,
@@ -143,7 +143,6 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     (2, 2)
     """
 
-    _numeric = False
     _endless: Endless | None = None
 
     def __init__(
@@ -236,76 +235,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             **nodes_of(result),
         )
 
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        classes: Any = None,
-        *,
-        groups: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as in `fit`
-            Blocks may share groups. Without `groups`, the rows of a block are new groups, with
-            numbers after those of the groups before.
-        classes : array-like, optional
-            All labels of all blocks; needed for a first block that lacks one.
-        """
-        with declaring(self, classes):
-            return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
-
     score = RegressionEstimator.score  # the mixin's has no groups
-
-    # Estimates --------------------------------------------------------------------------------
-
-    def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Log-odds of the second class, from `predict_proba`, shape (n_rows,).
-
-        Not knowing the coefficients draws them towards zero: they are not as far from it as the
-        posterior mean of the log-odds, which has the same sign.
-
-        Parameters
-        ----------
-        X, groups : as in `predict`
-        """
-        first, second = self.predict_log_proba(X, groups=groups).T
-        return second - first
-
-    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Predict each row's label with the coefficients of its group: that of positive log-odds.
-
-        Parameters
-        ----------
-        X : as in `fit`
-        groups : as in `fit`, optional
-            Label of each row. A group that was not in the fit is predicted by the population; so
-            are all rows if None (unless `X` has the column that held them in the fit).
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-        """
-        ones = self.decision_function(X, groups=groups) > 0
-        return self.classes_[ones.astype(np.int64)]
-
-    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Probability of each class, averaged over the posterior of the row's group.
-
-        The spread of the population is taken to be as fitted.
-
-        Parameters
-        ----------
-        X, groups : as in `predict`
-
-        Returns
-        -------
-        ndarray of shape (n_rows, 2)
-        """
-        return np.exp(self.predict_log_proba(X, groups=groups))
 
     diagnostics = diagnostics_of_logistic
     residuals = residuals_of_rows

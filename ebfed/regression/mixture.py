@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors import Posterior
 from ebfed.privacy.calibration import is_number
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
 from ebfed.regression.population import (
     FittedPopulation,
@@ -21,14 +22,12 @@ from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.regression.protocol import MixtureResult, RegressionFacts
 from ebfed.report.view import Components, Parameter
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import Style, frame
+from ebfed.tables.frames import frame
 
 __all__ = [
     "FittedMixture",
+    "MixtureRegression",
     "MixtureSettings",
-    "attributes",
-    "responsibility_frame",
-    "with_attributes",
 ]
 
 
@@ -206,35 +205,53 @@ class FittedMixture(FittedPopulation):
         return [*rows, residual_parameter(self.result["noise_variance"])]
 
 
-def attributes(result: MixtureResult) -> dict[str, Any]:
-    """Return the learned attributes of a mixture by name, mean and variance of the whole too."""
-    weights, means, variances = result["weights"], result["means"], result["variances"]
-    mean = weights @ means
-    return {
-        "weights_": weights,
-        "means_": means,
-        "means_covariance_": result["means_covariance"],
-        "variances_": variances,
-        "noise_variance_": result["noise_variance"],
-        "notes_": result["notes"],
-        "mean_": mean,
-        "variance_": weights @ (variances + (means - mean) ** 2),
-    }
+class MixtureRegression(RegressionEstimator):
+    """An estimator whose population is a mixture; it has the arguments of `MixtureSettings`."""
 
+    _result: MixtureResult
 
-def with_attributes(result: MixtureResult, learned: Any) -> MixtureResult:
-    """Return a result with learned attributes as they are now; a user may have set them."""
-    return result | {
-        "weights": learned.weights_,
-        "means": learned.means_,
-        "means_covariance": learned.means_covariance_,
-        "variances": learned.variances_,
-        "noise_variance": learned.noise_variance_,
-    }
+    @abstractmethod
+    def _settings(self) -> MixtureSettings:
+        """Return the settings of the mixture."""
 
+    def _with_settings(self, **others: Any) -> MixtureSettings:
+        """Return settings that are arguments, and others."""
+        shared = ("n_components", "fit_intercept", "n_rounds", "n_init", "tol")
+        given = {name: getattr(self, name) for name in shared} | others
+        return MixtureSettings(title=type(self).__name__, **given)
 
-def responsibility_frame(posterior: Posterior, style: Style) -> Any:
-    """Return a frame of labels and the probability of each component."""
-    assert isinstance(posterior, ComponentPosterior)
-    columns = {f"component_{j}": x for j, x in enumerate(posterior.responsibilities.T)}
-    return frame({style.group: posterior.ids} | columns, style)
+    def _learn(self, result: MixtureResult) -> None:
+        self._result, self.notes_ = result, result["notes"]
+        self.weights_, self.means_ = result["weights"], result["means"]
+        self.variances_, self.noise_variance_ = result["variances"], result["noise_variance"]
+        self.means_covariance_ = result["means_covariance"]
+        self.mean_ = self.weights_ @ self.means_
+        self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
+
+    def _mixture(self, fitted_by: str, *how: Any) -> FittedMixture:
+        """Return the population, by learned attributes as they are now: a user may set them."""
+        learned = self._result | {
+            "weights": self.weights_,
+            "means": self.means_,
+            "means_covariance": self.means_covariance_,
+            "variances": self.variances_,
+            "noise_variance": self.noise_variance_,
+        }
+        return FittedMixture(self._settings(), learned, len(self._columns()), fitted_by, *how)
+
+    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
+        """Probability that each group belongs to each component.
+
+        Parameters
+        ----------
+        X, y, groups : as in `posterior`
+
+        Returns
+        -------
+        DataFrame
+            Group label, then ``component_0``, ``component_1``, …
+        """
+        posterior = self.posterior(X, y, groups=groups)
+        assert isinstance(posterior, ComponentPosterior)
+        columns = {f"component_{j}": x for j, x in enumerate(posterior.responsibilities.T)}
+        return frame({self._style_.group: posterior.ids} | columns, self._style_)

@@ -11,20 +11,13 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds
 from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import NumberEvidence
-from ebfed.regression.mixture import (
-    FittedMixture,
-    MixtureSettings,
-    attributes,
-    responsibility_frame,
-    with_attributes,
-)
-from ebfed.regression.protocol import MixtureResult
+from ebfed.regression.mixture import FittedMixture, MixtureRegression, MixtureSettings
 from ebfed.regression.schemes import PosteriorMeans
 
 __all__ = ["MixtureLinearEB"]
 
 
-class MixtureLinearEB(RegressorMixin, RegressionEstimator):
+class MixtureLinearEB(RegressorMixin, MixtureRegression):
     """Mixture of regressions: every group has one of k coefficient vectors.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, with ``theta_i =
@@ -124,13 +117,7 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
         self.random_state = random_state
 
     def _settings(self) -> MixtureSettings:
-        return MixtureSettings(
-            title=type(self).__name__,
-            n_components=self.n_components,
-            fit_intercept=self.fit_intercept,
-            n_rounds=self.n_rounds,
-            n_init=self.n_init,
-            tol=self.tol,
+        return self._with_settings(
             noise_variance=self.noise_variance,
             has_variances=False,
             default_rounds=10 if self.solver == "clustering" else 300,
@@ -149,26 +136,6 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
 
     score = RegressionEstimator.score  # the mixin's has no groups
 
-    def _learn(self, result: MixtureResult) -> None:
-        for name, value in attributes(result).items():
-            setattr(self, name, value)
-        self._result = result
-
     def _population(self) -> FittedMixture:
-        result = with_attributes(self._result, self)
         name = "k-means" if self.solver == "clustering" else "ML"
-        return FittedMixture(self._settings(), result, len(self._columns()), name)
-
-    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
-        """Probability that each group belongs to each component.
-
-        Parameters
-        ----------
-        X, y, groups : as in `posterior`
-
-        Returns
-        -------
-        DataFrame
-            Group label, then ``component_0``, ``component_1``, …
-        """
-        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)
+        return self._mixture(name)

@@ -163,7 +163,7 @@ def choose(
 
         return getattr(location, LOCATION[kind])()
     correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
-    if kind == "binomial" and (model.offset or model.above or correlated):
+    if kind == "binomial" and (model.offset or model.above or correlated or design.without_mean):
         return regression.GeneralizedEB("binomial")
     make = getattr(regression, REGRESSION[kind])
     return make(kind) if kind in GENERALIZED else make()
@@ -262,7 +262,7 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
             raise lacking(estimator, design, model)
         parts = apart(model, varying)
         several = joint and any(len(each) > 1 for each in parts)
-        if several and "fixed" not in known:
+        if several and not is_a(estimator, "LinearEB"):
             raise ValueError(
                 f"{type(estimator).__name__} has one term of a group, whose coefficients are all "
                 f"correlated, or none are; {model.text!r} has several."

@@ -15,6 +15,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_intervals import confint_of_generalized
@@ -102,6 +103,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         likelihood of several levels, or of more than three that differ, is Laplace's approximation,
         as of `glmer` with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a
         note says so.
+    fixed : sequence of str or int, optional
+        Columns of `X` (or ``"intercept"``) whose coefficient has a mean, to be estimated; the mean
+        of the others, which must vary, is zero: ``varying=["intercept", "x"],
+        fixed=["intercept"]`` is ``1 + (1 + x | group)``. All, if None.
     fit_intercept : bool
         Whether to put a column of ones first.
     share : {"groups", "sums"}
@@ -174,7 +179,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         family: FamilyName = "poisson",
         covariance: Covariance = "diag",
         *,
-        varying: Sequence[str | int] | None = None,
+        varying: Varying = None,
+        fixed: Sequence[str | int] | None = None,
         fit_intercept: bool = True,
         share: Share = "groups",
         n_rounds: int = 200,
@@ -185,6 +191,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         self.family = family
         self.covariance = covariance
         self.varying = varying
+        self.fixed = fixed
         self.fit_intercept = fit_intercept
         self.share = share
         self.n_rounds = n_rounds
@@ -207,6 +214,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             family=self._family,
             covariance=self.covariance,
             varying=self.varying,
+            fixed=self.fixed,
             fit_intercept=bool(self.fit_intercept),
             n_rounds=self.n_rounds,
             share=self.share,
@@ -216,7 +224,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     def _fit(self, clients: Clients, memory: Any) -> Self:
         rows = self.protocol().responses(clients, {})  # type: ignore[typeddict-item]
-        self._endless = endless_terms(self._family, clients.X, rows, self._columns().terms)
+        columns = self._columns()
+        own = columns.fixed_places()
+        names = [columns.terms[j] for j in own]
+        self._endless = endless_terms(self._family, clients.X[:, own], rows, names)
         try:
             return super()._fit(clients, memory)
         finally:

@@ -61,9 +61,9 @@ def coordinates(
         Means of the columns.
     kind : {"diag", "spherical", "full"}
     intercept : bool
-        Whether the first column is all ones.
+        Whether the first column is all ones, and has a mean.
     """
-    if kind == "full" and state["of_levels"].all():
+    if kind == "full" and state["of_levels"].all() and len(state["fixed"]) == len(unit):
         frame, ways = ways, np.eye(ways.shape[1])
         of_levels = np.ones((len(state["of_levels"]), len(ways)), bool)
     else:

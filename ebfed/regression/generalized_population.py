@@ -117,7 +117,8 @@ class GeneralizedPopulation(FittedPopulation):
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
         """Number of fitted parameters: means, variances, covariances, shapes."""
-        return len(self.mean) + self.columns.n_spreads(self.kind) + len(self.shapes)
+        n_means = len(self.columns.fixed_places())
+        return n_means + self.columns.n_spreads(self.kind) + len(self.shapes)
 
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
@@ -213,8 +214,9 @@ class GeneralizedPopulation(FittedPopulation):
             np.sqrt(np.diag(self.shape_covariance)[: len(self.mean)]),
         )
         mean = np.where(known, self.mean, np.nan)  # thresholds have the intercept in them
+        errors, own = np.where(known, errors, np.nan), self.columns.fixed_places()
         return [
-            *fixed_parameters(terms, mean, np.where(known, errors, np.nan)),
+            *fixed_parameters([terms[j] for j in own], mean[own], errors[own]),
             *spreads,
             *self.family.parameters(mean, self.shapes, self.shape_covariance),
         ]

@@ -77,6 +77,7 @@ class GeneralizedProfile:
     def __init__(self, fit: GeneralizedEB | LogisticEB):
         result, clients, rounds = fit._result, fit.clients_, fit.protocol()
         self.fit, self.clients, self.kind = fit, clients, fit.covariance
+        self.fixed = fit._of_mean
         self.responses, self.family = fit._population().responses(clients), rounds.family
         self.shapes: NDArray = result["shapes"]
         self.mode: NDArray | None = None
@@ -111,7 +112,7 @@ class GeneralizedProfile:
 
     def every(self) -> list[Held | None]:
         """Parameters in the order of `tidy`; None for those that are not identified."""
-        found: list[Held | None] = [Held("mean", first=j) for j in range(len(self.unit))]
+        found: list[Held | None] = [Held("mean", first=j) for j in self.fixed.tolist()]
         for level, (named, used) in enumerate(zip(self.named, self.places, strict=True)):
             place = {int(each): j for j, each in enumerate(used)}
             found += [
@@ -176,7 +177,8 @@ class GeneralizedProfile:
         """Whether the log-likelihood of no row falls as a coefficient or threshold grows."""
         p, t = len(self.unit), len(self.shapes)
         found = np.zeros((p + t + 1, 2), bool)
-        bounds = bounds_of(self.family, self.clients.X, self.responses)
+        X = np.where(np.isin(np.arange(p), self.fixed), self.clients.X, 0.0)
+        bounds = bounds_of(self.family, X, self.responses)
         if bounds is not None:
             bounds = np.pad(bounds, ((0, 0), (0, p + t - bounds.shape[1])))
             forms = np.insert(np.eye(p + t), p, 0.0, axis=0)
@@ -283,13 +285,14 @@ class GeneralizedProfile:
     def _even(self, held: Held | None, size: int) -> NDArray[np.float64]:
         """Return directions in which parameters that are not held matter alike to the rows."""
         lost = self._lost_of_mean(held)
+        kept = np.delete(np.arange(len(self.unit)), [] if lost is None else lost)
+        own = np.flatnonzero(np.isin(kept, self.fixed))
         if lost not in self._ways:
-            kept = np.delete(np.arange(len(self.unit)), [] if lost is None else lost)
-            values, vectors = np.linalg.eigh(self.products[np.ix_(kept, kept)])
+            values, vectors = np.linalg.eigh(self.products[np.ix_(kept[own], kept[own])])
             known = values > FLAT * values.max(initial=0.0)
             self._ways[lost] = vectors / np.sqrt(np.where(known, values, 1.0))
-        turn, k = np.eye(size), len(self._ways[lost])
-        turn[:k, :k] = self._ways[lost]
+        turn = np.eye(size)[:, np.concatenate([own, np.arange(len(kept), size)])]
+        turn[own[:, None], np.arange(len(own))] = self._ways[lost]
         return turn
 
     def _lost_of_mean(self, held: Held | None) -> int | None:
@@ -332,9 +335,10 @@ class GeneralizedProfile:
         point = np.concatenate([mean / self.unit, *roots, self.shapes])
         second, p = self._at(None, 0.0, point)[2], len(self.unit)
         kept = np.r_[:p, len(point) - len(self.shapes) : len(point)]
-        turn = np.eye(len(kept))
+        turn = np.eye(len(kept))[:, np.concatenate([self.fixed, np.arange(p, len(kept))])]
         if self.null.shape[1]:  # along what rows identify, of which information is not rounding
-            turn = null_space(np.pad(self.null, ((0, len(kept) - p), (0, 0))).T)
+            lost = np.pad(self.null, ((0, len(kept) - p), (0, 0)))
+            turn = turn @ null_space(lost.T @ turn)
         known = turn @ uncertainty(turn.T @ second[np.ix_(kept, kept)] @ turn) @ turn.T
         return known[:p, :p] * np.outer(self.unit, self.unit)
 

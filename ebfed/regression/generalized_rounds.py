@@ -9,6 +9,7 @@ by quadrature, and the server takes a step of Newton's (see `climb`).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_st
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.columns import INTERCEPT, Columns, Varying
+from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
     ascend,
@@ -80,6 +81,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     fit_intercept: bool
     n_rounds: int
     share: Share = "groups"
+    fixed: Sequence[str | int] | None = None
     # What rows say of finite estimates; None where they are at nodes.
     endless: Endless | None = None
 
@@ -190,9 +192,14 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         self._check_arguments()
         names = names_in(facts)
         levels = tuple(names.split("\n")) if names else ()
-        columns = Columns(
-            state["n_features"], state["columns"], bool(self.fit_intercept), self.varying, levels
-        )
+        given = bool(self.fit_intercept), self.varying, levels, self.fixed
+        columns = Columns(state["n_features"], state["columns"], *given)
+        fixed = columns.fixed_places()
+        if self.covariance != "diag" and any(len(own) > 1 for own in columns.terms_of_levels()):
+            raise ValueError(
+                f"covariance={self.covariance!r} is of one term of a level of groups here; got "
+                "several. LinearEB has several."
+            )
         of_levels = np.array(
             [np.isin(np.arange(len(columns)), each) for each in columns.places_of_levels()]
         )
@@ -200,10 +207,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         self._check_varying(varies)
         open_ = self._open_questions(facts, columns)
         notes = list(dict.fromkeys(note for note in open_ if note))
-        if self.family.classes and INTERCEPT not in columns.terms[:1]:
+        if self.family.classes and not (columns.intercept and 0 in fixed):
             raise ValueError(
-                f"family={self.family.name!r} needs fit_intercept=True: the first threshold is "
-                "zero, and the intercept takes its place."
+                f"family={self.family.name!r} needs fit_intercept=True, and a mean of the "
+                "intercept: the first threshold is zero, and the intercept takes its place."
             )
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=8)
@@ -219,6 +226,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "known": np.array([not note for note in open_]),
             "estimates_spread": not all(open_),
             "varies": varies,
+            "fixed": fixed,
             "notes": notes,
             "log_likelihood": -np.inf,
         }
@@ -374,7 +382,8 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         """Ask about the first population in these coordinates."""
         figures = messages.get("figures", np.zeros((1, 0))).sum(axis=0)
         intercept, shapes = self.family.begin(figures)
-        return begin(state, start, intercept if self.fit_intercept else 0.0, shapes)
+        known = self.fit_intercept and 0 in state["fixed"]
+        return begin(state, start, intercept if known else 0.0, shapes)
 
     def _coordinates(
         self, state: GeneralizedState, messages: GeneralizedMessage
@@ -392,7 +401,11 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             square = np.full(len(square), square.mean())
         empty = square == 0
         unit = 1 / np.sqrt(np.where(empty, 1.0, square))
-        ways, null = find_directions(within, centre, n / N, self.fit_intercept)
+        fixed = state["fixed"]
+        intercept = bool(self.fit_intercept) and 0 in fixed
+        own = within[np.ix_(fixed, fixed)], centre[:, fixed], n / N, intercept
+        place = np.eye(len(within))[:, fixed]
+        ways, null = (place @ each for each in find_directions(*own))
         notes = list(state["notes"])
         if null.shape[1]:
             levels = tuple(state["levels"].split("\n")) if state["levels"] else ()
@@ -413,9 +426,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "between": int((~state["varies"] & apart & (inside < SAME * square)).sum()),
             "directions": ways,
         }
-        start = coordinates(
-            state, ways, unit, empty, n @ centre / N, self.covariance, bool(self.fit_intercept)
-        )
+        start = coordinates(state, ways, unit, empty, n @ centre / N, self.covariance, intercept)
         return state, start
 
     def _one_unit(self) -> bool:
@@ -471,7 +482,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             state["information"],
             state["n_groups"],
             state["between"],
-            bool(self.fit_intercept),
+            bool(self.fit_intercept) and 0 in state["fixed"],
         )
         seen = [fitted.at(point).seen() for point in points]
         means, roots = [mean for mean, _ in seen], [root for _, root in seen]

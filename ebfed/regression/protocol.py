@@ -275,6 +275,7 @@ class GeneralizedState(RegressionState):
     levels: str
     """Names of the levels of groups, one to a line; empty where there is one."""
     of_levels: NDArray[np.bool_]
+    fixed: NDArray[np.int64]
     """Whether each coefficient differs between groups of each level, shape (n_levels, p)."""
     known: NDArray[np.bool_]
     """Whether numbers of rows and groups identify the spread of each level."""

@@ -1,0 +1,164 @@
+"""Generalized linear mixed models whose random terms have any columns, in the span of X or not."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.optimize import minimize
+from scipy.special import expit, gammaln, logsumexp
+
+import ebfed as eb
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+RNG = np.random.default_rng(3)
+M = 25
+GROUP = np.repeat(np.arange(M), RNG.integers(3, 8, M))
+X, Z = RNG.normal(size=(2, len(GROUP)))
+U = RNG.normal(size=(M, 2))
+LINE = 0.5 + 0.4 * X + 0.6 * U[GROUP, 0] + 0.5 * U[GROUP, 1] * Z
+RESPONSES = {
+    "poisson": RNG.poisson(np.exp(LINE)),
+    "binomial": (RNG.uniform(size=len(GROUP)) < expit(LINE)).astype(int),
+    "negative_binomial": RNG.negative_binomial(4, 4 / (4 + np.exp(LINE))),
+    "gamma": RNG.gamma(3, np.exp(LINE) / 3),
+}
+ROWS = pd.DataFrame({"g": GROUP, "x": X, "z": Z})
+ROWS["h"] = np.where(RNG.uniform(size=len(ROWS)) < 0.5, "a", "b")
+
+
+def log_density(family, y, z, shape):
+    mean = np.exp(z)
+    if family == "poisson":
+        return y * z - mean - gammaln(y + 1)
+    if family == "binomial":
+        return y * z - np.log1p(mean)
+    k = np.exp(shape)
+    if family == "negative_binomial":
+        known = gammaln(y + k) - gammaln(k) - gammaln(y + 1) + k * shape
+        return y * z - (y + k) * np.log(k + mean) + known
+    return k * (shape - z) + (k - 1) * np.log(y) - k * y / mean - gammaln(k)
+
+
+def log_likelihood(family, z, nodes, shape=0.0):
+    """Log-likelihood of rows whose predictors at standard effects on a grid are z."""
+    y = RESPONSES[family][:, None]
+    whole = np.zeros((M, z.shape[1]))
+    np.add.at(whole, GROUP, log_density(family, y, z, shape))
+    return logsumexp(whole - (nodes**2).sum(axis=1) / 2, axis=1).sum()
+
+
+def grid_of(q):
+    """Standard effects on a grid, over which sums are integrals, and the log of their density."""
+    step = 0.05 if q == 1 else 0.2
+    axis = np.arange(-7, 7 + step, step)
+    nodes = np.stack(np.meshgrid(*[axis] * q, indexing="ij"), -1).reshape(-1, q)
+    return nodes, q * (np.log(step) - np.log(2 * np.pi) / 2)
+
+
+def highest(family, start, fixed, varying, kind):
+    """Largest log-likelihood, searched for from a mean and entries of a root."""
+    q, p = varying.shape[1], fixed.shape[1]
+    nodes, unit = grid_of(q)
+    low = np.tril_indices(q) if kind == "full" else (np.arange(q),) * 2
+
+    def below(point):
+        L = np.zeros((q, q))
+        L[low] = point[p : p + len(low[0])]
+        z = (fixed @ point[:p])[:, None] + varying @ L @ nodes.T
+        return -log_likelihood(family, z, nodes, point[-1])
+
+    found = minimize(below, [*start[0], *start[1][low], 2.0], method="BFGS")
+    for _ in range(2):  # a search may stop where a variance or a dispersion is small
+        found = minimize(below, found.x, method="BFGS")
+    return M * unit - found.fun
+
+
+ONE = np.ones(len(ROWS))
+H = (ROWS["h"].to_numpy()[:, None] == ["a", "b"]).astype(float)
+MODELS = {
+    "y ~ x + (0 + z | g)": (np.column_stack([ONE, X]), Z[:, None], "diag"),
+    "y ~ 1 + (z | g)": (ONE[:, None], np.column_stack([ONE, Z]), "full"),
+    "y ~ 0 + h + (1 | g)": (H, ONE[:, None], "diag"),
+    "y ~ x + (1 | g) + (0 + z | g)": (np.column_stack([ONE, X]), np.column_stack([ONE, Z]), "diag"),
+}
+
+
+@pytest.mark.parametrize("family", RESPONSES)
+@pytest.mark.parametrize("formula", MODELS)
+def test_never_worse_than_the_likelihood_on_a_grid(formula, family):
+    y = RESPONSES[family]
+    fit = eb.from_formula(formula, ROWS.assign(y=y), family=family)
+    fixed, varying, kind = MODELS[formula]
+    places = [fit.terms_.index(name) for name in fit.ranef().columns[1:]]
+    spread = fit.covariance_[np.ix_(places, places)] + 0.01 * np.eye(len(places))
+    start = fit.fixef()["estimate"], np.linalg.cholesky(spread)
+    # sums are integrals to some 1e-5; the search of the test stops where dispersion is small
+    above = fit.log_likelihood_ - highest(family, start, fixed, varying, kind)
+    assert -1e-4 < above < 1e-3
+
+
+@pytest.mark.parametrize("family", ["poisson", "binomial", "ordinal"])
+@pytest.mark.parametrize("formula", ["y ~ 1 + (z | g)", "y ~ x + (h | g)", "y ~ x + (1 | h:g)"])
+def test_all_that_a_fit_offers(formula, family, tmp_path):
+    y = 1 + np.minimum(RESPONSES["poisson"], 2) if family == "ordinal" else RESPONSES[family]
+    rows = ROWS.assign(y=y)
+    fit = eb.from_formula(formula, rows, family=family)
+    names = fit.fixef()["term"].tolist()
+    assert names == ["intercept", "x"][: len(names)]
+    assert fit.tests()["term"].tolist() == names
+    assert fit.confint()["term"].tolist() == names
+    assert np.isfinite(fit.tests()[["std.error", "p.value"]]).all(axis=None)
+    assert "dfbeta.intercept" in fit.influence().columns
+    assert len(fit.margins().frame()) == 1
+    assert all(name in str(fit.summary()) for name in names)
+    fitted = fit.predict()
+    low, high = fit.predict_interval(kind="mean")
+    assert ((low <= fitted) & (fitted <= high)).all()
+    assert len(fit.residuals(kind="pearson")) == len(rows)
+    fit.save(tmp_path / "fit.ebfed")
+    np.testing.assert_allclose(eb.load_fit(tmp_path / "fit.ebfed").predict(rows), fitted)
+
+
+def test_profiles_of_a_column_without_a_mean():
+    """Ends where twice the log-likelihood is z squared lower, by the likelihood of the rows."""
+    rows = ROWS.assign(y=RESPONSES["poisson"])
+    fit = eb.from_formula("y ~ 1 + (0 + z | g)", rows, family="poisson")
+    found = fit.confint(method="profile")
+    assert found["term"].tolist() == ["intercept", "sd__z"]
+    low = found["conf.low"].iloc[1]
+    nodes, unit = grid_of(1)
+
+    def below(mean):
+        return -log_likelihood("poisson", mean + low * Z[:, None] * nodes.T, nodes)
+
+    lowest = minimize(below, fit.mean_[:1], method="BFGS").fun - M * unit
+    away = 2 * (fit.log_likelihood_ + lowest)
+    assert away == pytest.approx(stats.norm.ppf(0.975) ** 2, abs=1e-3)
+
+
+def test_a_slope_of_contraception_is_that_of_glmer():
+    """Figures of lme4 by Laplace's approximation, which is ours of several levels."""
+    rows = pd.read_csv(REFERENCE / "contraception.csv").assign(one=0)
+    formula = "use ~ age + urban + (1 + urban | one:district)"
+    fit = eb.from_formula(formula, rows, family="binomial")
+    assert fit.log_likelihood_ == pytest.approx(-1242.01334, abs=1e-4)
+    expected = np.array([-0.720390, 0.009253, 0.741535])
+    away = (fit.fixef()["estimate"] - expected) / fit.tidy("fixed")["std.error"]
+    assert np.abs(away).max() < 1e-3  # glmer stops near the maximum
+    spreads = fit.tidy("ran_pars")["estimate"].to_numpy()
+    np.testing.assert_allclose(spreads, [0.596073, 0.819088, -0.812416], rtol=1e-3)
+    exact = eb.from_formula("use ~ age + urban + (1 + urban | district)", rows, family="binomial")
+    assert type(exact.estimator_).__name__ == "GeneralizedEB"
+    assert exact.likelihood_kind_ == "ML"
+
+
+def test_several_correlated_terms_are_refused():
+    rows = ROWS.assign(y=RESPONSES["poisson"])
+    with pytest.raises(ValueError, match="GeneralizedEB has one term of a group"):
+        eb.from_formula("y ~ x + (1 | g) + (0 + x + z | g)", rows, family="poisson")
+    with pytest.raises(ValueError, match="LinearEB has several"):
+        eb.GeneralizedEB("poisson", "full", varying=[["intercept"], ["x"]]).fit(
+            rows[["x"]], rows["y"], groups=rows["g"]
+        )

@@ -305,10 +305,8 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
 
 def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
     """Print accuracies by noise, and the epsilons of the noise."""
-    title, sigmas = (
-        "Figure 2: accuracy in per cent, by noise multiplier σ",
-        np.unique(part["sigma"]),
-    )
+    title = "Figure 2: accuracy in per cent, by noise multiplier σ"
+    sigmas = np.unique(part["sigma"]).tolist()
     cell, label = "{0.accuracy:.1f} ± {0.accuracy_sd:.1f}".format, "σ = {:g}".format
     yield from print_grid(part, "sigma", cell, 30, 11, label=label, values=sigmas, title=title)
     shared = part[part["method"] == GLOBAL].set_index("sigma").reindex(sigmas)
@@ -394,7 +392,7 @@ class PPSGDStudy(Study):
             part = risks[risks["sigma"] == sigma]
             part = part if sigma == 0 else pd.concat([alone, part], ignore_index=True)
             options: dict[str, Any] = {"log_x": False, "log_y": True, "legend": sigma == 0}
-            labels = {"title": f"Figure 1a: σ = {sigma:g}", "xlabel": "rounds"}
+            labels: dict[str, Any] = {"title": f"Figure 1a: σ = {sigma:g}", "xlabel": "rounds"}
             labels["ylabel"] = "excess risk"
             draw_panel(ax, part, "rounds", "risk", looks=LOOKS, **options, **labels)
         limits = [ax.get_ylim() for ax in axes[:2]]

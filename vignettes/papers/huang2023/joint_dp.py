@@ -442,7 +442,7 @@ class JointDPStudy(Study):
             part = _standard(self.table[self.table["data"] == data])
             y = "loss" if data == "records" else "accuracy"
             part = part.assign(x=part["n"].where(part["n"] > 1).astype(float))
-            labels = {"title": data, "xlabel": "owners"}
+            labels: dict[str, Any] = {"title": data, "xlabel": "owners"}
             labels["ylabel"] = "excess loss" if y == "loss" else "accuracy, %"
             draw_panel(ax, part, "x", y, looks=LOOKS, log_y=y == "loss", legend=False, **labels)
         legend_outside(axes[-1])

@@ -218,7 +218,7 @@ class AdaMixStudy(Study):
             shown = rows[rows["method"] != CLUSTERING]
             # methods that stop by themselves are points at their last round; round 1 is no step
             at = (shown["round"] - 1).fillna(shown["rounds"])
-            labels = {
+            labels: dict[str, Any] = {
                 "title": f"{n} rows, 50 coefficients",
                 "xlabel": "steps  (points: rounds to the end)",
             }

@@ -1,6 +1,6 @@
 """Bits: the error of many means that are estimated together from reports of k bits.
 
-The settings are those of the private means (`studies.private_means`), without privacy: a client
+The settings are those of the private means (`private_means`), without privacy: a client
 sends its mean, clipped to ``±b`` of Theorem 2 of Ozkara, Girgis, Data and Diggavi (2023) and
 rounded at random to one of ``2**k`` even steps. The formula is the risk of Theorem 2,
 `theory.mean_risk`, with ``b**2 / (2**k - 1)**2``, which bounds the variance of a report.

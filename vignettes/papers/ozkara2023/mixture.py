@@ -182,7 +182,7 @@ class MixtureStudy(Study):
         few = self.table[self.table["m"] == CLIENTS]
         clustering = few[few["method"] == CLUSTERING]
         levels = [_level(few, name, clustering, "rounds") for name in (EM, KNOWN)]
-        labels = {
+        labels: dict[str, Any] = {
             "title": f"clustering, m = {CLIENTS}",
             "xlabel": "rounds of clustering",
             "ylabel": "error relative to local means  (± 2 std. errors)",

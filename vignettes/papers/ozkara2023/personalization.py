@@ -447,7 +447,7 @@ def _draw_privacy(ax: Any, part: pd.DataFrame) -> None:
         DP_SHARED: {"color": VERMILLION, "marker": "s", "ls": "--"},
     }
     first = part.iloc[0]
-    labels = {
+    labels: dict[str, Any] = {
         "title": f"{TITLES[first['data']]}, {first['model']}",
         "xlabel": f"epsilon of the ledger  (delta = {DELTA:g})",
         "ylabel": "test accuracy, %",
@@ -503,7 +503,8 @@ class PersonalizationStudy(Study):
         return self.table[self.table["part"] == name]
 
     def _print_comparison(self) -> list[str]:
-        part, lines = self._part(COMPARISON), []
+        part = self._part(COMPARISON)
+        lines: list[str] = []
         heads = {
             row.data: f"{TITLES[row.data]}, {row.model}, {row.rounds} rounds "
             for row in part.drop_duplicates("data").itertuples()
@@ -513,8 +514,9 @@ class PersonalizationStudy(Study):
             rows = part[part["method"].isin(family)]
             best = rows.groupby("data")["accuracy"].idxmax()
             rows = rows.assign(star=np.where(rows.index.isin(best), "*", " "))
-            label = heads.get if family == INVITED else lambda data: ""
-            lines += print_grid(rows, "data", _starred, 34, 31, head=title, label=label)
+            shown: dict[str, Any] = {"head": title, "label": heads.__getitem__}
+            lines += print_grid(rows, "data", _starred, 34, 31, **shown)
+            heads = dict.fromkeys(heads, "")
         return lines
 
     def _print_privacy(self) -> list[str]:

@@ -250,8 +250,13 @@ def draw_errors(
     beside, panel, height = size
     axes = new_axes(len(settings), (beside + panel * len(settings), height))
     for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
-        options = {"looks": looks, "log_x": log_x, "log_y": True, "legend": ax is axes[-1]}
-        labels = {"title": f"Figure {figure}: m = {m:,}, n = {n}", "xlabel": x}
+        options: dict[str, Any] = {
+            "looks": looks,
+            "log_x": log_x,
+            "log_y": True,
+            "legend": ax is axes[-1],
+        }
+        labels: dict[str, Any] = {"title": f"Figure {figure}: m = {m:,}, n = {n}", "xlabel": x}
         draw_panel(ax, part.assign(valid=part["keeps"]), x, "mse", **options, **labels)
     axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
     legend_outside(axes[-1])

@@ -13,13 +13,20 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ebfed.location.cross_fitting import cross_predictions, deal, regressor_of
-from ebfed.location.encodings import CategoryRows, Encoding
-from ebfed.location.targets import Target
+from ebfed.location.encodings import (
+    CategoryRows,
+    Encoding,
+    fit_encoding,
+    sums_of_categories,
+)
+from ebfed.location.targets import Target, lazy_target
 from ebfed.tables.alignment import aligned
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.columns import columns_apart
 from ebfed.tables.frames import is_frame
+from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.numbers import unmasked
+from ebfed.tables.scans import Lookup, with_codes
 
 __all__ = ["GroupEncoder"]
 
@@ -165,9 +172,11 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_rows, n_columns)
-        y : array-like of shape (n_rows,)
-        sample_weight : array-like of shape (n_rows,), optional
+        X : array-like or frame of shape (n_rows, n_columns), or lazy table
+            Of a table of DuckDB, polars, Dask or Spark, whose categories must not be missing, the
+            engine adds up the target; `y` and `sample_weight` are then names of its columns.
+        y : array-like of shape (n_rows,), or str
+        sample_weight : array-like of shape (n_rows,) or str, optional
             Precisions or frequencies; see the notes of the class.
 
         Returns
@@ -181,6 +190,8 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
             negative or, for another than a continuous target, not whole, or a column of `levels` or
             `covariates` is not in X.
         """
+        if is_lazy(X):
+            return self._fit_in_place(X, y, sample_weight)
         self._fit(X, y, sample_weight, cross=False)
         return self
 
@@ -198,6 +209,11 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         ndarray of shape (n_rows, n_encoded), or a frame after `set_output`
             A column for each encoded column of X, or one for each of its classes.
         """
+        if is_lazy(X):
+            raise ValueError(
+                "fit_transform leaves out rows by their folds, and needs those of X in memory; "
+                "use fit, and transform other rows."
+            )
         return self._fit(X, y, sample_weight, cross=True)
 
     def transform(self, X: Any) -> NDArray[np.float64]:
@@ -205,13 +221,16 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_rows, n_columns)
+        X : array-like or frame of shape (n_rows, n_columns), or lazy table
 
         Returns
         -------
-        ndarray of shape (n_rows, n_encoded), or a frame after `set_output`
+        ndarray of shape (n_rows, n_encoded), or a frame after `set_output`, or a lazy table
+            A lazy table has all its other columns too: nothing is computed before it is read.
         """
         check_is_fitted(self, "target_type_")
+        if is_lazy(X):
+            return self._transform_in_place(X)
         columns, n_rows = self._columns(X, reset=False)
         predictions: list[NDArray | None] = [None] * len(self._encodings[0])
         if self.mean_models_ is not None:
@@ -405,6 +424,67 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
                     estimates = rows.crossed(apart, level, predicted)
                     out[:, self._place_of(j, c)] = self._clipped(estimates)
         return out
+
+    def _fit_in_place(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Fit to sums of the target, which the engine of a table computes."""
+        there = column_names(X)
+        for argument, name in {"y": y, "sample_weight": sample_weight}.items():
+            named = isinstance(name, str) and name in there
+            if not named and (argument == "y" or name is not None):
+                raise ValueError(
+                    f"{argument} must name a column of X, the rows of which are not in memory; "
+                    f"got {name if isinstance(name, str) else type(name).__name__!r}."
+                )
+        if self.mean_model is not None:
+            raise ValueError("mean_model= needs the rows of X in memory; collect them.")
+        names = [name for name in there if name not in (y, sample_weight)]
+        validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=True)
+        self._place()
+        target, columns, scan = lazy_target(X, y, self.target)
+        self.target_type_, self.classes_, self.mean_models_ = target.kind, target.classes, None
+        self._n_outputs = len(self._encoded) * len(columns)
+        self._categories, self._encodings = [], []
+        if sample_weight is not None:
+            columns |= {sample_weight: scan.number(sample_weight)}
+        for chain in self._chains:
+            own = [names[j] for j in chain]
+            labels, sums = sums_of_categories(
+                scan.select(own, columns), own, sample_weight, target.kind != "continuous"
+            )
+            categories, nodes = NestedCategories.of(labels)
+            self._categories.append(categories)
+            self._encodings.append(
+                [
+                    fit_encoding(target.population, each.ordered(nodes[-1]), categories.parents)
+                    for each in sums
+                ]
+            )
+        return self
+
+    def _transform_in_place(self, X: Any) -> Any:
+        """Return a lazy table with numbers in place of categories."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or self.mean_model is not None:
+            raise ValueError(
+                "a lazy table is encoded by a fit of named columns, without mean_model=; collect "
+                "its rows."
+            )
+        lookups, outputs = [], self.get_feature_names_out()
+        for chain, categories, encodings in self._learned():
+            above: list[str] = []
+            for level, j in enumerate(chain):
+                labels = zip(*categories.labels(level), strict=True) if level else None
+                columns = [categories.labels(0)] if labels is None else list(labels)
+                nodes = [np.arange(len(encodings[0].levels[level]))] * (level + 1)
+                own = [outputs[self._place_of(j, c)] for c in range(len(encodings))]
+                codes = [self._clipped(each.estimates(nodes, level)) for each in encodings]
+                above_it = zip(chain[: level + 1], columns, strict=True)
+                keys = {names[i]: np.array(each) for i, each in above_it}
+                centre = [each.centre for each in encodings]
+                found = dict(zip(own, codes, strict=True))
+                lookups.append(Lookup(keys, found, centre, above))
+                above = own
+        return with_codes(X, lookups)
 
     def _place_of(self, column: int, c: int) -> int:
         """Return where the encoding of a column for class c is among the results."""

@@ -20,6 +20,11 @@ from ebfed.priors import beta_binomial, negative_binomial
 from ebfed.priors.nested import nested_estimates
 from ebfed.priors.variance_components import MomentTable, fit_components
 from ebfed.tables.categories import NestedCategories
+from ebfed.tables.columns import column_of
+from ebfed.tables.frames import read_labels
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names, statistics
+from ebfed.tables.of_rows import check_whole
 
 __all__ = [
     "CategoryRows",
@@ -27,6 +32,7 @@ __all__ = [
     "FoldSums",
     "GroupSums",
     "fit_encoding",
+    "sums_of_categories",
 ]
 
 
@@ -51,12 +57,64 @@ class GroupSums:
     scatter: float
     degrees: int
 
+    def ordered(self, numbers: NDArray[np.int64]) -> Self:
+        """Put groups in the order of their numbers."""
+        order = np.argsort(numbers)
+        return replace(self, size=self.size[order], mean=self.mean[order])
+
     @property
     def messages(self) -> Gaussian:
         """Means with normal errors, of which the scatter says how large they are."""
         with np.errstate(divide="ignore"):
             variances = 1 / self.size[:, None]
         return Gaussian(self.mean[:, None], variances, np.array([self.scatter]), self.degrees)
+
+
+def sums_of_categories(
+    X: Any, columns: Sequence[str], weight: str | None, repeats: bool
+) -> tuple[list[NDArray], list[GroupSums]]:
+    """Add up the targets of a lazy table by category, with its own engine.
+
+    Parameters
+    ----------
+    X : lazy table
+        All its other columns are targets, or the weight.
+    columns : sequence of str
+        Columns of categories; their combinations are the groups.
+    weight : str or None
+        Column of the weights of rows.
+    repeats : bool
+        Whether a row of weight w stands for w rows.
+
+    Returns
+    -------
+    labels : list of ndarrays of shape (m,)
+        Categories of each column, sorted.
+    sums : list of GroupSums
+        Of each target.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"g": ["b", "a", "b"], "y": [1.0, 2.0, 4.0]})
+    >>> sums_of_categories(rows, ["g"], None, False)[1]
+    [GroupSums(size=array([1., 2.]), mean=array([2. , 2.5]), scatter=4.5, degrees=1)]
+    """
+    targets = [name for name in column_names(X) if name not in (*columns, weight)]
+    found = statistics(X, columns, targets, weight=weight)
+    labels = [read_labels(column_of(found.keys, name), name) for name in columns]
+    order = np.lexsort([number_labels(each)[1] for each in reversed(labels)])
+    size = found.n.astype(float) if found.weight is None else found.weight
+    if repeats:
+        check_whole(size, "other than continuous")
+        counts = found.mean * size[:, None]
+        if (found.mean < 0).any() or (np.abs(counts - np.rint(counts)) > 1e-6 * (1 + counts)).any():
+            raise ValueError("y must hold counts, whole numbers from 0; its sums are none.")
+    rows = size if repeats else found.n
+    degrees = int(rows.sum() - (size > 0).sum())
+    pairs = zip(found.mean[order].T, found.scatter.sum(axis=0), strict=True)
+    sums = [GroupSums(size[order], mean, float(scatter), degrees) for mean, scatter in pairs]
+    return [each[order] for each in labels], sums
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from sklearn.utils.multiclass import type_of_target
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.frames import read_response
 from ebfed.tables.numbers import column
+from ebfed.tables.scans import NotPushedError, Scan
 
-__all__ = ["Target"]
+__all__ = ["Target", "lazy_target"]
 
 # More different integers than these are a quantity, and not the names of classes.
 MOST_CLASSES = 30
@@ -108,3 +109,46 @@ class Target:
                 f"stands for; row {row} has {weights[row]}."
             )
         return weights
+
+
+def lazy_target(X: Any, name: str, kind: str) -> tuple[Target, dict[str, Any], Scan]:
+    """Read what the target of a lazy table is from its different values, or from a few rows.
+
+    Parameters
+    ----------
+    X : lazy table
+    name : str
+        Column of the target.
+    kind : str
+        As of `Target.of`.
+
+    Returns
+    -------
+    target : Target
+        Of a few rows.
+    columns : dict of Expr
+        Its columns, as expressions of the engine.
+    scan : Scan
+
+    Raises
+    ------
+    ValueError
+        If there are too many classes, or the target is not what `kind` says.
+    """
+    scan = Scan.of(X, [name], [], [], drop=False)
+    values = read_response(scan.sample.series(name), "y")
+    different = len(pd.unique(values))
+    many = MOST_CLASSES if values.dtype.kind in "iu" else 2
+    if kind not in ("continuous", "count") and (
+        values.dtype.kind not in "iuf" or different <= many
+    ):
+        try:
+            scan = Scan.of(X, [name], [], [name], drop=False)
+        except NotPushedError:
+            if values.dtype.kind not in "iuf":
+                raise ValueError(f"y has too many classes: {name!r} is text.") from None
+    target = Target.of(scan.sample.series(name), kind)
+    if target.classes is None or target.classes.tolist() in ([0, 1], [False, True]):
+        return target, {name: scan.number(name)}, scan
+    wanted = target.classes.tolist()[-1:] if target.kind == "binary" else target.classes.tolist()
+    return target, {f"{name}_{each}": scan.is_level(name, each) for each in wanted}, scan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,12 +13,42 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.blocks import memory
 from ebfed.tables.columns import Columns
 
-__all__ = ["FITTED", "NotPushedError", "Scan", "collected", "in_memory", "with_figures"]
+__all__ = [
+    "FITTED",
+    "Lookup",
+    "NotPushedError",
+    "Scan",
+    "collected",
+    "in_memory",
+    "with_codes",
+    "with_figures",
+]
 
 # Name of the column of predictions.
 FITTED = ".fitted"
 # Rows in memory of a scan, and most levels of a factor.
 SAMPLE, LEVELS = 500, 100
+
+
+class Lookup(NamedTuple):
+    """Numbers of categories.
+
+    Attributes
+    ----------
+    labels : mapping of str to ndarray of shape (m,)
+        By column, the categories; of several columns, their combinations.
+    codes : mapping of str to ndarray of shape (m,)
+        Numbers of these, by the name that they will have.
+    others : sequence of float
+        Numbers of others.
+    above : sequence of str
+        Or the names of numbers that others have, of an earlier lookup.
+    """
+
+    labels: Mapping[str, NDArray]
+    codes: Mapping[str, NDArray[np.float64]]
+    others: Sequence[float]
+    above: Sequence[str] = ()
 
 
 class NotPushedError(Exception):
@@ -146,7 +176,7 @@ class Scan:
         column, kind = nw.col(name), self.table.collect_schema()[name]
         if kind in (nw.Categorical, nw.Enum):
             column = column.cast(nw.String)
-        elif kind not in (nw.String, nw.Boolean) and not kind.is_integer():
+        elif kind != nw.String and not _is_number(kind):
             raise NotPushedError(name)
         return self.as_number(column == level)
 
@@ -309,9 +339,9 @@ def with_figures(
         raise ValueError(f"X has no column {', '.join(map(repr, sorted(missing)))}.")
     if FITTED in there:
         raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
-    key, names = "ebfed_label", [f"ebfed_figure_{j}" for j in range(len(factors))]
-    small = {key: ids} | {name: figures[:, j] for j, name in enumerate(names)}
-    joined = _joined(table, small, groups, key)
+    names = [f"ebfed_figure_{j}" for j in range(len(factors))]
+    small = {name: figures[:, j] for j, name in enumerate(names)}
+    joined = _joined(table, small, {groups: ids})
     terms = [
         nw.when(nw.col(name).is_null()).then(float(other)).otherwise(nw.col(name))
         * (1.0 if factor is None else nw.col(factor) if isinstance(factor, str) else factor)
@@ -321,30 +351,87 @@ def with_figures(
     return joined.select(*there, fitted.alias(FITTED)).to_native()
 
 
-def _joined(table: Any, columns: Mapping[str, NDArray], left: str, right: str) -> Any:
-    """Put the columns of a small table beside a lazy one, in its own engine."""
+def with_codes(X: Any, lookups: Sequence[Lookup]) -> Any:
+    """Put numbers beside the categories of a lazy table.
+
+    Parameters
+    ----------
+    X : table that narwhals calls lazy
+    lookups : sequence of Lookup
+        A later one may refer to the numbers of those before.
+
+    Returns
+    -------
+    lazy table of the same engine
+        The numbers are its last columns, in place of columns of their names.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"g": ["a", "b"], "x": [2, 3]})
+    >>> with_codes(rows, [Lookup({"g": np.array(["a"])}, {"g": np.array([5.0])}, [1.0])]).collect()
+    shape: (2, 2)
+    ┌─────┬─────┐
+    │ x   ┆ g   │
+    │ --- ┆ --- │
+    │ i64 ┆ f64 │
+    ╞═════╪═════╡
+    │ 2   ┆ 5.0 │
+    │ 3   ┆ 1.0 │
+    └─────┴─────┘
+    """
     import narwhals as nw
 
-    kind, native = table.implementation, table.to_native()
+    table = nw.from_native(X)
+    there = list(table.collect_schema())
+    replaced = {column for lookup in lookups for column in lookup.labels}
+    if missing := replaced - {*there}:
+        raise ValueError(f"X has no column {', '.join(map(repr, sorted(missing)))}.")
+    found: dict[str, str] = {}
+    for lookup in lookups:
+        own = {name: f"ebfed_code_{len(found) + j}" for j, name in enumerate(lookup.codes)}
+        small = {own[name]: codes for name, codes in lookup.codes.items()}
+        table = _joined(table, small, lookup.labels)
+        for j, alias in enumerate(own.values()):
+            other = nw.lit(float(lookup.others[j]))
+            if lookup.above:
+                other = nw.col(found[lookup.above[j]])
+            column = nw.when(nw.col(alias).is_null()).then(other).otherwise(nw.col(alias))
+            table = table.with_columns(column.alias(alias))
+        found |= own
+    kept = [name for name in there if name not in replaced]
+    return table.select(*kept, *(nw.col(x).alias(name) for name, x in found.items())).to_native()
+
+
+def _joined(table: Any, columns: Mapping[str, NDArray], labels: Mapping[str, NDArray]) -> Any:
+    """Put the columns of a small table beside a lazy one, by labels, in its own engine."""
+    import narwhals as nw
+
+    kind, native, there = table.implementation, table.to_native(), list(table.collect_schema())
+    on = {name: f"ebfed_label_{j}" for j, name in enumerate(labels)}
+    both = {on[name]: each for name, each in labels.items()} | dict(columns)
     if kind.is_polars():
         import polars as pl
 
-        options: Any = {"how": "left", "left_on": left, "right_on": right}
-        other = pl.LazyFrame(dict(columns))
-        return nw.from_native(native.join(other, **options, maintain_order="left"))
+        schema = native.collect_schema()
+        other = pl.LazyFrame(both).cast({on[name]: schema[name] for name in on})
+        options: Any = {"left_on": list(on), "right_on": list(on.values())}
+        joined = native.join(other, how="left", maintain_order="left", **options)
+        return nw.from_native(joined).select(*there, *columns)
     import pandas as pd
 
-    small = pd.DataFrame(dict(columns))
+    small = pd.DataFrame(both)
     if kind.is_duckdb():
         # a query of the relation finds the frame by its name, in the relation's own connection
-        there = native.query("ebfed_rows", "SELECT * FROM small")
+        right = native.query("ebfed_rows", "SELECT * FROM small")
     elif kind.is_dask():
         import dask.dataframe as dd
 
-        small[right] = small[right].astype(native.dtypes[left])
-        there = dd.from_pandas(small, npartitions=1)
+        small = small.astype({on[name]: native.dtypes[name] for name in on})
+        right = dd.from_pandas(small, npartitions=1)
     elif kind.is_pyspark():
-        there = native.sparkSession.createDataFrame(small)
+        right = native.sparkSession.createDataFrame(small)
     else:
         raise ValueError(f"predictions beside rows are not made in {kind.value}; collect the rows.")
-    return table.join(nw.from_native(there), how="left", left_on=left, right_on=right)
+    sides: Any = {"left_on": list(on), "right_on": list(on.values())}
+    return table.join(nw.from_native(right), how="left", **sides).select(*there, *columns)

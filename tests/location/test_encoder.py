@@ -3,9 +3,11 @@
 import pickle
 import warnings
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -498,3 +500,77 @@ def test_missing_values_of_the_target_are_named():
     """Without a warning of NumPy."""
     with pytest.raises(ValueError, match="y contains NaN"):
         eb.GroupEncoder().fit([["a"], ["b"]], [1.0, np.nan])
+
+
+# --- tables larger than memory -------------------------------------------------------------------
+
+LAZY = {"polars": pl.LazyFrame, "DuckDB": lambda columns: duckdb.from_arrow(pa.table(columns))}
+
+
+def lazy_rows(n=900):
+    rng = np.random.default_rng(4)
+    city, street = rng.choice(["Ulm", "Bonn", "Jena"], n), rng.integers(0, 25, n)
+    return {
+        "city": city,
+        "street": street,
+        "price": rng.normal(size=25)[street] + 1e3 + rng.normal(size=n),
+        "sold": np.where(rng.random(n) < 0.2 + street / 50, "yes", "no"),
+        "kind": rng.choice(["a", "b", "c"], n),
+        "visits": rng.poisson(2 + street / 20),
+        "weight": rng.integers(0, 4, n),
+        "row": np.arange(n),
+    }
+
+
+@pytest.mark.parametrize("engine", LAZY)
+@pytest.mark.parametrize("levels", [None, [["city", "street"]]])
+@pytest.mark.parametrize(
+    ("target", "weight", "kind"),
+    [
+        ("price", None, "auto"),
+        ("price", "weight", "auto"),
+        ("sold", "weight", "auto"),
+        ("kind", None, "auto"),
+        ("visits", None, "count"),
+        ("street", None, "auto"),
+    ],
+)
+def test_lazy_tables_are_encoded_by_their_engine(engine, levels, target, weight, kind):
+    rows = lazy_rows()
+    names = ["city", "street"] if target != "street" else ["city", "kind"]
+    levels = levels and [names]
+    used = {name: rows[name] for name in [*names, target, *([weight] if weight else [])]}
+    fitted = eb.GroupEncoder(kind, levels=levels).fit(LAZY[engine](used), target, weight)
+    X = pd.DataFrame({name: rows[name] for name in names})
+    given = None if weight is None else rows[weight]
+    expected = eb.GroupEncoder(kind, levels=levels).fit(X, rows[target], given)
+    assert fitted.target_type_ == expected.target_type_
+    new = X.copy()
+    new.loc[:9, names[0]] = "Kiel"
+    new.loc[10:19, names[1]] = 99 if names[1] == "street" else "d"
+    wanted = expected.transform(new)
+    np.testing.assert_allclose(fitted.transform(new), wanted, rtol=1e-10)
+    others = {"row": rows["row"]} | {name: new[name].to_numpy() for name in names}
+    found = fitted.transform(LAZY[engine](others))
+    found = found.collect() if engine == "polars" else pl.from_arrow(found.to_arrow_table())
+    assert found.columns == ["row", *expected.get_feature_names_out()]
+    np.testing.assert_allclose(found.sort("row").drop("row").to_numpy(), wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize("engine", LAZY)
+def test_what_lazy_tables_cannot_encode(engine):
+    rows = lazy_rows(60)
+    table = LAZY[engine]({name: rows[name] for name in ("city", "price")})
+    with pytest.raises(ValueError, match="y must name a column of X"):
+        eb.GroupEncoder().fit(table, rows["price"])
+    with pytest.raises(ValueError, match="use fit, and transform other rows"):
+        eb.GroupEncoder().fit_transform(table, "price")
+    with pytest.raises(ValueError, match="must hold counts"):
+        eb.GroupEncoder("count").fit(table, "price")
+    with pytest.raises(ValueError, match="mean_model= needs the rows"):
+        eb.GroupEncoder(mean_model=LinearRegression(), covariates=["price"]).fit(table, "price")
+    gaps = LAZY[engine]({"city": ["Ulm", None, "Ulm"], "price": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match="city has 1 missing"):
+        eb.GroupEncoder().fit(gaps, "price")
+    with pytest.raises(ValueError, match="X has no column 'city'"):
+        eb.GroupEncoder().fit(table, "price").transform(LAZY[engine]({"price": [1.0]}))

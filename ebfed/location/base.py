@@ -550,6 +550,11 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
     ) -> GroupRows:
         """Read rows, and what goes with them; see `Intake.read`."""
+        if isinstance(y, str):
+            raise ValueError(
+                f"y={y!r} names a column, and {type(self).__name__} reads observations from X: "
+                f"give X[{y!r}], with groups= its labels."
+            )
         family, given = self.protocol().family, _given(**given)
         beside = [name for name in given if name not in ("consent", "covariates")]
         of_rows = {name: given.pop(name) for name in beside}

@@ -74,6 +74,10 @@ FEWEST = 3
 # level of 1 % (Stephens 1986, table 4.7), and the least number of messages that are tested.
 MISFIT, FEWEST_TO_TEST = 1.035, 10
 
+ONE_ROW = (
+    "There is one row: the noise is not identified and taken to be zero, so that intervals have no "
+    "length, and say nothing."
+)
 ONE_GROUP = (
     "Only one group has data: the spread of the population is not identified and taken to be zero."
 )

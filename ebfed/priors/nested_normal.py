@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
-from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.base import ONE_GROUP, ONE_ROW, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
 from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
@@ -212,6 +212,8 @@ class NestedNormal(Prior):
         sizes = np.max([fit.sizes for fit in fits], axis=0)
         if sizes[-1] < 2:
             self._add_note(ONE_GROUP, True)
+            if likelihood.scatter is not None and likelihood.degrees == 0:
+                self._add_note(ONE_ROW)
             return
         if likelihood.scatter is not None and likelihood.degrees == 0:
             self.noise_is_unknown_ = True

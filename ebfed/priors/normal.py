@@ -12,7 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.blocks import blocks
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT
-from ebfed.priors.base import NO_SPREAD, ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.base import (
+    NO_SPREAD,
+    ONE_GROUP,
+    ONE_ROW,
+    UNKNOWN_NOISE,
+    WELL_KNOWN,
+    OwnReports,
+    Prior,
+)
 from ebfed.priors.exploration import side_by_side
 from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
@@ -410,6 +418,8 @@ class Normal(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown.", True)
         elif m == 1 and self.variance is None:
             self._add_note(ONE_GROUP, True)
+            if likelihood.scatter is not None and likelihood.degrees == 0:
+                self._add_note(ONE_ROW)
         elif likelihood.scatter is not None and likelihood.degrees == 0:
             self.noise_is_unknown_ = True
             self._add_note(UNKNOWN_NOISE, True)

@@ -73,6 +73,15 @@ def test_one_row(levels):
     with pytest.warns(eb.priors.IdentificationWarning, match="Only one group"):
         fit = eb.GaussianEB().fit(frame[["y", *levels]], groups=levels)
     np.testing.assert_array_equal(of_means(fit), [*[0.0] * (len(levels) + 2), 1.5, np.nan])
+    assert any("intervals have no length" in note for note in fit.notes_)
+
+
+def test_the_name_of_a_column_as_y():
+    """It was ignored: the first column of the frame was fitted."""
+    frame = pd.DataFrame({"age": [40.0, 50, 60], "deaths": [1, 2, 0], "g": list("aab")})
+    for fit in (eb.GaussianEB(), eb.PoissonEB()):
+        with pytest.raises(ValueError, match="y='deaths' names a column"):
+            fit.fit(frame, "deaths", groups="g")
 
 
 @pytest.mark.parametrize("nested", [False, True])

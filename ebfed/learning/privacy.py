@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -66,6 +66,7 @@ __all__ = ["ClientPrivacy", "PrivateExchange"]
 Bounds = Callable[[LearningSent], dict[str, float]]
 
 
+@dataclass(eq=False, repr=False)
 class ClientPrivacy(BaseEstimator):
     """Differential privacy of what each client sends, over the whole training.
 
@@ -113,26 +114,15 @@ class ClientPrivacy(BaseEstimator):
     ClientPrivacy(epsilon=4)
     """
 
-    def __init__(
-        self,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        *,
-        noise_multiplier: float | None = None,
-        clip: float = 1.0,
-        clip_quantile: float | None = None,
-        clip_step: float = 0.2,
-        bit_noise: float | None = None,
-        trust: Trust = "server",
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.clip = clip
-        self.clip_quantile = clip_quantile
-        self.clip_step = clip_step
-        self.bit_noise = bit_noise
-        self.trust = trust
+    epsilon: float | None = None
+    delta: float = 1e-5
+    _: KW_ONLY
+    noise_multiplier: float | None = None
+    clip: float = 1.0
+    clip_quantile: float | None = None
+    clip_step: float = 0.2
+    bit_noise: float | None = None
+    trust: Trust = "server"
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from ebfed.tables.rows import Rows
 __all__ = ["BernoulliEB"]
 
 
+@dataclass(eq=False, repr=False)
 class BernoulliEB(LocationEstimator):
     """Empirical Bayes rates of many groups.
 
@@ -115,28 +117,16 @@ class BernoulliEB(LocationEstimator):
     (array([0.06]), array([[0.5]]))
     """
 
-    def __init__(
-        self,
-        *,
-        method: Literal["ml", "moments", "paper"] = "ml",
-        prior: str | Prior = "beta",
-        binarize: float | None = None,
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        mean_model: Any = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.method = method
-        self.prior = prior
-        self.binarize = binarize
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.mean_model = mean_model
-        self.engine = engine
-        self.random_state = random_state
+    _: KW_ONLY
+    method: Literal["ml", "moments", "paper"] = "ml"
+    prior: str | Prior = "beta"
+    binarize: float | None = None
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    mean_model: Any = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 __all__ = ["DurationEB"]
 
 
+@dataclass(eq=False, repr=False)
 class DurationEB(LocationEstimator):
     r"""Empirical Bayes rates of events of many groups, from durations until the event.
 
@@ -89,22 +91,13 @@ class DurationEB(LocationEstimator):
     array([5.4, 5. ])
     """
 
-    def __init__(
-        self,
-        *,
-        prior: str | Prior = "gamma",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.prior = prior
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.engine = engine
-        self.random_state = random_state
+    _: KW_ONLY
+    prior: str | Prior = "gamma"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +36,7 @@ NO_NOISE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class GaussianEB(LocationEstimator):
     """Empirical Bayes means of many groups.
 
@@ -153,30 +155,17 @@ class GaussianEB(LocationEstimator):
     array([1.5, 1.7])
     """
 
-    def __init__(
-        self,
-        variances: ArrayLike | None = None,
-        *,
-        method: Literal["reml", "ml", "moments"] = "reml",
-        prior: str | Prior = "normal",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        share: Share = "groups",
-        mean_model: Any = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.variances = variances
-        self.method = method
-        self.prior = prior
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.share = share
-        self.mean_model = mean_model
-        self.engine = engine
-        self.random_state = random_state
+    variances: ArrayLike | None = None
+    _: KW_ONLY
+    method: Literal["reml", "ml", "moments"] = "reml"
+    prior: str | Prior = "normal"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    share: Share = "groups"
+    mean_model: Any = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

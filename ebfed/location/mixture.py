@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,7 @@ from ebfed.tables.of_rows import OfRows
 __all__ = ["MixtureEB"]
 
 
+@dataclass(eq=False, repr=False)
 class MixtureEB(LocationEstimator):
     """Empirical Bayes means of groups of a few kinds.
 
@@ -110,42 +111,24 @@ class MixtureEB(LocationEstimator):
     1      1          0.0          1.0          0.0
     """
 
-    _takes_weights: ClassVar[bool] = False
+    k: int | Literal["bic"] = "bic"
+    _: KW_ONLY
+    components: Literal["points", "spherical", "diag"] = "points"
+    solver: Literal["em", "clustering"] = "em"
+    variances: ArrayLike | None = None
+    max_k: int = 10
+    n_init: int = 8
+    n_rounds: int = 5
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    trust: Literal["none", "server"] = "none"
+    epsilon: float | None = None
+    delta: float | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
-    def __init__(
-        self,
-        k: int | Literal["bic"] = "bic",
-        *,
-        components: Literal["points", "spherical", "diag"] = "points",
-        solver: Literal["em", "clustering"] = "em",
-        variances: ArrayLike | None = None,
-        max_k: int = 10,
-        n_init: int = 8,
-        n_rounds: int = 5,
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        trust: Literal["none", "server"] = "none",
-        epsilon: float | None = None,
-        delta: float | None = None,
-        participation: int | ArrayLike | None = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.k = k
-        self.components = components
-        self.solver = solver
-        self.variances = variances
-        self.max_k = max_k
-        self.n_init = n_init
-        self.n_rounds = n_rounds
-        self.channel = channel
-        self.guess = guess
-        self.trust = trust
-        self.epsilon = epsilon
-        self.delta = delta
-        self.participation = participation
-        self.engine = engine
-        self.random_state = random_state
+    _takes_weights: ClassVar[bool] = False
 
     def protocol(self) -> MixtureRounds:
         """Return EM on messages, clustering in rounds, or EM by a trusted server."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from ebfed.tables.rows import Rows
 __all__ = ["NegativeBinomialEB"]
 
 
+@dataclass(eq=False, repr=False)
 class NegativeBinomialEB(LocationEstimator):
     r"""Empirical Bayes rates of events of many groups, whose rows scatter more than Poisson counts.
 
@@ -87,24 +89,14 @@ class NegativeBinomialEB(LocationEstimator):
     (array([0.5]), array([4.]), array([4.]))
     """
 
-    def __init__(
-        self,
-        *,
-        dispersion: float | Literal["estimate"] = "estimate",
-        prior: str | Prior = "gamma",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.dispersion = dispersion
-        self.prior = prior
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.engine = engine
-        self.random_state = random_state
+    _: KW_ONLY
+    dispersion: float | Literal["estimate"] = "estimate"
+    prior: str | Prior = "gamma"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

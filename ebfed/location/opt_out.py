@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ebfed.report.view import LocationView
 __all__ = ["OptOutMean"]
 
 
+@dataclass(eq=False, repr=False)
 class OptOutMean(LocationEstimator):
     """A global mean and personal ones, from clients that send noisy means and clients that do not.
 
@@ -105,38 +106,24 @@ class OptOutMean(LocationEstimator):
     array([  2.191,   2.191,   2.191,   2.191, 100.   ])
     """
 
+    tau2: float | None = None
+    alpha2: float | None = None
+    gamma2: float | None = None
+    _: KW_ONLY
+    epsilon: float | None = None
+    delta: float | None = None
+    range: Any = None
+    ratio: Literal["optimal", "fedavg"] | float = "optimal"
+    personalize: Literal["bayes", "ditto", "paper"] = "bayes"
+    trust: Literal["server", "none"] = "server"
+    engine: Engine | None = None
+    random_state: Any = None
+
     prior = "normal"
     guess = None
     participation = None
 
     _takes_weights: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        tau2: float | None = None,
-        alpha2: float | None = None,
-        gamma2: float | None = None,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        range: Any = None,
-        ratio: Literal["optimal", "fedavg"] | float = "optimal",
-        personalize: Literal["bayes", "ditto", "paper"] = "bayes",
-        trust: Literal["server", "none"] = "server",
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.tau2 = tau2
-        self.alpha2 = alpha2
-        self.gamma2 = gamma2
-        self.epsilon = epsilon
-        self.delta = delta
-        self.range = range
-        self.ratio = ratio
-        self.personalize = personalize
-        self.trust = trust
-        self.engine = engine
-        self.random_state = random_state
 
     def protocol(self) -> OptOutRounds:
         """Return what clients and server do: a weighted average, with noise for private clients."""

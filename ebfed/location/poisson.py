@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -17,6 +18,7 @@ from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 __all__ = ["PoissonEB"]
 
 
+@dataclass(eq=False, repr=False)
 class PoissonEB(LocationEstimator):
     """Empirical Bayes rates of events of many groups.
 
@@ -96,24 +98,14 @@ class PoissonEB(LocationEstimator):
     array([0.2 , 0.19])
     """
 
-    def __init__(
-        self,
-        *,
-        prior: str | Prior = "gamma",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        mean_model: Any = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.prior = prior
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.mean_model = mean_model
-        self.engine = engine
-        self.random_state = random_state
+    _: KW_ONLY
+    prior: str | Prior = "gamma"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    mean_model: Any = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from ebfed.tables.of_rows import OfRows
 __all__ = ["VarianceEB"]
 
 
+@dataclass(eq=False, repr=False)
 class VarianceEB(LocationEstimator):
     r"""Empirical Bayes variances of many groups.
 
@@ -85,22 +87,13 @@ class VarianceEB(LocationEstimator):
     array([0.96, 1.07])
     """
 
-    def __init__(
-        self,
-        *,
-        prior: str | Prior = "inverse_gamma",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        guess: Guess | None = None,
-        participation: int | ArrayLike | None = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.prior = prior
-        self.channel = channel
-        self.guess = guess
-        self.participation = participation
-        self.engine = engine
-        self.random_state = random_state
+    _: KW_ONLY
+    prior: str | Prior = "inverse_gamma"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -33,6 +34,7 @@ Explore = Callable[[], None]
 """Finds populations that the messages leave plausible, beside a fitted one."""
 
 
+@dataclass(eq=False, repr=False)
 class Discrete(Prior):
     """Population of atoms, ``P(theta = atom_j) = weight_j``.
 
@@ -130,27 +132,17 @@ class Discrete(Prior):
     array([0.25, 0.75])
     """
 
+    atoms: Literal["npmle", "bic"] | int | ArrayLike = "npmle"
+    weights: ArrayLike | None = None
+    _: KW_ONLY
+    max_atoms: int = 10
+    n_init: int = 8
+    tol: float = 1e-8
+    uncertainty: Literal["draws", "bootstrap"] = "draws"
+    random_state: Any = None
+
     couples_columns = True
     _by_column = ("atoms_",)
-
-    def __init__(
-        self,
-        atoms: Literal["npmle", "bic"] | int | ArrayLike = "npmle",
-        weights: ArrayLike | None = None,
-        *,
-        max_atoms: int = 10,
-        n_init: int = 8,
-        tol: float = 1e-8,
-        uncertainty: Literal["draws", "bootstrap"] = "draws",
-        random_state: Any = None,
-    ):
-        self.atoms = atoms
-        self.weights = weights
-        self.max_atoms = max_atoms
-        self.n_init = n_init
-        self.tol = tol
-        self.uncertainty = uncertainty
-        self.random_state = random_state
 
     @classmethod
     def known(cls, atoms: NDArray, weights: NDArray) -> Self:

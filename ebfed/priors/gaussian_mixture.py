@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -39,6 +40,7 @@ FEW = 4000  # clients up to which what is not known of the population matters
 NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
 
 
+@dataclass(eq=False, repr=False)
 class GaussianMixture(Prior):
     """Population ``theta ~ sum_l w_l N(mu_l, diag(S_l))``.
 
@@ -98,26 +100,17 @@ class GaussianMixture(Prior):
     (array([0.49, 0.51]), array([-0.1,  4.9]))
     """
 
+    k: int | Literal["bic"] = "bic"
+    covariance: Literal["spherical", "diag"] = "spherical"
+    _: KW_ONLY
+    max_k: int = 10
+    n_init: int = 8
+    n_plausible: int = 50
+    random_state: Any = None
+
     max_features: ClassVar[float] = np.inf
     couples_columns: ClassVar[bool] = True
     _by_column = ("means_", "variances_")
-
-    def __init__(
-        self,
-        k: int | Literal["bic"] = "bic",
-        covariance: Literal["spherical", "diag"] = "spherical",
-        *,
-        max_k: int = 10,
-        n_init: int = 8,
-        n_plausible: int = 50,
-        random_state: Any = None,
-    ):
-        self.k = k
-        self.covariance = covariance
-        self.max_k = max_k
-        self.n_init = n_init
-        self.n_plausible = n_plausible
-        self.random_state = random_state
 
     def accepts(self, likelihood: Likelihood) -> bool:
         """Messages with Gaussian noise; reports that a channel clips or rounds are for Discrete."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from ebfed.regression.schemes import Draws, GradientSteps
 __all__ = ["AdaMix"]
 
 
+@dataclass(eq=False, repr=False)
 class AdaMix(RegressorMixin, MixtureRegression):
     """Empirical Bayes regression with a Gaussian mixture for a population.
 
@@ -118,36 +120,20 @@ class AdaMix(RegressorMixin, MixtureRegression):
     ['group', 'component_0', 'component_1']
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        covariance: Literal["spherical", "diag"] = "spherical",
-        noise_variance: float | None = None,
-        fit_intercept: bool = True,
-        solver: Literal["em", "gradient"] = "em",
-        channel: Channel | None = None,
-        learning_rate: float = 1e-3,
-        n_rounds: int | None = None,
-        n_init: int = 4,
-        tol: float = 1e-8,
-        engine: Engine | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.covariance = covariance
-        self.noise_variance = noise_variance
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.channel = channel
-        self.learning_rate = learning_rate
-        self.n_rounds = n_rounds
-        self.n_init = n_init
-        self.tol = tol
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    covariance: Literal["spherical", "diag"] = "spherical"
+    noise_variance: float | None = None
+    fit_intercept: bool = True
+    solver: Literal["em", "gradient"] = "em"
+    channel: Channel | None = None
+    learning_rate: float = 1e-3
+    n_rounds: int | None = None
+    n_init: int = 4
+    tol: float = 1e-8
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @property
     def _sends_coefficients(self) -> bool:

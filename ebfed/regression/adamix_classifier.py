@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from ebfed.tables.clients import Clients
 __all__ = ["AdaMixClassifier"]
 
 
+@dataclass(eq=False, repr=False)
 class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     """Empirical Bayes logistic regression with a Gaussian mixture for a population.
 
@@ -102,28 +104,16 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     (array([0.3, 0.7]), array([-2.,  2.]))
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        covariance: Literal["spherical", "diag"] = "spherical",
-        fit_intercept: bool = True,
-        n_rounds: int | None = None,
-        n_init: int = 4,
-        tol: float = 1e-8,
-        engine: Engine | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.covariance = covariance
-        self.fit_intercept = fit_intercept
-        self.n_rounds = n_rounds
-        self.n_init = n_init
-        self.tol = tol
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    covariance: Literal["spherical", "diag"] = "spherical"
+    fit_intercept: bool = True
+    n_rounds: int | None = None
+    n_init: int = 4
+    tol: float = 1e-8
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @property
     def _many(self) -> bool:

@@ -88,6 +88,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     mean_: NDArray
     notes_: list[str]
+    # Covariance of each level above the groups, where there are several.
+    covariance_above_: dict[str, NDArray]
+    # Coefficients that rows separate, while these are fitted.
+    _endless: Any = None
 
     # Hooks ------------------------------------------------------------------------------------
 

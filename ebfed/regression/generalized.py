@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,7 +47,7 @@ from ebfed.regression.reading import (
     posterior_of_rows,
     responding_clients,
 )
-from ebfed.regression.separation import Endless, endless_terms
+from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
 from ebfed.tables.of_rows import Predicted, wants_rate
@@ -66,6 +66,7 @@ def _has_classes(estimator: GeneralizedEB) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class GeneralizedEB(RegressorMixin, RegressionEstimator):
     """Empirical Bayes generalized linear model: a coefficient vector for every group.
 
@@ -168,36 +169,21 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     (20, 2)
     """
 
-    covariance_above_: dict[str, NDArray]
+    family: FamilyName = "poisson"
+    covariance: Covariance = "diag"
+    _: KW_ONLY
+    varying: Varying = None
+    fixed: Sequence[str | int] | None = None
+    fit_intercept: bool = True
+    share: Share = "groups"
+    n_rounds: int = 200
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
+
     _takes_levels = True
     # Response, weight and offset.
     _per_row = (3,)
-    _endless: Endless | None = None
-
-    def __init__(
-        self,
-        family: FamilyName = "poisson",
-        covariance: Covariance = "diag",
-        *,
-        varying: Varying = None,
-        fixed: Sequence[str | int] | None = None,
-        fit_intercept: bool = True,
-        share: Share = "groups",
-        n_rounds: int = 200,
-        engine: Engine | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ):
-        self.family = family
-        self.covariance = covariance
-        self.varying = varying
-        self.fixed = fixed
-        self.fit_intercept = fit_intercept
-        self.share = share
-        self.n_rounds = n_rounds
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -73,6 +73,7 @@ __all__ = ["LinearEB"]
 NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
+@dataclass(eq=False, repr=False)
 class LinearEB(RegressorMixin, RegressionEstimator):
     """Empirical Bayes linear regression: a coefficient vector for every group.
 
@@ -182,38 +183,23 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     ['group', 'term', 'n', 'estimate', 'sd', 'lower', 'upper']
     """
 
-    covariate_names_: list[str]
-    covariance_above_: dict[str, NDArray]
-    noise_variances_: dict[str, float]
-    _takes_levels = True
-    _covariates: GroupCovariates = GroupCovariates()
+    covariance: Covariance = "diag"
+    _: KW_ONLY
+    varying: Varying = None
+    fixed: Sequence[str | int] | None = None
+    fit_intercept: bool = True
+    method: Literal["reml", "ml"] = "reml"
+    solver: Literal["marginal", "gradient"] = "marginal"
+    learning_rate: float = 1e-3
+    n_steps: int = 1000
+    share: Share = "groups"
+    engine: Engine | None = None
+    random_state: Any = None
 
-    def __init__(
-        self,
-        covariance: Covariance = "diag",
-        *,
-        varying: Varying = None,
-        fixed: Sequence[str | int] | None = None,
-        fit_intercept: bool = True,
-        method: Literal["reml", "ml"] = "reml",
-        solver: Literal["marginal", "gradient"] = "marginal",
-        learning_rate: float = 1e-3,
-        n_steps: int = 1000,
-        share: Share = "groups",
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.covariance = covariance
-        self.varying = varying
-        self.fixed = fixed
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.n_steps = n_steps
-        self.share = share
-        self.engine = engine
-        self.random_state = random_state
+    covariate_names_: list[str] = field(init=False)
+    noise_variances_: dict[str, float] = field(init=False)
+    _takes_levels = True
+    _covariates = GroupCovariates()
 
     def protocol(self) -> LinearRounds:
         """Return what clients and server do, by these arguments."""

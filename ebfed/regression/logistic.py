@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -34,12 +34,13 @@ from ebfed.regression.posteriors.logistic import (
 )
 from ebfed.regression.protocol import LogisticResult
 from ebfed.regression.reading import posterior_of_rows
-from ebfed.regression.separation import Endless, endless_terms
+from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 
 __all__ = ["LogisticEB"]
 
 
+@dataclass(eq=False, repr=False)
 class LogisticEB(ClassifierMixin, ClassRegression):
     """Empirical Bayes logistic regression: a coefficient vector for every group.
 
@@ -143,34 +144,18 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     (2, 2)
     """
 
-    _endless: Endless | None = None
-
-    def __init__(
-        self,
-        covariance: Covariance = "diag",
-        *,
-        varying: Sequence[str | int] | None = None,
-        method: Method = "auto",
-        share: Share = "groups",
-        fit_intercept: bool = True,
-        n_rounds: int = 200,
-        learning_rate: float = 0.1,
-        n_draws: int = 300,
-        engine: Engine | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ):
-        self.covariance = covariance
-        self.varying = varying
-        self.method = method
-        self.share = share
-        self.fit_intercept = fit_intercept
-        self.n_rounds = n_rounds
-        self.learning_rate = learning_rate
-        self.n_draws = n_draws
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+    covariance: Covariance = "diag"
+    _: KW_ONLY
+    varying: Sequence[str | int] | None = None
+    method: Method = "auto"
+    share: Share = "groups"
+    fit_intercept: bool = True
+    n_rounds: int = 200
+    learning_rate: float = 0.1
+    n_draws: int = 300
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

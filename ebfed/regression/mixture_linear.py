@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from sklearn.base import RegressorMixin
@@ -17,6 +18,7 @@ from ebfed.regression.schemes import PosteriorMeans
 __all__ = ["MixtureLinearEB"]
 
 
+@dataclass(eq=False, repr=False)
 class MixtureLinearEB(RegressorMixin, MixtureRegression):
     """Mixture of regressions: every group has one of k coefficient vectors.
 
@@ -91,30 +93,17 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
     (array([0.33, 0.67]), array([-2.,  1.]))
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        noise_variance: float | None = None,
-        fit_intercept: bool = True,
-        solver: Literal["em", "clustering"] = "em",
-        n_rounds: int | None = None,
-        n_init: int = 4,
-        tol: float = 1e-8,
-        engine: Engine | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.noise_variance = noise_variance
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.n_rounds = n_rounds
-        self.n_init = n_init
-        self.tol = tol
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    noise_variance: float | None = None
+    fit_intercept: bool = True
+    solver: Literal["em", "clustering"] = "em"
+    n_rounds: int | None = None
+    n_init: int = 4
+    tol: float = 1e-8
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def _settings(self) -> MixtureSettings:
         return self._with_settings(

@@ -19,14 +19,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Likelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.of_rows import NOTHING
+
+if TYPE_CHECKING:
+    from ebfed.likelihoods import Likelihood
 
 __all__ = ["IDENTITY", "LOG", "LOGIT", "Family", "Figures", "Link"]
 

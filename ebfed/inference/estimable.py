@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors.base import IdentificationWarning
+from ebfed.priors.identification import IdentificationWarning
 
 __all__ = ["Estimable", "collinear_note", "null_of"]
 

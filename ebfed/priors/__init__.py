@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.priors.base import IdentificationWarning, Prior
+    from ebfed.priors.base import Prior
     from ebfed.priors.beta import Beta
     from ebfed.priors.dirichlet import Dirichlet
     from ebfed.priors.discrete import Discrete
     from ebfed.priors.gamma import Gamma
     from ebfed.priors.gaussian_mixture import GaussianMixture
+    from ebfed.priors.identification import IdentificationWarning
     from ebfed.priors.inverse_gamma import InverseGamma
     from ebfed.priors.laplace import Laplace
     from ebfed.priors.location_scale import LocationScale

@@ -48,20 +48,15 @@ from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.dependence import SURELY, dependence_tests
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
+from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
 from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.repeated import of_distinct
 from ebfed.wire import Later
 
-__all__ = ["IdentificationWarning", "OwnReports", "Prior"]
+__all__ = ["OwnReports", "Prior"]
 
-
-UNKNOWN_NOISE = (
-    "No group has two rows: noise and spread of the population are not identified apart. The noise "
-    "is taken to be zero, so estimates are the local ones. To shrink them, give `variances`, or "
-    "standard errors to `posterior_from` (at the command line --std-error)."
-)
 
 # Standard error of a variance, relative to it, up to which closed forms of second order are as good
 # as sums over plausible populations.
@@ -73,24 +68,6 @@ FEWEST = 3
 # Statistic of Anderson and Darling from which on messages do not have a population's shape, at the
 # level of 1 % (Stephens 1986, table 4.7), and the least number of messages that are tested.
 MISFIT, FEWEST_TO_TEST = 1.035, 10
-
-ONE_ROW = (
-    "There is one row: the noise is not identified and taken to be zero, so that intervals have no "
-    "length, and say nothing."
-)
-ONE_GROUP = (
-    "Only one group has data: the spread of the population is not identified and taken to be zero."
-)
-
-
-NO_SPREAD = (
-    "Estimated variance between groups is zero: groups differ no more than their noise explains, "
-    "and every estimate is the population mean."
-)
-
-
-class IdentificationWarning(UserWarning):
-    """The data do not identify something that was to be estimated."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, beta_reports, robust
-from ebfed.priors.base import ONE_GROUP, OwnReports, Prior
+from ebfed.priors.base import OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates

@@ -10,12 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
 from ebfed.priors import robust
-from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
+from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.beta import Beta, BetaPosterior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.dirichlet_multinomial import Tables
 from ebfed.priors.dirichlet_reports import Reports, dirichlet_scores
 from ebfed.priors.exploration import interval_of
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
 from ebfed.tables.numbers import numbers
 

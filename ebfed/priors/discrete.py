@@ -14,13 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.atom_draws import atom_draws
-from ebfed.priors.base import (
-    ONE_GROUP,
-    IdentificationWarning,
-    Prior,
-    relative_likelihoods,
-)
+from ebfed.priors.base import Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.npmle import npmle
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, order_of

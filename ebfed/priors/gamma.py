@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, NegativeBinomial, Poisson
 from ebfed.priors import negative_binomial, overdispersed
-from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.base import Prior
 from ebfed.priors.count_regression import FURTHEST, log_masses_of, maximise_regression
 from ebfed.priors.exploration import TILT, explore
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.plausible_regression import GammaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates

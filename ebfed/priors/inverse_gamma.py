@@ -15,9 +15,10 @@ from ebfed.likelihoods import Joined, Likelihood, LogVariance, ReportedLogVarian
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.log_variance import inverse_trigamma
 from ebfed.priors import squares
-from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.base import Prior
 from ebfed.priors.exploration import side_by_side
 from ebfed.priors.gamma import POINT_MASS, shape_of
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.reported_moments import fit_moments, plausible_moments

@@ -12,12 +12,15 @@ is under another population than the normal.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Gaussian
 from ebfed.priors import robust
+
+if TYPE_CHECKING:
+    from ebfed.likelihoods import Gaussian
 
 __all__ = ["LinearShrinkage", "half_widths", "moments_around", "moments_of"]
 
@@ -44,6 +47,7 @@ def moments_of(likelihood: Gaussian) -> dict[str, NDArray] | None:
     --------
     >>> rng = np.random.default_rng(0)
     >>> theta = rng.choice([1.0, 5.0], (5000, 1))  # variance 4, kurtosis 1
+    >>> from ebfed.likelihoods import Gaussian
     >>> messages = Gaussian(theta + rng.standard_normal((5000, 1)), np.ones((5000, 1)))
     >>> {name: round(x.item(), 1) for name, x in moments_of(messages).items()}
     {'mean': 3.0, 'mean_variance': 0.0, 'second': 4.0, 'kurtosis': 1.0}
@@ -146,6 +150,7 @@ class LinearShrinkage:
         --------
         >>> exact = {"mean": 0.0, "mean_variance": 0.0, "second": 1.0, "kurtosis": 3.0}
         >>> exact = {name: np.array([x]) for name, x in exact.items()}
+        >>> from ebfed.likelihoods import Gaussian
         >>> x = Gaussian(np.array([[2.0], [2.0]]), np.array([[1.0], [0.0]]))
         >>> lower, upper = LinearShrinkage(exact, x).interval(0.95)
         >>> lower.ravel().round(2), upper.ravel().round(2)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian, StudentT
-from ebfed.priors.base import NO_SPREAD
 from ebfed.priors.exploration import TILT, reweighted, student_draws
+from ebfed.priors.identification import NO_SPREAD
 
 __all__ = ["LocationScaleFit"]
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
-from ebfed.priors.base import ONE_GROUP, ONE_ROW, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.base import WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
+from ebfed.priors.identification import ONE_GROUP, ONE_ROW, UNKNOWN_NOISE
 from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
 from ebfed.priors.normal import NormalPosterior

@@ -12,16 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.blocks import blocks
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT
-from ebfed.priors.base import (
-    NO_SPREAD,
-    ONE_GROUP,
-    ONE_ROW,
-    UNKNOWN_NOISE,
-    WELL_KNOWN,
-    OwnReports,
-    Prior,
-)
+from ebfed.priors.base import WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
+from ebfed.priors.identification import NO_SPREAD, ONE_GROUP, ONE_ROW, UNKNOWN_NOISE
 from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors

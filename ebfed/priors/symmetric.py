@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels import student_blurred
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
-from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.base import Prior
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.slabs import LaplaceSlab, NormalSlab, Parts, Slab

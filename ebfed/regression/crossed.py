@@ -18,7 +18,7 @@ from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.kernels.threads import threads_for
-from ebfed.priors.base import IdentificationWarning
+from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels, reliability_of_levels

@@ -7,7 +7,7 @@ import warnings
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.priors.base import ONE_GROUP, IdentificationWarning
+from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.separation import Endless
 

@@ -20,7 +20,7 @@ from ebfed.engines.robust import pair
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
-from ebfed.priors.base import ONE_GROUP
+from ebfed.priors.identification import ONE_GROUP
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression import matching

@@ -957,7 +957,7 @@ def failing_weights(estimator):
 )
 # Its data have no groups, so that every row is one, whose noise nothing identifies; a few
 # checks are skipped where an optional package or variable is missing.
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn(estimator):
     check_estimator(estimator, expected_failed_checks=failing_weights(estimator))

@@ -68,7 +68,7 @@ LEARNERS = [name for name in PRIVATE if hasattr(learning, name)]
 ROUNDED = eb.GaussianEB(channel=channels.Quantizer(2, WIDE), variances=1.0)
 EVERY = pytest.mark.parametrize("name", PRIVATE)
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 

@@ -110,7 +110,7 @@ EVERY = FITS | PRIVATE
 every = pytest.mark.parametrize("name", EVERY)
 private = pytest.mark.parametrize("name", PRIVATE)
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:Expectation propagation"),
 ]

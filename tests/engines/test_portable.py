@@ -383,7 +383,7 @@ FITS = {
 
 
 @pytest.mark.parametrize("name", FITS)
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 def test_other_programs_recompute_the_estimates(name, tmp_path):
     """By the layout alone, and the steps of `vignettes/read_fit.R`."""
     fit = FITS[name]()

@@ -11,7 +11,7 @@ from ebfed.streams import Stream, make_key
 
 X, GROUPS = np.random.default_rng(0).normal(size=60), np.arange(60) % 12
 PRIVATE = eb.GaussianEB(channel=Gaussian(2.0, 1e-5, (-4, 4)), variances=1.0)
-pytestmark = pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 
 
 def test_what_is_published_estimates_groups_from_their_rows():

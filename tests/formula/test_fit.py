@@ -521,7 +521,7 @@ def test_it_survives_pickling(formula):
     assert str(again.summary()) == str(fit.summary())
 
 
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("formula", "estimator"),

@@ -103,7 +103,7 @@ def test_one_huge_count_leaves_the_others_theirs(largest):
     assert np.isfinite(fit.log_likelihood_)
 
 
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.parametrize("largest", [1e8, 1e12, 1e14])
 def test_single_rows_are_those_of_poisson_whatever_their_size(largest):
     counts = np.append(np.random.default_rng(1).poisson(6, 100).astype(float), largest)

@@ -185,7 +185,7 @@ def test_coverage():
 
 @pytest.mark.parametrize("estimator", [eb.AdaMix(3), eb.MixtureLinearEB(3)], ids=repr)
 @pytest.mark.parametrize("kind", ["one", "noiseless", "constant", "few", "alike", "wide"])
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_nothing_collapses(estimator, kind):
     rng = np.random.default_rng(0)
@@ -501,7 +501,7 @@ def test_collinear_columns(estimator):
     ids=repr,
 )
 # Its data have no groups, so that every row is one, whose noise nothing identifies.
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn(estimator):

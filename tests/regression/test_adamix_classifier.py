@@ -72,7 +72,7 @@ def test_contract_of_three_classes(estimator):
     ],
 )
 # Its data have no groups, so that every row is one, whose spread nothing identifies.
-@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn(estimator):

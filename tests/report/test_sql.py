@@ -19,7 +19,7 @@ from ebfed.report.view import view_of
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 SIZES = [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
 ENGINES = pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
-pytestmark = pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 
 
 def run(sql, engine, **tables):

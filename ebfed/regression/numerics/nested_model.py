@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from ebfed import kernels
 from ebfed.kernels.factors import BATCH
 from ebfed.kernels.threads import one_thread
-from ebfed.priors.base import IdentificationWarning
+from ebfed.priors.identification import IdentificationWarning
 from ebfed.regression.numerics.mixed_model import (
     BLOCK,
     Covariance,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         sums_of_clients,
     )
     from ebfed.kernels.interpolation import interpolating_weights
-    from ebfed.kernels.joint_modes import joint_modes
+    from ebfed.kernels.joint import joint_modes
     from ebfed.kernels.lattice import lattice_errors, lattice_sums, lattice_values
     from ebfed.kernels.logistic import (
         expectation_propagation,

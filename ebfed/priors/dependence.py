@@ -56,21 +56,22 @@ def dependence_tests(
     >>> mean.df, mean.p_value < 0.001, spread.p_value < 0.1
     (1, True, True)
     """
-    v = spread + variances
-    of_mean = _centred(covariates, 1 / v)
-    one = _test(of_mean * ((values - np.average(values, weights=1 / v)) / v)[:, None])
-    rows = np.hstack([np.ones((len(v), 1)), of_mean]) / np.sqrt(v)[:, None]
-    root = values / np.sqrt(v)
-    squares = v * (root - rows @ np.linalg.lstsq(rows, root)[0]) ** 2 - variances
-    # of the spread around that mean, which is less
-    v = variances + max(float(np.average(squares, weights=v**-2.0)), 0.0)
-    weights = (np.median(v) / np.maximum(v, 1e-6 * np.median(v))) ** 2
-    excess = weights * (squares - np.average(squares, weights=weights))
-    return one, _test(_centred(covariates, weights) * excess[:, None])
+    inverse = 1 / (spread + variances)
+    of_mean, away = (_centred(each, inverse) for each in (covariates, values))
+    scores = of_mean * (away * inverse)[:, None]
+    slopes = np.linalg.lstsq((of_mean.T * inverse) @ of_mean, scores.sum(axis=0))[0]
+    squares = (away - of_mean @ slopes) ** 2 - variances
+    # the spread around that mean is less
+    spread = max(float(np.average(squares, weights=inverse**2)), 0.0)
+    weights = (spread + np.maximum(variances, 1e-6 * np.median(variances))) ** -2.0
+    scores_of_spread = (
+        _centred(covariates, weights) * (weights * _centred(squares, weights))[:, None]
+    )
+    return _test(scores), _test(scores_of_spread)
 
 
-def _centred(covariates: NDArray, weights: NDArray) -> NDArray:
-    return covariates - np.average(covariates, axis=0, weights=weights)
+def _centred(values: NDArray, weights: NDArray) -> NDArray:
+    return values - weights @ values / weights.sum()
 
 
 def _test(scores: NDArray) -> ScoreTest:

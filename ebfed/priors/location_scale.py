@@ -17,7 +17,7 @@ from ebfed.priors.linear import moments_around
 from ebfed.priors.location_scale_fit import LocationScaleFit
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import Posterior, root_of
-from ebfed.priors.regression import Design
+from ebfed.priors.regression import check_covariates
 
 __all__ = ["LocationScale"]
 
@@ -57,6 +57,7 @@ class LocationScale(Prior):
         b, the intercept first, and standard errors.
     spread_coefficients_, spread_coefficient_errors_ : ndarray of shape (1 + k, 1)
         c, the intercept first, and standard errors.
+    location_, scale_ : ndarray of shape (1, 1), or (n, 1) where covariates are given
     shape_ : Prior
         Population of the tau_i.
     mean_, variance_ : ndarray of shape (1,)
@@ -85,12 +86,19 @@ class LocationScale(Prior):
     couples_columns: ClassVar[bool] = True
     _is_linear: ClassVar[bool] = True  # robust intervals are those of the shape
 
-    shape_: Prior
+    location_: NDArray
+    scale_: NDArray
     coefficients_: NDArray
     coefficient_errors_: NDArray
     spread_coefficients_: NDArray
     spread_coefficient_errors_: NDArray
-    _n_columns: int
+    covariates_mean_: NDArray
+    covariates_scale_: NDArray
+    # Coefficients of the scaled covariates, those of the location first; directions in which they
+    # are in doubt, by a standard error each; and what the fit of the shape has learned.
+    point_: NDArray
+    doubt_: NDArray
+    shape_state_: dict[str, Any]
 
     def __init__(
         self,
@@ -107,7 +115,17 @@ class LocationScale(Prior):
 
     @property
     def _n_covariates(self) -> int:
-        return self._n_columns
+        return len(self.covariates_mean_)
+
+    @property
+    def shape_(self) -> Prior:
+        """Population of the tau_i."""
+        shape = Normal() if self.shape is None else clone(self.shape).unfitted()
+        shape.__dict__.update(self.shape_state_)
+        return shape
+
+    def _take_shape(self, shape: Prior) -> None:
+        self.shape_state_ = {name: x for name, x in vars(shape).items() if name.endswith("_")}
 
     @property
     def _is_normal(self) -> bool:
@@ -118,6 +136,7 @@ class LocationScale(Prior):
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         self._check()
+        vars(self).pop("shape_state_", None)
         messages = self._settled(likelihood)
         messages = join(messages.parts) if isinstance(messages, Joined) else messages
         if not isinstance(messages, Gaussian | StudentT):
@@ -126,11 +145,13 @@ class LocationScale(Prior):
                 f"with Gaussian noise; got a {type(likelihood).__name__} likelihood."
             )
         seen = np.isfinite(messages.variances[:, 0]) & (messages.variances[:, 0] > 0)
-        self._n_columns = covariates.shape[1]
-        self._designs = tuple(
-            Design.of(covariates[:, list(columns)], seen) for columns in self._columns
-        )
-        mean, spread = (design.matrix[seen] for design in self._designs)
+        known = covariates[seen]
+        self.covariates_mean_ = known.mean(axis=0)
+        for columns in self._columns:
+            check_covariates(known[:, columns])
+        spreads = (known - self.covariates_mean_).std(axis=0)
+        self.covariates_scale_ = np.where(spreads > 0, spreads, 1.0)
+        mean, spread = self._designs(known)
         fit = LocationScaleFit(messages.take(seen), mean, spread, self.method == "reml")
         point, note = fit.likeliest()
         if note:
@@ -138,10 +159,11 @@ class LocationScale(Prior):
         self._set(point)
         self._learn_errors(fit, point)
         if self._is_normal and self.method == "reml":
-            self.restriction_ = fit.restriction(point) - np.log(self._designs[0].scale).sum()
+            scale = self.covariates_scale_[self._columns[0]]
+            self.restriction_ = fit.restriction(point) - np.log(scale).sum()
         self.n_parameters_ = len(point)
         self._fit_shape(self.at(covariates)._standardised(messages))
-        self.n_parameters_ += self.shape_.n_parameters_
+        self.n_parameters_ += self.shape_state_["n_parameters_"]
         self._set(point)
         if self._is_normal:
             self._find_later(LocationScale._learn_plausible, fit)
@@ -160,36 +182,46 @@ class LocationScale(Prior):
             )
 
     @property
-    def _columns(self) -> tuple[Sequence[int], Sequence[int]]:
+    def _columns(self) -> list[list[int]]:
         """Columns that location and spread depend on."""
-        every = range(self._n_columns)
-        return (
-            every if self.mean is None else self.mean,
-            every if self.spread is None else self.spread,
-        )
+        every = range(len(self.covariates_mean_))
+        return [list(every if x is None else x) for x in (self.mean, self.spread)]
 
-    def _set(self, point: NDArray) -> None:
-        """Set coefficients, those of scaled designs given."""
-        self.point_ = point
-        found = [
-            _unscaled(own, design)
-            for own, design in zip(self._split(point), self._designs, strict=True)
-        ]
-        self.coefficients_, self.spread_coefficients_ = (each[:, None] for each in found)
-        self.slopes_ = self.coefficients_[1:]
-        self._place(*(own[:1, None] for own in self._split(point)))
+    def _designs(self, covariates: NDArray) -> list[NDArray]:
+        """Ones beside the scaled covariates of location and spread, shape (n, 1 + k) each."""
+        scaled = (covariates - self.covariates_mean_) / self.covariates_scale_
+        ones = np.ones((len(covariates), 1))
+        return [np.hstack([ones, scaled[:, columns]]) for columns in self._columns]
 
     def _split(self, point: NDArray) -> list[NDArray]:
-        return np.split(point, [self._designs[0].matrix.shape[1]])
+        """Coefficients of the location and those of the log-spread."""
+        return np.split(point, [1 + len(self._columns[0])])
+
+    def _unscaled(self) -> list[NDArray]:
+        """Matrices that turn coefficients of scaled covariates into those of covariates."""
+        moves = []
+        for columns in self._columns:
+            move = np.diag(np.concatenate([[1.0], 1 / self.covariates_scale_[columns]]))
+            move[0, 1:] = -self.covariates_mean_[columns] / self.covariates_scale_[columns]
+            moves.append(move)
+        return moves
+
+    def _set(self, point: NDArray) -> None:
+        """Set coefficients, those of scaled covariates given."""
+        self.point_, parts = point, self._split(point)
+        moved = [move @ own for move, own in zip(self._unscaled(), parts, strict=True)]
+        self.coefficients_, self.spread_coefficients_ = (each[:, None] for each in moved)
+        self.slopes_ = self.coefficients_[1:]
+        self._place(*(own[:1, None] for own in parts))
 
     def _place(self, location: NDArray, log_scale: NDArray) -> None:
         """Set location and spread, shape (n, 1), and the moments that follow."""
-        self._location, self._scale = location, np.exp(log_scale)
+        self.location_, self.scale_ = location, np.exp(log_scale)
         mean, variance = np.zeros(1), np.ones(1)
-        if hasattr(self, "shape_"):
-            mean, variance = self.shape_.mean_, self.shape_.variance_
-        self.mean_ = self._location + self._scale * mean
-        self.variance_ = self._scale**2 * variance
+        if "shape_state_" in vars(self):
+            mean, variance = self.shape_state_["mean_"], self.shape_state_["variance_"]
+        self.mean_ = self.location_ + self.scale_ * mean
+        self.variance_ = self.scale_**2 * variance
         if len(location) == 1:
             self.mean_, self.variance_ = self.mean_[0], self.variance_[0]
 
@@ -197,28 +229,29 @@ class LocationScale(Prior):
         """Set standard errors of coefficients, and a root of the covariance of those in doubt."""
         covariance = fit.covariance(point, robust=not self._is_normal)
         p, errors = len(self._split(point)[0]), []
-        for own, design in zip(np.split(np.arange(len(point)), [p]), self._designs, strict=True):
-            move = np.apply_along_axis(_unscaled, 0, np.eye(len(own)), design)
+        for own, move in zip(np.split(np.arange(len(point)), [p]), self._unscaled(), strict=True):
             errors.append(np.sqrt(np.diag(move @ covariance[np.ix_(own, own)] @ move.T))[:, None])
         self.coefficient_errors_, self.spread_coefficient_errors_ = errors
-        self._root = np.empty((0, len(point)))
+        self.doubt_ = np.empty((0, len(point)))
         if not self._is_normal:
             # a location and a scale that the shape has of its own are not counted twice
             free = np.arange(len(point)) != p
             free[0] = getattr(self.shape, "mode", None) is not None
-            self._root = root_of(covariance * np.outer(free, free)).T
+            self.doubt_ = root_of(covariance * np.outer(free, free)).T
 
     def _fit_shape(self, rows: Gaussian | StudentT) -> None:
         """Fit the shape to standardised messages."""
         if not self._is_normal:
-            self.shape_ = clone(self.shape).unfitted().fit(rows)
-            self.notes_ += [note for note in self.shape_.notes_ if note not in self.notes_]
+            shape = clone(self.shape).unfitted().fit(rows)
+            self.notes_ += [note for note in shape.notes_ if note not in self.notes_]
+            self._take_shape(shape)
             return
-        self.shape_ = Normal.known(np.ones(1))
+        shape = Normal.known(np.ones(1))
         known = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
         if isinstance(rows, Gaussian) and known.sum() > 1:
             moments = moments_around(rows.values[known, 0], rows.variances[known, 0])
-            self.shape_.second_moment_, self.shape_.kurtosis_ = np.array(moments)[:, None]
+            shape.second_moment_, shape.kurtosis_ = np.array(moments)[:, None]
+        self._take_shape(shape)
 
     def _learn_plausible(self, fit: LocationScaleFit) -> None:
         points, weights = fit.plausible()
@@ -233,26 +266,19 @@ class LocationScale(Prior):
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""
         known = super().without_doubt()
-        known.shape_, known._root = self.shape_.without_doubt(), self._root[:0]
+        known.doubt_ = self.doubt_[:0]
+        known._take_shape(self.shape_.without_doubt())
         return known
 
     def at(self, covariates: NDArray) -> Self:
         """Return the population of clients with these covariates, shape (n, k)."""
         shape = np.shape(covariates)
-        if len(shape) != 2 or shape[1] != self._n_columns:
-            raise ValueError(f"covariates must have shape (n, {self._n_columns}); got {shape}.")
+        if len(shape) != 2 or shape[1] != self._n_covariates:
+            raise ValueError(f"covariates must have shape (n, {self._n_covariates}); got {shape}.")
         there, covariates = copy(self), np.asarray(covariates, float)
-        found = []
-        for own, design, columns in zip(
-            self._split(self.point_), self._designs, self._columns, strict=True
-        ):
-            linear = np.full(len(covariates), own[0])
-            for slope, j, centre, scale in zip(
-                own[1:], columns, design.centre, design.scale, strict=True
-            ):
-                linear += slope * ((covariates[:, j] - centre) / scale)
-            found.append(linear[:, None])
-        there._place(*found)
+        # sums of few terms, as a product of matrices would round by how many clients are in it
+        pairs = zip(self._designs(covariates), self._split(self.point_), strict=True)
+        there._place(*((matrix * own).sum(axis=1, keepdims=True) for matrix, own in pairs))
         there.mean_, there.variance_ = there.mean_.reshape(-1, 1), there.variance_.reshape(-1, 1)
         there.covariates_ = covariates
         return there
@@ -263,14 +289,14 @@ class LocationScale(Prior):
         if not isinstance(messages, Gaussian | StudentT):
             raise TypeError("populations of covariates serve estimates with standard errors only.")
         has_data = np.isfinite(messages.variances)
-        away = np.where(has_data, messages.values, self._location) - self._location
+        away = np.where(has_data, messages.values, self.location_) - self.location_
         rest = (messages.degrees,) if isinstance(messages, StudentT) else ()
-        return type(messages)(away / self._scale, messages.variances / self._scale**2, *rest)
+        return type(messages)(away / self.scale_, messages.variances / self.scale_**2, *rest)
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         inner = self.shape_.posterior(self._standardised(likelihood))
-        errors = partial(self._errors, likelihood) if self._root.any() else None
-        return MovedPosterior(inner, self._location, self._scale, errors)
+        errors = partial(self._errors, likelihood) if self.doubt_.any() else None
+        return MovedPosterior(inner, self.location_, self.scale_, errors)
 
     def _errors(self, likelihood: Likelihood) -> NDArray:
         """Errors of posterior means, for a standard error in each direction of doubt, (r, n)."""
@@ -280,25 +306,25 @@ class LocationScale(Prior):
             there = known._like({"point_": point}).at(self.covariates_)
             return there._posterior(likelihood).mean[:, 0]
 
-        sides = [[mean(self.point_ + sign * each) for each in self._root] for sign in (1, -1)]
+        sides = [[mean(self.point_ + sign * each) for each in self.doubt_] for sign in (1, -1)]
         return (np.array(sides[0]) - np.array(sides[1])) / 2
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log-density of each message, shape (n,)."""
         rows = self._standardised(likelihood)
         has_data = np.isfinite(rows.variances[:, 0])
-        scale = np.broadcast_to(self._scale, rows.values.shape)[:, 0]
+        scale = np.broadcast_to(self.scale_, rows.values.shape)[:, 0]
         return self.shape_.log_marginal(rows) - np.where(has_data, np.log(scale), 0.0)
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, 1), shape (k,), or (n, k) of n clients."""
-        away = (theta[:, 0] - self._location) / self._scale
-        logs = self.shape_.logpdf(away.reshape(-1, 1)).reshape(away.shape) - np.log(self._scale)
+        away = (theta[:, 0] - self.location_) / self.scale_
+        logs = self.shape_.logpdf(away.reshape(-1, 1)).reshape(away.shape) - np.log(self.scale_)
         return logs if self.mean_.ndim > 1 else logs[0]
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, 1)."""
-        return self._location + self._scale * self.shape_.sample(size, random_state)
+        return self.location_ + self.scale_ * self.shape_.sample(size, random_state)
 
     def parameters(self, j: int = 0) -> dict[str, float]:
         """Parameters of the shape."""
@@ -388,9 +414,3 @@ class MovedPosterior(Posterior):
     def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
         lower, upper = self._inner.interval(level, "robust")
         return self._ahead(lower), self._ahead(upper)
-
-
-def _unscaled(coefficients: NDArray, design: Design) -> NDArray:
-    """Coefficients of the covariates as they are, the intercept first."""
-    slopes = coefficients[1:] / design.scale
-    return np.concatenate([[coefficients[0] - design.centre @ slopes], slopes])

@@ -21,6 +21,8 @@ STEEP = (
     "The likelihood rises as the slopes of the spread grow without bound. They are taken from the "
     "peak of their posterior density."
 )
+# Logarithm of a spread over a typical error, beyond which it is not computed.
+FURTHEST = 40.0
 # Slope of the log-spread over a standard deviation of the covariates that is not believed.
 STEEPEST = 4.0
 # Rise of the log-likelihood that a step promises, below which it is the last.
@@ -73,32 +75,50 @@ class LocationScaleFit:
 
     def at(self, point: NDArray, with_prior: bool = False) -> Figures:
         """Evaluate the criterion: (restricted) likelihood, or that with the prior."""
-        p = self.mean.shape[1]
-        b, c = point[:p], point[p:]
-        log_scale = self.spread @ c
-        scale = np.exp(log_scale)
-        away = (self.rows.values[:, 0] - self.mean @ b) / scale
-        value, one, two = self._standardised(away, scale)
+        p, c = self.mean.shape[1], point[self.mean.shape[1] :]
+        scale, total, one, two = self._figures(point)
         precision = 1 / (1 + self.noise / scale**2)
         scores = np.hstack([self.mean * (one / scale)[:, None], self.spread * two[:, None]])
         weighted = self.mean * (precision / scale**2)[:, None]
         information = np.zeros((len(point), len(point)))
         information[:p, :p] = self.mean.T @ weighted
         information[p:, p:] = 2 * (self.spread.T * precision**2) @ self.spread
-        slope, total = scores.sum(axis=0), float(value.sum() - log_scale.sum())
+        slope = scores.sum(axis=0)
         if self.restricted and not with_prior:
             own = information[:p, :p]
             leverage = np.einsum("ij,ij->i", self.mean, np.linalg.solve(own, weighted.T).T)
             total -= 0.5 * np.linalg.slogdet(own)[1]
             slope[p:] += self.spread.T @ (leverage * precision)
         if with_prior:
-            t, rest = float(np.exp(2 * c[0])), c[1:]
-            share = self.typical / (t + self.typical)
-            total += c[0] + TILT * np.log1p(-share) - 0.5 * float(rest @ rest)
+            share = self._share(c)
+            total += self._log_prior(c)
             slope[p] += 1 + 2 * TILT * share
-            slope[p + 1 :] -= rest
-            information[p:, p:] += np.diag([4 * TILT * share * (1 - share)] + [1.0] * len(rest))
+            slope[p + 1 :] -= c[1:]
+            bend = [4 * TILT * share * (1 - share)] + [1.0] * (len(c) - 1)
+            information[p:, p:] += np.diag(bend)
         return Figures(total, slope, information, scores)
+
+    def heights(self, points: NDArray) -> NDArray:
+        """Log posterior density of points up to a constant, shape (k,)."""
+        p = self.mean.shape[1]
+        return np.array([self._figures(each)[1] + self._log_prior(each[p:]) for each in points])
+
+    def _share(self, c: NDArray) -> float:
+        """Share of typical errors in the variance of an estimate at average covariates."""
+        return float(self.typical / (np.exp(2 * c[0]) + self.typical))
+
+    def _log_prior(self, c: NDArray) -> float:
+        return float(c[0] + TILT * np.log1p(-self._share(c)) - 0.5 * c[1:] @ c[1:])
+
+    def _figures(self, point: NDArray) -> tuple[NDArray, float, NDArray, NDArray]:
+        """Scales, log-likelihood, and ``-f'/f`` and ``f''/f`` of each message."""
+        b, c = np.split(point, [self.mean.shape[1]])
+        centre = 0.5 * np.log(self.typical)
+        log_scale = np.clip(self.spread @ c, centre - FURTHEST, centre + FURTHEST)
+        scale = np.exp(log_scale)
+        away = (self.rows.values[:, 0] - self.mean @ b) / scale
+        value, one, two = self._standardised(away, scale)
+        return scale, float(value.sum() - log_scale.sum()), one, two
 
     def _standardised(self, away: NDArray, scale: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """``log f``, ``-f'/f`` and ``f''/f`` at standardised values, shape (n,) each."""
@@ -141,6 +161,8 @@ class LocationScaleFit:
             point, figures = point + step, tried
             if not (self.spread @ point[p:]).max() > lowest:
                 return point, figures, False
+            if not with_prior and (np.abs(point[p + 1 :]) > STEEPEST).any():
+                return point, figures, True
             if promised < DONE:
                 return point, figures, True
         return point, figures, True
@@ -179,6 +201,6 @@ class LocationScaleFit:
         return reweighted(
             *student_draws(size, len(centre))[:2],
             lambda moved: centre + moved @ root.T,
-            lambda points: np.array([self.at(each, with_prior=True).value for each in points]),
+            self.heights,
             ROUNDS,
         )

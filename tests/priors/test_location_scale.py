@@ -138,14 +138,14 @@ def test_without_spread_all_are_the_location():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [15, 40])
+@pytest.mark.parametrize("m", [8, 15, 40])
 def test_intervals_cover_with_few_groups(m):
     covered = []
     for seed in range(300):
         theta, x, w = dependent(m, seed)
         lower, upper = LocationScale().fit(x, w).at(w).posterior(x).interval()
         covered.append((lower[:, 0] <= theta) & (theta <= upper[:, 0]))
-    # the standard error is about .005
+    # the standard error is about .006
     assert 0.925 < np.mean(covered) < 0.985
 
 
@@ -154,6 +154,39 @@ def test_a_fitted_population_is_reused():
     past = LocationScale().fit(x, w)
     new = past.reused_for(x.take(slice(3)), w[:3]).at(w[:3]).posterior(x.take(slice(3)))
     np.testing.assert_allclose(new.mean, past.at(w).posterior(x).mean[:3])
+
+
+@pytest.mark.parametrize("channel", [eb.channels.Exact(), eb.channels.AddNoise(0.2)])
+def test_groups_of_rows_come_through_the_same_door(channel, tmp_path):
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(2, 60, 400)
+    groups, w = np.repeat(np.arange(400), sizes), np.log(sizes)
+    theta = 0.5 * w + 0.2 * sizes**0.3 * rng.standard_normal(400)
+    y = theta[groups] + rng.standard_normal(len(groups))
+    model = eb.GaussianEB(1.0, prior=LocationScale(), channel=channel, random_state=0)
+    fit = model.fit(y, groups=groups, covariates=w)
+    assert fit.prior_.spread_coefficients_[1, 0] == pytest.approx(0.3, abs=0.15)
+    assert fit.coef_[0] == pytest.approx(0.5, abs=0.15)
+    lower, upper = fit.posterior().interval()
+    assert 0.92 < ((lower[:, 0] <= theta) & (theta <= upper[:, 0])).mean() < 0.98
+    if channel.is_exact:
+        means = np.bincount(groups, y) / sizes
+        one = eb.posterior_from(means, 1 / np.sqrt(sizes), mean=w, spread=w)
+        np.testing.assert_allclose(fit.posterior().mean, one.mean, rtol=1e-8)
+        fit.save(tmp_path / "fit.json")
+        again = eb.load_fit(tmp_path / "fit.json")
+        np.testing.assert_array_equal(again.posterior().interval(), fit.posterior().interval())
+
+
+def test_a_formula_keeps_what_it_learned():
+    rows = eb.datasets.load_batting().query("at_bats >= 11")
+    x = np.arcsin(np.sqrt((rows.hits + 0.25) / (rows.at_bats + 0.5)))
+    error, formula = 0.5 / np.sqrt(rows.at_bats), "~ center(log(at_bats))"
+    past = eb.posterior_from(x, error, mean=formula, spread="~ log(se)", data=rows)
+    new = eb.posterior_from(
+        x[:5], error[:5], prior=past.prior, mean=formula, spread="~ log(se)", data=rows[:5]
+    )
+    np.testing.assert_allclose(new.mean, past.mean[:5])
 
 
 def test_what_is_refused():
@@ -168,5 +201,8 @@ def test_what_is_refused():
         LocationScale().fit(x)
     with pytest.raises(ValueError, match=r"covariates must have shape \(n, 1\); got \(20, 2\)"):
         LocationScale().fit(x, w).at(np.hstack([w, w]))
+    for covariates in (np.ones((20, 1)), np.hstack([w, 2 * w])):
+        with pytest.raises(ValueError, match=r"constant columns|collinear columns"):
+            LocationScale().fit(x, covariates)
     with pytest.raises(TypeError, match="Binomial"):
         LocationScale().fit(Binomial(np.array([[1], [2]]), np.array([3, 3])), w[:2])

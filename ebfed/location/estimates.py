@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.designs.design import Design
+from ebfed.designs.terms import Terms
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
@@ -174,6 +175,13 @@ def covariates_like(given: Estimates, covariates: Any) -> NDArray:
     """
     if not given.names:
         raise ValueError("covariates must be None: there were none in the fit.")
+    if given.formulas[0] is not None:
+        if not is_frame(covariates):
+            raise TypeError(
+                f"covariates must be a frame with the columns of '~ {given.formulas[0].text}'; got "
+                f"{type(covariates).__name__}."
+            )
+        return given.formulas[0].of(covariates)
     if hasattr(covariates, "to_numpy") and not is_frame(covariates):
         covariates = numbers(covariates, "covariates", booleans=True)
     n = len(covariates)
@@ -258,7 +266,7 @@ def _of_formula(
     except ValueError as error:
         unknown = ~(np.isfinite(errors) & (errors > 0))
         rows = f" Estimate {int(np.argmax(unknown))} has no positive, finite standard error."
-        more = rows if unknown.any() and "not finite" in str(error) else ""
+        more = rows if unknown.any() and "se" in Terms.of(terms.strip()).columns else ""
         raise ValueError(f"{name}={text!r}: {error}{more}") from None
     if not design.constant:
         raise ValueError(f"{name}={text!r} must keep its intercept.")

@@ -37,6 +37,7 @@ def fay_herriot(
     std_errors: ArrayLike,
     covariates: Any = None,
     *,
+    data: Any = None,
     labels: Any = None,
     method: Literal["reml", "ml", "fh"] = "reml",
     mse: Literal["prasad_rao", "bootstrap"] = "prasad_rao",
@@ -62,8 +63,11 @@ def fay_herriot(
         Direct estimates.
     std_errors : array-like or series of shape (m,)
         Their standard errors, taken as known. An area with 0 is known exactly.
-    covariates : data frame or array-like of shape (m, k) or (m,), optional
-        Covariates of the areas, as numbers; an intercept is always included.
+    covariates : str, data frame or array-like of shape (m, k) or (m,), optional
+        Covariates of the areas, as numbers, or as a formula of columns of `data`, such as
+        ``"~ income + C(region)"``; an intercept is always included.
+    data : data frame, optional
+        Columns that the formula uses, row by row those of the estimates.
     labels : array-like or series of shape (m,), optional
         Names of the areas; if None, the index of a pandas series.
     method : {"reml", "ml", "fh"}
@@ -122,7 +126,7 @@ def fay_herriot(
     if not whole or n_bootstrap < 2:
         raise ValueError(f"n_bootstrap must be a whole number of at least 2; got {n_bootstrap!r}.")
     check_level(level)
-    given = Estimates.read(estimates, std_errors, covariates, labels).called("area")
+    given = Estimates.read(estimates, std_errors, covariates, labels, data=data).called("area")
     if given.covariance is not None:
         raise ValueError("std_errors must be one-dimensional: areas are independent.")
     sampled = given.has_data & (given.errors > 0)

@@ -33,6 +33,7 @@ def meta_analysis(
     std_errors: ArrayLike,
     covariates: Any = None,
     *,
+    data: Any = None,
     labels: Any = None,
     method: Literal["reml", "ml", "pm", "dl"] = "reml",
     test: Literal["z", "knha"] = "z",
@@ -53,8 +54,12 @@ def meta_analysis(
         Effects: log risk ratios, mean differences, ….  See `effect_sizes`.
     std_errors : array-like or series of shape (k,)
         Their standard errors, in the same unit.
-    covariates : data frame or array-like of shape (k, p) or (k,), optional
-        Moderators of each study, as numbers: a meta-regression. An intercept is always included.
+    covariates : str, data frame or array-like of shape (k, p) or (k,), optional
+        Moderators of each study: a meta-regression, as numbers, or as a formula of columns of
+        `data` and of ``se``, the standard errors, such as ``"~ year + log(se)"``. An intercept is
+        always included.
+    data : data frame, optional
+        Columns that the formula uses, row by row those of the estimates.
     labels : array-like or series of shape (k,), optional
         Names of the studies; if None, the index of a pandas series.
     method : {"reml", "ml", "pm", "dl"}
@@ -102,7 +107,7 @@ def meta_analysis(
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
     check_level(level)
-    given = Estimates.read(estimates, std_errors, covariates, labels).called("study")
+    given = Estimates.read(estimates, std_errors, covariates, labels, data=data).called("study")
     if given.covariance is not None:
         raise ValueError("std_errors must be one-dimensional: studies are independent.")
     wrong = ~(np.isfinite(given.values) & given.has_data & (given.errors > 0))

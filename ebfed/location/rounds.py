@@ -158,7 +158,8 @@ class LocationRounds:
         if not self.prior.takes_covariates:
             raise TypeError(
                 f"prior={self.estimator.prior!r} is one population for all clients; covariates= is "
-                "for priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
+                "for priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma'), "
+                "and, where the spread depends on them too, for priors.LocationScale(shape)."
             )
         linear = self.family.has_density and all(channel.keeps_means for channel in channels)
         if not (linear or all(channel.is_exact for channel in channels)):

@@ -367,7 +367,7 @@ class Prior(WithArguments, ABC):
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         raise TypeError(
             f"{type(self).__name__} is one population for all clients, without covariates; those "
-            "with are priors.Normal for means and priors.Beta for rates."
+            "with are priors.Normal and priors.LocationScale for means, and priors.Beta for rates."
         )
 
     def at(self, covariates: NDArray) -> Self:

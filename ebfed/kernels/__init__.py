@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.rates import rate_derivatives
     from ebfed.kernels.rising import (
         beta_binomial_profile,
+        beta_binomial_profiles,
         beta_binomial_values,
         dirichlet_profile,
         negative_binomial_profile,
@@ -89,6 +90,7 @@ __all__ = [
     "add_shortened",
     "below",
     "beta_binomial_profile",
+    "beta_binomial_profiles",
     "beta_binomial_values",
     "canonical_rows",
     "column_sums",

@@ -76,9 +76,10 @@ def tallied_sums(start, step, exceeding, values, times, with_log):
     log, inverse, square, weighted = 0.0, 0.0, 0.0, 0.0
     first = len(exceeding)
     for j in range(first):
-        share = exceeding[j] / (start + j * step)
+        unit = 1.0 / (start + j * step)
+        share = exceeding[j] * unit
         inverse += share
-        square += share / (start + j * step)
+        square += share * unit
         weighted += j * share
     if with_log:
         for j in range(first):
@@ -125,6 +126,27 @@ def beta_binomial_profile(dispersion, pooled, up, down, both):
     below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], True)
     all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
     return mean, above[0] + below[0] - all_[0], above[3] + below[3] - all_[3]
+
+
+@jit
+def beta_binomial_profiles(dispersions, pooled, up, down, both):
+    """Log-likelihoods and slopes of `beta_binomial_profile` at some overdispersions.
+
+    Parameters
+    ----------
+    dispersions : ndarray of shape (k,)
+    pooled, up, down, both
+        As in `beta_binomial_profile`; each search of the mean begins at the mean before.
+
+    Returns
+    -------
+    values, slopes : ndarrays of shape (k,)
+    """
+    values, slopes = np.empty(len(dispersions)), np.empty(len(dispersions))
+    mean = pooled
+    for i in range(len(dispersions)):
+        mean, values[i], slopes[i] = beta_binomial_profile(dispersions[i], mean, up, down, both)
+    return values, slopes
 
 
 @jit

@@ -6,11 +6,17 @@ Overdispersion is ``1 / (alpha + beta)``; zero means that all groups have one ra
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import beta_binomial_profile, beta_binomial_values, rising_sums
+from ebfed.kernels import (
+    beta_binomial_profile,
+    beta_binomial_profiles,
+    beta_binomial_values,
+    rising_sums,
+)
 from ebfed.likelihoods import Binomial
 from ebfed.likelihoods.binomial import log_rising
 from ebfed.likelihoods.distinct import number_rows
@@ -122,14 +128,17 @@ def maximise(rows: Binomial, counts: NDArray, near: float | None = None) -> tupl
     check_size(rows)
     tallies = [tally(x, counts) for x in (successes, trials - successes, trials)]
 
-    def criterion(overdispersion: float) -> tuple[float, float]:
+    def criterion(overdispersion: Any) -> tuple[Any, Any]:
+        if np.ndim(overdispersion):
+            values, slope = beta_binomial_profiles(overdispersion, pooled, *tallies)
+            return -values, -slope
         _, value, slope = beta_binomial_profile(overdispersion, pooled, *tallies)
         return -value, -slope
 
     overdispersion = minimum_near(criterion, near, takes_arrays=False)
     if overdispersion is None:
         grid = np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60)))
-        overdispersion = minimise(criterion, grid)
+        overdispersion = minimise(criterion, grid, criterion)
     return beta_binomial_profile(overdispersion, pooled, *tallies)[0], overdispersion
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from ebfed.kernels import (
     beta_binomial_profile,
+    beta_binomial_profiles,
     beta_binomial_values,
     dirichlet_profile,
     negative_binomial_profile,
@@ -89,7 +90,11 @@ def test_best_mean_given_the_overdispersion(large):
     z = rng.binomial(n, 0.3)
     z[0] = 3
     tallies = [tally(x, np.ones(len(n))) for x in (z, n - z, n)]
-    for step in (0.0, 1e-6, 0.1, 10.0):
+    steps = np.array([0.0, 1e-6, 0.1, 10.0])
+    found = beta_binomial_profiles(steps, z.sum() / n.sum(), *tallies)
+    alone = [beta_binomial_profile(step, z.sum() / n.sum(), *tallies)[1:] for step in steps]
+    np.testing.assert_allclose(np.transpose(found), alone, rtol=1e-9, atol=1e-9)
+    for step in steps:
         mean, value, slope = beta_binomial_profile(step, z.sum() / n.sum(), *tallies)
         assert value == pytest.approx(log_likelihood(z, n, mean, step), rel=1e-12)
         assert beta_binomial_values(*np.array([[mean], [step]]), *tallies)[0] == value

@@ -25,7 +25,7 @@ from ebfed.engines.publishing import (
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
-from ebfed.tables.frames import Style, frame, indexed_like, is_frame, names_in
+from ebfed.tables.frames import Style, frame, indexed_like, is_frame
 from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
@@ -302,7 +302,7 @@ class SupervisedEstimator(WithArguments, ABC):
                 "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
                 "collect its rows first."
             )
-        columns = names_in(X)
+        columns = column_names(X)
         if y is None and self._y_name is not None and self._y_name in columns:
             y = self._y_name
         named = [self._group_name] if isinstance(self._group_name, str) else self._group_name

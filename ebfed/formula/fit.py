@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -50,7 +51,7 @@ from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
+from ebfed.tables.frames import Style, beside, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
@@ -98,37 +99,9 @@ class FormulaFit:
     _model: FormulaTerms
     _rows: CompleteRows
 
-    def __init__(
-        self,
-        formula: str,
-        estimator: Any = None,
-        *,
-        family: str | None = None,
-        prior: str | Prior | None = None,
-        weights: str | ArrayLike | None = None,
-        dispersion: str | None = None,
-        consent: str | None = None,
-        subset: str | ArrayLike | None = None,
-        na_action: Literal["raise", "drop", "exclude"] = "raise",
-        na_values: Sequence[Any] | None = None,
-        context: Mapping[str, Any] | None = None,
-        max_memory: float | None = None,
-        **settings: Any,
-    ):
+    def __init__(self, formula: str, estimator: Any = None, **given: Any):
         self.formula = formula
-        self._given: dict[str, Any] = {
-            "estimator": estimator,
-            "family": family,
-            "prior": prior,
-            "weights": weights,
-            "dispersion": dispersion,
-            "consent": consent,
-            "subset": subset,
-            "na_action": na_action,
-            "na_values": na_values,
-            "context": context,
-            "max_memory": max_memory,
-        } | settings
+        self._given: dict[str, Any] = {"estimator": estimator} | DEFAULTS | given
 
     def fit(self, data: Any, y: Any = None) -> Self:
         """Fit the formula to the rows of a frame.
@@ -1110,7 +1083,7 @@ class FormulaFit:
         given, data = data, self._frame(data)
         used = required(self.design_.texts, data.names)
         labels = [name for name in self._model.levels if name in data.names and name not in used]
-        alone = Columns.of(drop_columns(data.native, labels)) if labels else data
+        alone = data.take(None, [name for name in data.names if name not in labels])
         new = {".fitted": self.predict(data), ".fixed": self.predict(alone)}
         if new[".fitted"].ndim == 2:
             classes = np.asarray(self.estimator_.classes_)
@@ -1279,3 +1252,11 @@ def from_formula(
     given |= {"context": context, "max_memory": max_memory}
     fit = FormulaFit(formula, estimator, **given, **settings)
     return fit.fit(data)
+
+
+# Arguments of `from_formula` besides the data and the estimator, and what they are if not given.
+DEFAULTS = {
+    name: each.default
+    for name, each in signature(from_formula).parameters.items()
+    if each.kind is each.KEYWORD_ONLY
+}

@@ -65,7 +65,8 @@ from ebfed.regression.reading import (
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
-from ebfed.tables.frames import Style, frame, names_in
+from ebfed.tables.frames import Style, frame
+from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import Predicted, wants_rate
 from ebfed.tables.unseen import warn_of_blanks
@@ -458,13 +459,13 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""
         names = self._kept["named"]
-        there = set(map(str, names_in(X)))
+        there = set(map(str, column_names(X)))
         return names if names and set(names) <= there else None
 
     def _set_aside(self, X: Any) -> tuple[str, ...]:
         """Columns of a frame that are no features of the fit."""
         known = getattr(self, "feature_names_in_", None)
-        columns = [str(name) for name in names_in(X)]
+        columns = [str(name) for name in column_names(X)]
         if known is None:
             return () if self.n_features_in_ else tuple(columns)
         return tuple(name for name in columns if name not in known)

@@ -357,7 +357,7 @@ class Parts:
         n = np.bincount(codes, whole.n)
         shift = np.bincount(codes, whole.n * away) / n
         squares = whole.scatter[:, 0] + whole.n * (away - shift[codes]) ** 2
-        scatter = np.bincount(codes, squares)[:, None]
+        scatter = np.bincount(codes, squares).astype(float)[:, None]
         self._parts = [(Summary(ids, n.astype(np.int64), shift[:, None], scatter), centre)]
         return self._parts[0]
 
@@ -385,8 +385,8 @@ def _add(
             first = first or place + dialect.other_decimal(text)
             invalid += int(odd.sum())
         absent = unnamed | unknown
-        counts = (int(each.sum()) for each in (unnamed, unknown, absent))
-        lacking = lacking.plus(Incomplete(*counts, len(found)))
+        lacks, lost, without = (int(each.sum()) for each in (unnamed, unknown, absent))
+        lacking = lacking.plus(Incomplete(lacks, lost, without, len(found)))
         progress(size)
         if invalid or absent.all():
             continue

@@ -24,13 +24,11 @@ from ebfed.tables.numbers import PLAIN, lacks_integer, numbers, plain, unmasked,
 __all__ = [
     "Style",
     "beside",
-    "drop_columns",
     "frame",
     "indexed_like",
     "is_frame",
     "is_series",
     "labels_of_units",
-    "names_in",
     "numeric_columns",
     "read_labels",
     "read_response",
@@ -311,20 +309,6 @@ def _of_categories(series: Any) -> Any:
     return nw.from_native(values, series_only=True)
 
 
-def names_in(X: Any) -> list[Any]:
-    """Return the names of the columns of a data frame in memory; none of anything else.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> names_in(pa.table({"x": [1.0]})), names_in([1.0])
-    (['x'], [])
-    """
-    if isinstance(X, pd.DataFrame):
-        return list(X.columns)
-    return list(wrapped(X, eager_only=True).columns) if is_frame(X) else []
-
-
 def is_frame(X: Any) -> bool:
     """Return whether `X` is a data frame in memory.
 
@@ -379,20 +363,6 @@ def with_values(X: Any, values: NDArray, name: str | None = None) -> Any:
         return copy
     new = nw.new_series(title, values, backend=table.implementation)
     return (new if name is None else table.with_columns(new)).to_native()
-
-
-def drop_columns(X: Any, names: Iterable[str]) -> Any:
-    """Return the frame without these columns.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> list(drop_columns(pd.DataFrame({"x": [1.0], "y": [2.0]}), ["y"]).columns)
-    ['x']
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True).drop(*names).to_native()
 
 
 def numeric_columns(

@@ -20,7 +20,7 @@ from ebfed.blocks import blocks
 from ebfed.tables.alignment import of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, is_frame, names_in, read_labels
+from ebfed.tables.frames import Style, is_frame, read_labels
 from ebfed.tables.labels import number_labels, parents_among, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import (
@@ -383,7 +383,7 @@ class Intake:
         """Remember the column that holds the choices, so that later frames may have it too."""
         if learn:
             self._consent = consent if isinstance(consent, str) else None
-        elif self._consent in names_in(X):
+        elif self._consent in column_names(X):
             return self._consent
         return consent
 

@@ -111,20 +111,23 @@ def is_lazy(X: Any) -> bool:
 
 
 def column_names(X: Any) -> list[str]:
-    """Return the names of the columns of any table.
+    """Return the names of the columns of any table; none of anything else.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> column_names(pd.DataFrame({"x": [1.0]}))
-    ['x']
+    >>> column_names(pd.DataFrame({"x": [1.0]})), column_names([1.0])
+    (['x'], [])
     """
+    if isinstance(X, PLAIN):
+        return []
     import narwhals as nw
     import pandas as pd
 
     if isinstance(X, pd.DataFrame):  # asked so often that the time to find the types of all counts
         return list(X.columns)
-    return list(nw.from_native(X).collect_schema())
+    table = wrapped(X)
+    return list(table.collect_schema()) if isinstance(table, nw.DataFrame | nw.LazyFrame) else []
 
 
 def summarise(

@@ -134,7 +134,8 @@ def _of_objects(array: NDArray) -> NDArray:
         words = [isinstance(each, str) and each in NA_VALUES for each in array.flat]
         missing |= np.reshape(words, array.shape)
         if any(words):
-            array = np.where(missing, None, array)
+            array = array.copy()
+            array[missing] = None
             kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
     if kind == "boolean":
         return array if missing.any() else array.astype(bool)

@@ -21,7 +21,7 @@ print(outcomes.head(8))
 # rate its elections are independent. As a formula:
 
 # %%
-fit = eb.from_formula("republican ~ 1 + (1 | county)", outcomes, family="binomial")
+fit = eb.from_formula("republican | county", outcomes, family="binomial")
 print(fit.summary())
 
 # %% [markdown]
@@ -65,7 +65,7 @@ print(fit.posterior(groups=[-1]).to_frame().round(3))
 # is held out in turn.
 
 # %%
-model, kinds = "republican ~ 1 + (1 | county)", {"beta": "beta", "npmle": "npmle"}
+model, kinds = "republican | county", {"beta": "beta", "npmle": "npmle"}
 scores = {}
 for year in sorted(outcomes["year"].unique()):
     used = outcomes["year"] != year
@@ -148,6 +148,6 @@ except (ImportError, OSError, ValueError) as error:
     ax = eb.report.plot_states(table, centre=0.5, label="mean rate of a state's counties")
 else:
     returns["republican"] = (returns["winner"] == "R").astype(int)
-    named = eb.from_formula("republican ~ 1 + (1 | fips)", returns, family="binomial")
+    named = eb.from_formula("republican | fips", returns, family="binomial")
     table = named.posterior().to_frame()
     ax = eb.report.plot_counties(table, shapes=shapes, centre=0.5, label="rate of the county")

@@ -250,10 +250,10 @@ mean_alone = eb.from_formula("Reaction ~ 1 + (1 | Subject)", sleep)
 print(eb.compare(m, mean_alone)[["npar", "logLik", "likelihood", "AIC"]].round(2))
 
 # %% [markdown]
-# **Populations of rates.** `y ~ 1 + (1 | g)` of binomial rows has a beta population here, and a
-# logit-normal one in glmer. `prior="logit-normal"` fits that of glmer. The summary says which was
-# fitted. The log-likelihood is that of single rows of 0 and 1; that of glmer for `cbind(...)` has
-# binomial coefficients too, which are the same for all fits to the same counts.
+# **Populations of rates.** `y ~ 1 + (1 | g)` of binomial rows has a logit-normal population, as in
+# glmer; `rate | g`, `cbind(won, lost) | g` and `prior="beta"` have a beta one. The summary says
+# which was fitted. The log-likelihood is that of single rows of 0 and 1; that of glmer for
+# `cbind(...)` has binomial coefficients too, which are the same for all fits to the same counts.
 
 # %% [markdown]
 # **Laplace's method.** glmer approximates the likelihood by Laplace's method. Here,

@@ -258,7 +258,7 @@ def fit(
         ):
             formula = f"`{value}` | `{group}`"
             if exposure is not None:
-                formula = f"`{value}` ~ 1 + offset(log(`{exposure}`)) + (1 | `{group}`)"
+                formula = f"`{value}` ~ offset(log(`{exposure}`)) | `{group}`"
             estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
         else:
             estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)

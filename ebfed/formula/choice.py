@@ -53,6 +53,7 @@ ON_LINK = {
     "gamma": "log-normal",
     "ordinal": "logit-normal",
 }
+CONJUGATE = {"binomial": "beta", "poisson": "gamma"}
 # Notes on the populations of rates.
 RATES = {
     "Beta": "The population of rates is beta. prior='logit-normal' makes their logits normal "
@@ -119,7 +120,7 @@ def chosen(
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
-        estimator = choose(model, design, family, prior, varying)
+        estimator = choose(model, design, family, prior, varying, reports="channel" in settings)
         if is_a(estimator, "LogisticEB", "GeneralizedEB"):
             prior = None
     elif family is not None:
@@ -136,8 +137,14 @@ def choose(
     family: str | None,
     prior: Any,
     varying: Varying | None = None,
+    *,
+    reports: bool = False,
 ) -> Any:
-    """Choose an estimator for a formula."""
+    """Choose an estimator for a formula.
+
+    Terms that differ between groups are those of a mixed model. Rates of groups have a conjugate
+    population where a `prior` asks for it, groups send `reports`, or the formula is ``rate | g``.
+    """
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
@@ -156,8 +163,11 @@ def choose(
     if kind not in LOCATION and not (prior is None or of_prior):
         raise ValueError(f"family={kind!r} has prior={ON_LINK[kind]!r} alone; got {prior!r}.")
     single = not design.names and design.constant_with_mean
-    if kind in ON_LINK and (prior is not None or model.offset):
-        single = not of_prior if prior is not None else kind != "binomial" and single
+    if kind in ON_LINK and prior is not None:
+        single = not of_prior
+    elif kind in ON_LINK:
+        mixed = model.varying is not None and not reports
+        single = single and not mixed and not (model.offset and kind == "binomial")
     if kind not in REGRESSION or (single and kind in LOCATION):
         from ebfed import location
 
@@ -360,7 +370,8 @@ def model_of_columns(
     ----------
     formula : str
         As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is `LinearEB`
-        or `LogisticEB`, ``y ~ 1 + (1 | g)`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`.
+        or `LogisticEB`, ``y ~ 1 + (1 | g)`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`: nodes
+        have no column of ones for a model with an intercept alone.
     family : {"gaussian", "binomial", "poisson"}
 
     Returns
@@ -395,7 +406,8 @@ def model_of_columns(
     varying = None
     if model.varying is not None:
         varying = [[_varying(text, design) for text, _ in terms] for terms in model.varying]
-    estimator = choose(model, design, family, None)
+    rates = None if design.names else CONJUGATE.get(family)  # nodes have no column of ones
+    estimator = choose(model, design, family, rates)
     rows: dict[str, str | list[str]] = {"groups": model.group}
     if not is_a(estimator, "LocationEstimator"):
         if model.offset:

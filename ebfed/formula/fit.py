@@ -1148,7 +1148,9 @@ def from_formula(
     - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
       factors; ``(1 | dept:service)`` is of pairs, and ``(1 + x | student)`` has
       slopes, of Gaussian rows.
-    - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
+    - ``y ~ 1 + (1 | county)``: means of counties, see `GaussianEB`; of classes and counts an
+      intercept that differs, on the scale of the link, so that `anova` compares it with covariates.
+    - ``rate | county``: `GaussianEB`, `BernoulliEB` or `PoissonEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
 
@@ -1189,9 +1191,9 @@ def from_formula(
         within groups.
         ``"logit-normal"`` is `LogisticEB` and ``"log-normal"`` is `GeneralizedEB`: coefficients of
         groups are normal on the scale of logits or of log rates, and covariates are of rows;
-        ``y ~ 1 + (1 | county)`` has an intercept alone. If None it is beta or gamma for
-        ``y ~ 1 + (1 | county)``, and logit-normal or log-normal where there are covariates; the
-        summary says which.
+        ``y ~ 1 + (1 | county)`` has an intercept alone. If None it is logit-normal or log-normal;
+        but beta or gamma for ``y | county``, and where groups send reports through a `channel`.
+        The summary says which.
     weights : str or array-like of shape (n_rows,), optional
         Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
         means and variances it is a precision, as in lme4; for rates, counts and categories a whole

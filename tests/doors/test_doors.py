@@ -121,11 +121,11 @@ MODELS = {
         command=["--value", "y", "--group", "g", "--weight", "size"],
     ),
     "rates": Model(
-        "b ~ 1 + (1 | g)", eb.BernoulliEB(), ["b"], family="binomial",
+        "b | g", eb.BernoulliEB(), ["b"], family="binomial",
         command=["--value", "b", "--group", "g", "--family", "binomial"], lazy=True,
     ),
     "counts": Model(
-        "n ~ 1 + offset(le) + (1 | g)", eb.PoissonEB(), ["n"], family="poisson",
+        "n ~ offset(le) | g", eb.PoissonEB(), ["n"], family="poisson",
         options={"groups": "g", "exposure": "e"},
         command=["--value", "n", "--group", "g", "--family", "poisson", "--exposure", "e"],
     ),

@@ -71,7 +71,7 @@ CASES = {
     ),
     " y | g": ({"family": "variance"}, eb.VarianceEB(), Y, None, {}),
     "kind | g": ({"family": "categorical"}, eb.CategoricalEB(), KIND, None, {}),
-    "won ~ 1 + (1 | g)": ({"family": "binomial"}, eb.BernoulliEB(), WON, None, {}),
+    "won | g": ({"family": "binomial"}, eb.BernoulliEB(), WON, None, {}),
     "cbind(hits, trials=trials) | g": ({}, eb.BernoulliEB(), TOTALS, None, {"groups": None}),
     "won ~ x + (1 | g)": ({"family": "binomial"}, eb.LogisticEB(varying=SAME), ONE, WON, {}),
     "cbind(hits, trials=trials) ~ x + (1 | g)": (

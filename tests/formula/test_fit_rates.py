@@ -34,9 +34,11 @@ def log_evidence(mean, sd):
     return np.log(np.exp(rows) @ weights / np.sqrt(np.pi)).sum()
 
 
-@pytest.mark.parametrize("prior", [None, "beta"])
-def test_rates_of_groups_are_beta(prior):
-    found = fit("hit ~ 1 + (1 | g)", prior=prior)
+@pytest.mark.parametrize(
+    ("formula", "prior"), [("hit | g", None), ("hit ~ 1 | g", None), ("hit ~ 1 + (1 | g)", "beta")]
+)
+def test_rates_of_groups_are_beta(formula, prior):
+    found = fit(formula, prior=prior)
     assert isinstance(found.estimator_, eb.BernoulliEB)
     lines = str(found.summary()).splitlines()
     assert any(line.startswith("Population:     Beta ") for line in lines)
@@ -50,7 +52,7 @@ def test_rates_of_groups_are_beta(prior):
 @pytest.mark.parametrize("formula", ["hit ~ 1 + (1 | g)", "hit | g", "hit ~ 1 + (1 || g)"])
 def test_rates_of_groups_are_logit_normal(formula):
     """An approximation of the likelihood is within 0.1 of it for groups of 8 rows."""
-    found = fit(formula, prior="logit-normal")
+    found = fit(formula, prior="logit-normal" if formula == "hit | g" else None)
     assert isinstance(found.estimator_, eb.LogisticEB)
     assert found.terms_ == ["intercept"]
     assert found.n_parameters_ == 2
@@ -79,9 +81,10 @@ def test_an_intercept_alone_predicts_other_rows():
 
 def test_counts_choose_too():
     formula = "cbind(won, trials=games) ~ 1 + (1 | g)"
-    rates = eb.from_formula(formula, COUNTS)
+    rates = eb.from_formula("cbind(won, trials=games) | g", COUNTS)
     assert isinstance(rates.estimator_, eb.BernoulliEB)
-    logits = eb.from_formula(formula, COUNTS, prior="logit-normal")
+    logits = eb.from_formula(formula, COUNTS)
+    assert isinstance(logits.estimator_, eb.LogisticEB)
     rows = fit("hit ~ 1 + (1 | g)", prior="logit-normal")
     np.testing.assert_allclose(logits.mean_, rows.mean_, rtol=1e-9)
     # counts and rows, beta and logit-normal: the same base measure and number of rows
@@ -95,6 +98,33 @@ def test_counts_choose_too():
     table = eb.compare(beta=rates, logits=exact)
     assert table["logLik"].tolist() == [rates.log_likelihood_, logits.log_likelihood_]
     assert table["npar"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson", "negative_binomial", "gaussian"])
+def test_the_null_model_is_compared_with_covariates(family):
+    """A chi-squared test of one coefficient: of x, which matters, and of noise."""
+    y = {"gaussian": "x + 0.1 * noise", "binomial": "hit"}.get(family, "count")
+    rng = np.random.default_rng(4)
+    rows = ROWS.assign(noise=rng.normal(size=len(ROWS)), count=rng.poisson(np.exp(ROWS["x"])))
+    own = {"method": "ml"} if family == "gaussian" else {}
+    null, full = (
+        eb.from_formula(f"{y} ~ {term} + (1 | g)", rows, family=family, **own)
+        for term in ("1", "x")
+    )
+    found = eb.anova(null, full)
+    assert found["df"].iloc[1] == 1
+    rise = 2 * (full.log_likelihood_ - null.log_likelihood_)
+    assert found["statistic"].iloc[1] == pytest.approx(rise)
+    assert rise > 0
+    assert null.tests()["term"].tolist() == ["intercept"]
+    assert len(null.margins().frame()) == 1
+    profile = null.confint(method="profile")
+    assert np.isfinite(profile["conf.high"]).all()
+
+
+def test_reports_have_conjugate_rates():
+    private = {"channel": eb.channels.TwoBit(epsilon=4), "random_state": 0}
+    assert isinstance(fit("hit ~ 1 + (1 | g)", **private).estimator_, eb.BernoulliEB)
 
 
 def test_covariates_of_groups_have_beta_rates():

@@ -304,7 +304,7 @@ def counted(seed):
 
 def test_rates_of_counties_of_states():
     counts, theta = counted(0)
-    fit = eb.from_formula("cbind(won, trials=trials) ~ 1 + (1 | state/county)", counts)
+    fit = eb.from_formula("cbind(won, trials=trials) | state/county", counts)
     frame = fit.posterior().to_frame()
     assert frame.columns[:2].tolist() == LEVELS
     flat = eb.BernoulliEB().fit(eb.Summary.from_counts(counts["won"], counts["trials"]))
@@ -343,7 +343,7 @@ def test_intervals_of_rates_hold_what_they_promise():
     inside = []
     for seed in range(12):
         counts, theta = counted(seed)
-        fit = eb.from_formula("cbind(won, trials=trials) ~ 1 + (1 | state/county)", counts)
+        fit = eb.from_formula("cbind(won, trials=trials) | state/county", counts)
         low, high = fit.posterior().interval(0.9)
         inside.append(((low[:, 0] < theta) & (theta < high[:, 0])).mean())
     error = np.std(inside) / np.sqrt(len(inside))

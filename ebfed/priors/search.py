@@ -45,26 +45,36 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
     """
     from scipy.optimize import brentq
 
-    values = rough(grid)[0] if rough else np.array([criterion(float(t))[0] for t in grid])
+    if rough:
+        values, slopes = rough(grid)
+    else:
+        values, slopes = zip(*(criterion(float(t)) for t in grid), strict=True)
     best = int(np.argmin(values))
     if rough is criterion:
         rough = None
+    known: dict[float, float] = {} if rough else dict(zip(grid.tolist(), slopes, strict=True))
+
+    def slope(t: float) -> float:
+        if t not in known:
+            known[t] = criterion(t)[1]
+        return known[t]
+
     if rough:
         padded = np.concatenate(([np.inf], values, [np.inf]))
         dips = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))
         if len(dips) > 1:
             best = int(min(dips, key=lambda j: criterion(float(grid[j]))[0]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    if not criterion(low)[1] < 0 < criterion(high)[1]:
+    if not slope(low) < 0 < slope(high):
         # at an end of the range, or where the rough criterion missed the dip
         at_end = best in (0, len(grid) - 1)
         return float(grid[best]) if at_end or not rough else minimise(criterion, grid)
     if rough and rough(low)[1] < 0 < rough(high)[1]:
         near = brentq(lambda t: rough(t)[1], low, high, rtol=1e-6)
         sides = 0.999 * near, 1.001 * near
-        if criterion(sides[0])[1] < 0 < criterion(sides[1])[1]:
+        if slope(sides[0]) < 0 < slope(sides[1]):
             low, high = sides
-    return float(brentq(lambda t: criterion(t)[1], low, high, xtol=1e-300, rtol=1e-14))
+    return float(brentq(slope, low, high, xtol=1e-300, rtol=1e-14))
 
 
 def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> float | None:

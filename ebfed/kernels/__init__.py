@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.kernels.covariances import covariance_step, least_covariance, nearest_root
+    from ebfed.kernels.covariances import (
+        covariance_step,
+        least_covariance,
+        nearest_root,
+        root_within,
+    )
     from ebfed.kernels.crossed import (
         canonical_rows,
         combination_variances,
@@ -138,6 +143,7 @@ __all__ = [
     "rate_derivatives",
     "rectify",
     "rising_sums",
+    "root_within",
     "row_products",
     "scatter_rows",
     "shorten_digits",

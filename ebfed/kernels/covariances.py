@@ -16,7 +16,7 @@ _ROUNDING = 1e-15
 
 
 @jit
-def covariance_step(root, slope, bends, enough, rows, columns, ends):
+def covariance_step(root, slope, bends, turns, enough, rows, columns, ends):
     """Find the step of a covariance T to where a quadratic is least, without negative eigenvalues.
 
     It is taken in coordinates C in which ``C' T C`` bends about alike in all directions: the
@@ -29,7 +29,9 @@ def covariance_step(root, slope, bends, enough, rows, columns, ends):
         Root of T.
     slope : ndarray of shape (q, q)
     bends : ndarray of shape (k, k)
-        Second derivatives in the entries of T.
+        Expected second derivatives in the entries of T.
+    turns : ndarray of shape (n, 2, q, q)
+        By how much T moved in earlier steps, and how the slope turned.
     enough : float
         As in `least_covariance`.
     rows, columns : int64 ndarrays of shape (k,)
@@ -47,6 +49,8 @@ def covariance_step(root, slope, bends, enough, rows, columns, ends):
         What the slope promises of a whole step.
     """
     k, q = len(rows), len(root)
+    for turn in turns:
+        bends = _corrected(bends, turn[0], turn[1], rows, columns)
     axes, inverse = _axes(bends, ends, q)
     change, here, sloping = np.empty((k, k)), np.empty(k), np.zeros(k)
     turned = axes.T @ root
@@ -59,6 +63,47 @@ def covariance_step(root, slope, bends, enough, rows, columns, ends):
     bent = change @ bends @ change.T
     step = _least(here, sloping, bent, enough, rows, columns, ends, q) - here
     return here, step, inverse, -np.dot(sloping, step)
+
+
+@jit
+def _corrected(bends, moved, turned, rows, columns):
+    """Correct the curvature along a step by how the slope turned (Broyden 1970).
+
+    With few groups, expected and true curvature differ, and the last steps would be many. Far from
+    the minimum they differ more, and what is learned there is soon wrong.
+    """
+    step, turn = np.empty(len(rows)), np.empty(len(rows))
+    for i in range(len(rows)):
+        step[i], turn[i] = moved[rows[i], columns[i]], turned[rows[i], columns[i]]
+    along, found = bends @ step, np.dot(step, turn)
+    expected = np.dot(step, along)
+    if not (expected / 2 < found and found < 2 * expected):
+        return bends
+    return bends + np.outer(turn, turn) / found - np.outer(along, along) / expected
+
+
+@jit
+def root_within(entries, inverse, limit, rows, columns, ends):
+    """Take the root of the nearest matrix back from coordinates C, and keep it within a limit.
+
+    Parameters
+    ----------
+    entries : ndarray of shape (k,)
+        Entries of ``C' T C``.
+    inverse : ndarray of shape (q, q)
+        Inverse of C.
+    limit : float
+        Largest distance of an entry of the root from zero.
+    rows, columns, ends
+        As in `covariance_step`.
+
+    Returns
+    -------
+    ndarray of shape (q, q)
+        Root of T.
+    """
+    root = inverse.T @ nearest_root(entries, rows, columns, ends, len(inverse))
+    return root * (limit / max(np.abs(root).max(), limit))
 
 
 @jit

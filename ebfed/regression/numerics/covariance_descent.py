@@ -72,43 +72,28 @@ def descend_covariances(
     space = rows, columns, np.array([b.stop for b in blocks])
     value, slope = function(root)
     path: list[float] = [value]
-    turns: list[tuple[NDArray, NDArray]] = []
+    turns = np.zeros((0, 2, *root.shape))
     fall = np.inf
     for _ in range(1000):
         if fall > SMALL_FALL:  # after a small one it is about the same
             expected = curvature()
-        bends, enough = expected, max(tolerance, 1e-14 * abs(value))
-        for moved, turned in turns[-MEMORY:]:
-            bends = _corrected(bends, moved, turned)
-        here, step, inverse, fall = kernels.covariance_step(root, slope, bends, enough, *space)
+        enough = max(tolerance, 1e-14 * abs(value))
+        given = root, slope, expected, turns, enough
+        here, step, inverse, fall = kernels.covariance_step(*given, *space)
         if fall < enough:
             break
         length = 1.0
         while True:
-            nearest = kernels.nearest_root(here + length * step, *space, len(root))
-            candidate = inverse.T @ nearest
-            candidate *= limit / max(np.abs(candidate).max(), limit)
+            entries = here + length * step
+            candidate = kernels.root_within(entries, inverse, limit, *space)
             reached, there = function(candidate)
             if reached <= value - 1e-4 * length * fall or length < 1e-10:
                 break
             length /= 2
         if reached >= value:  # rounding is all that is left
             break
-        moved = (candidate @ candidate.T - root @ root.T)[rows, columns]
-        turns.append((moved, (there - slope)[rows, columns]))
+        moved = candidate @ candidate.T - root @ root.T
+        turns = np.array([*turns[1 - MEMORY :], [moved, there - slope]])
         root, value, slope = candidate, reached, there
         path.append(value)
     return root, path, settled(fall, value, left)
-
-
-def _corrected(bends: NDArray, moved: NDArray, turned: NDArray) -> NDArray:
-    """Correct the curvature along a step by how the slope turned (Broyden 1970).
-
-    With few groups, expected and true curvature differ, and the last steps would be many. Far from
-    the minimum they differ more, and what is learned there is soon wrong.
-    """
-    along, found = bends @ moved, moved @ turned
-    expected = moved @ along
-    if not expected / 2 < found < 2 * expected:
-        return bends
-    return bends + np.outer(turned, turned) / found - np.outer(along, along) / expected

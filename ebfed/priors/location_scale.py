@@ -45,11 +45,10 @@ class LocationScale(Prior):
     Parameters
     ----------
     shape : Prior, optional
-        Population on the line of the tau_i; normal if None. A mode that is given is that of tau:
-        0 is the location.
+        Population on the line of the tau_i; normal if None. ``Normal(method="ml")`` is the one
+        whose likelihood is not restricted. A mode that is given is that of tau: 0 is the location.
     mean, spread : sequence of int, optional
         Which columns of the covariates location and spread depend on; all if None.
-    method : {"reml", "ml"}
 
     Attributes
     ----------
@@ -106,12 +105,10 @@ class LocationScale(Prior):
         *,
         mean: Sequence[int] | None = None,
         spread: Sequence[int] | None = None,
-        method: str = "reml",
     ):
         self.shape = shape
         self.mean = mean
         self.spread = spread
-        self.method = method
 
     @property
     def _n_covariates(self) -> int:
@@ -131,34 +128,37 @@ class LocationScale(Prior):
     def _is_normal(self) -> bool:
         return self.shape is None or isinstance(self.shape, Normal)
 
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Estimates of one parameter with normal or t errors, also with Gaussian noise."""
+        parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+        known = all(isinstance(part, Gaussian | StudentT) for part in parts)
+        return known and likelihood.n_features == 1
+
     def _fit(self, likelihood: Likelihood) -> None:
-        raise ValueError("covariates must be given: LocationScale is a population given them.")
+        self._fit_with_covariates(likelihood, np.empty((len(likelihood), 0)))
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         self._check()
-        vars(self).pop("shape_state_", None)
+        self.__dict__.pop("shape_state_", None)
         messages = self._settled(likelihood)
         messages = join(messages.parts) if isinstance(messages, Joined) else messages
-        if not isinstance(messages, Gaussian | StudentT):
-            raise TypeError(
-                "mean and spread given covariates are for estimates with standard errors, or means "
-                f"with Gaussian noise; got a {type(likelihood).__name__} likelihood."
-            )
+        assert isinstance(messages, Gaussian | StudentT)
         seen = np.isfinite(messages.variances[:, 0]) & (messages.variances[:, 0] > 0)
         known = covariates[seen]
         self.covariates_mean_ = known.mean(axis=0)
-        for columns in self._columns:
+        for columns in filter(len, self._columns):
             check_covariates(known[:, columns])
         spreads = (known - self.covariates_mean_).std(axis=0)
         self.covariates_scale_ = np.where(spreads > 0, spreads, 1.0)
         mean, spread = self._designs(known)
-        fit = LocationScaleFit(messages.take(seen), mean, spread, self.method == "reml")
+        restricted = getattr(self.shape, "method", "reml") == "reml" or not self._is_normal
+        fit = LocationScaleFit(messages.take(seen), mean, spread, restricted)
         point, note = fit.likeliest()
         if note:
             self._add_note(note)
         self._set(point)
         self._learn_errors(fit, point)
-        if self._is_normal and self.method == "reml":
+        if self._is_normal and restricted:
             scale = self.covariates_scale_[self._columns[0]]
             self.restriction_ = fit.restriction(point) - np.log(scale).sum()
         self.n_parameters_ = len(point)
@@ -169,17 +169,17 @@ class LocationScale(Prior):
             self._find_later(LocationScale._learn_plausible, fit)
 
     def _check(self) -> None:
-        if self.method not in ("reml", "ml"):
-            raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
         if self.shape is not None and not isinstance(self.shape, Prior):
             raise TypeError(f"shape must be a prior of ebfed.priors; got {self.shape!r}.")
-        if isinstance(self.shape, Normal) and not (
-            self.shape.mean is None and self.shape.variance is None
-        ):
+        if not isinstance(self.shape, Normal):
+            return
+        if self.shape.mean is not None or self.shape.variance is not None:
             raise ValueError(
                 "shape must leave mean and variance open, which covariates predict; got "
                 f"{self.shape!r}."
             )
+        if self.shape.method not in ("reml", "ml"):
+            raise ValueError(f"shape must have the method 'reml' or 'ml'; got {self.shape!r}.")
 
     @property
     def _columns(self) -> list[list[int]]:
@@ -286,12 +286,15 @@ class LocationScale(Prior):
     def _standardised(self, likelihood: Likelihood) -> Gaussian | StudentT:
         """What the messages say of the tau_i."""
         messages = join(likelihood.parts) if isinstance(likelihood, Joined) else likelihood
-        if not isinstance(messages, Gaussian | StudentT):
-            raise TypeError("populations of covariates serve estimates with standard errors only.")
+        assert isinstance(messages, Gaussian | StudentT)
         has_data = np.isfinite(messages.variances)
         away = np.where(has_data, messages.values, self.location_) - self.location_
         rest = (messages.degrees,) if isinstance(messages, StudentT) else ()
         return type(messages)(away / self.scale_, messages.variances / self.scale_**2, *rest)
+
+    def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
+        atoms, log_masses = self.shape_._grid(self._standardised(likelihood))
+        return self.location_ + self.scale_ * atoms, log_masses
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         inner = self.shape_.posterior(self._standardised(likelihood))
@@ -303,7 +306,8 @@ class LocationScale(Prior):
         known = self.without_doubt()
 
         def mean(point: NDArray) -> NDArray:
-            there = known._like({"point_": point}).at(self.covariates_)
+            there = known._like({"point_": point})
+            there = there if self.mean_.ndim == 1 else there.at(self.covariates_)
             return there._posterior(likelihood).mean[:, 0]
 
         sides = [[mean(self.point_ + sign * each) for each in self.doubt_] for sign in (1, -1)]

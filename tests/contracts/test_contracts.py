@@ -262,6 +262,7 @@ PRIORS = {
     ],
     "PointNormal": [priors.PointNormal(), priors.PointNormal(mode=None)],
     "Laplace": [priors.Laplace(), priors.Laplace(mean=0.5)],
+    "LocationScale": [priors.LocationScale(), priors.LocationScale(priors.Laplace())],
     "LogSpline": [priors.LogSpline(), priors.LogSpline(6, c0=0.5)],
     "PointLaplace": [priors.PointLaplace(), priors.PointLaplace(mode=None)],
     "ScaleMixture": [priors.ScaleMixture(), priors.ScaleMixture(mode=1.0, scales=[0, 0.5, 2])],

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logit, ndtr
 
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
+from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import CrossedRows, responding_clients, weighed_clients
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
@@ -305,8 +306,6 @@ def _under_population(
     fit: Any, clients: Clients, codes: NDArray | None, weight: NDArray, plain: bool
 ) -> Diagnostics:
     """Return rows of clients with what a population of coefficients says of them."""
-    from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-
     population = fit._population()
     family, shapes = population.family, population.shapes
     rows = population.responses(clients)

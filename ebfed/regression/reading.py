@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
-from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.families.base import responses_of
+from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import split_levels

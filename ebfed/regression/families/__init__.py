@@ -4,12 +4,18 @@ One file per family. (The families of `ebfed.families` are of rows whose groups 
 each, which is estimated without covariates of rows.)
 """
 
-from ebfed.regression.families.base import ResponseFamily, Responses
-from ebfed.regression.families.binomial import Binomial
-from ebfed.regression.families.gamma import Gamma
-from ebfed.regression.families.negative_binomial import NegativeBinomial
-from ebfed.regression.families.ordinal import Ordinal
-from ebfed.regression.families.poisson import Poisson
+from typing import TYPE_CHECKING
+
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.regression.families.base import ResponseFamily, Responses
+    from ebfed.regression.families.binomial import Binomial
+    from ebfed.regression.families.gamma import Gamma
+    from ebfed.regression.families.named import FAMILIES, family_named
+    from ebfed.regression.families.negative_binomial import NegativeBinomial
+    from ebfed.regression.families.ordinal import Ordinal
+    from ebfed.regression.families.poisson import Poisson
 
 __all__ = [
     "FAMILIES",
@@ -23,24 +29,4 @@ __all__ = [
     "family_named",
 ]
 
-FAMILIES: dict[str, ResponseFamily] = {
-    each.name: each for each in (Binomial(), Gamma(), NegativeBinomial(), Ordinal(), Poisson())
-}
-
-
-def family_named(name: object) -> ResponseFamily:
-    """Return the family of this name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
-    >>> family_named("poisson").link
-    'log'
-    """
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"family must be one of {tuple(FAMILIES)}; got {name!r}.")
-    return FAMILIES[name]
+__getattr__ = at_first_use(__name__)

@@ -116,19 +116,18 @@ class DPFedAvgRounds(FedAvgRounds):
         *,
         groups: Any = None,
         consent: Any = None,
-        sample_weight: Any = None,
+        **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
         given = self.estimator
         if consent is None:
-            return super().prepare(X, y, groups=groups, sample_weight=sample_weight)
+            return super().prepare(X, y, groups=groups, **beside)
         if given.privacy is not None and given.privacy.trust == "nobody":
             raise ValueError(
                 'consent cannot give budgets with trust="nobody", where the server sees only the '
                 "sum over nodes."
             )
-        beside = {"consent": consent, "sample_weight": sample_weight}
-        clients, labels, found = read_clients(given, X, y, groups, **beside)
+        clients, labels, found = read_clients(given, X, y, groups, consent=consent, **beside)
         return clients, {"budget": epsilons_of(found["consent"], clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:

@@ -141,11 +141,11 @@ class FeO2Rounds(DittoRounds):
         *,
         groups: Any = None,
         consent: Any = None,
-        sample_weight: Any = None,
+        **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        given = {"consent": consent, "sample_weight": sample_weight}
-        clients, labels, found = read_clients(self.estimator, X, y, groups, **given)
+        rows = X, y, groups
+        clients, labels, found = read_clients(self.estimator, *rows, consent=consent, **beside)
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
         return clients, {"consent": classes_of(found["consent"], CLASSES, clients.ids, labels)}

@@ -115,16 +115,15 @@ class PPSGDRounds(LearnerRounds):
         *,
         groups: Any = None,
         consent: Any = None,
-        sample_weight: Any = None,
+        **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        if sample_weight is not None and self.estimator.objective == "rows":
+        if beside.get("sample_weight") is not None and self.estimator.objective == "rows":
             raise ValueError(
                 "sample_weight is not for objective='rows', which divides by public numbers of "
                 "rows. Use objective='clients'."
             )
-        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-        return super().prepare(X, y, **given)
+        return super().prepare(X, y, groups=groups, consent=consent, **beside)
 
     def local_training(self) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""

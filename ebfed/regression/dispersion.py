@@ -46,14 +46,7 @@ def known_dispersion(fit: Any, X: Any, dispersion: Any, reset: bool) -> Any:
 
 
 def dispersed_rows(
-    fit: Any,
-    X: Any,
-    y: Any,
-    groups: Any,
-    reset: bool,
-    dispersion: Any,
-    covariates: Any,
-    sample_weight: Any,
+    fit: Any, X: Any, y: Any, groups: Any, reset: bool, covariates: Any, **beside: Any
 ) -> tuple[Dispersed, NDArray | None]:
     """Read rows and compress those of each level of noise; returns numbers of rows' groups too.
 
@@ -64,13 +57,12 @@ def dispersed_rows(
     """
     if isinstance(X, Clients):
         raise ValueError("dispersion must be None: clients have rows without levels.")
-    options = {"sample_weight": sample_weight, "dispersion": dispersion}
-    clients, codes, beside = weighed_clients(fit, X, y, groups, reset, covariates, **options)
-    noises = levels_of_rows(beside["dispersion"])
+    clients, codes, found = weighed_clients(fit, X, y, groups, reset, covariates, **beside)
+    noises = levels_of_rows(found["dispersion"])
     check_names(np.unique(noises).tolist())
     if not reset:
         _check_known(fit, noises)
-    return Dispersed.of(clients, noises, beside.get("sample_weight")), codes
+    return Dispersed.of(clients, noises, found.get("sample_weight")), codes
 
 
 def learn_dispersion(fit: Any, result: Any) -> None:

@@ -52,7 +52,6 @@ from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
     check_interval,
-    fit_with_block,
     of_weights,
     posterior_of_rows,
     predicted_beside,
@@ -291,34 +290,22 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         if getattr(self, "covariate_names_", None):
             raise ValueError("partial_fit takes no covariates; fit all rows at once.")
-        if not hasattr(self, "clients_"):
-            options = {"sample_weight": sample_weight, "dispersion": dispersion}
-            return self.fit(X, y, groups=groups, **options)
-        rows = X, y, groups, False, None, sample_weight, dispersion
-        return fit_with_block(self, *self._read_block(*rows))
+        return self._fit_more(X, y, groups, sample_weight=sample_weight, dispersion=dispersion)
 
     def _read_block(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        reset: bool,
-        covariates: Any = None,
-        sample_weight: Any = None,
-        dispersion: Any = None,
+        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None, **beside: Any
     ) -> tuple[Factors | Dispersed, NDArray | None]:
         """Read rows and compress them; where they are not in memory, read their products."""
-        dispersion = known_dispersion(self, X, dispersion, reset)
+        dispersion = known_dispersion(self, X, beside.get("dispersion"), reset)
+        given = beside | {"dispersion": dispersion}
         if dispersion is not None:
-            options = covariates, sample_weight
-            return dispersed_rows(self, X, y, groups, reset, dispersion, *options)
+            return dispersed_rows(self, X, y, groups, reset, covariates, **given)
         if is_lazy(X):
-            given = {"sample_weight": sample_weight}
             weight = self._known_beside(X, given, reset).get("sample_weight")
             if weight is None and not reset and self.clients_.log_weight is not None:
                 raise ValueError(NEEDED["sample_weight"])
             return self._read_lazily(X, y, groups, reset, covariates, weight)
-        return super()._read_block(X, y, groups, reset, covariates, sample_weight=sample_weight)
+        return super()._read_block(X, y, groups, reset, covariates, **given)
 
     def _read_lazily(
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any, weight: Any

@@ -42,7 +42,7 @@ class Responses:
     weight: NDArray[np.float64]
     offset: NDArray[np.float64]
 
-    def take(self, index: NDArray) -> Self:
+    def take(self, index: NDArray | slice) -> Self:
         """Keep the rows in these positions (or where a mask is true)."""
         return type(self)(self.y[index], self.weight[index], self.offset[index])
 

@@ -114,13 +114,19 @@ def chosen(
     family: str | None,
     prior: Any,
     varying: Varying | None,
+    *,
+    fractions: bool = False,
     **settings: Any,
 ) -> Any:
-    """Return the estimator of a formula, not fitted: a copy of one that was given, or by family."""
+    """Return the estimator of a formula, not fitted: a copy of one that was given, or by family.
+
+    With `fractions`, weights of rows are not whole numbers.
+    """
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
-        estimator = choose(model, design, family, prior, varying, reports="channel" in settings)
+        said = {"reports": "channel" in settings, "fractions": fractions}
+        estimator = choose(model, design, family, prior, varying, **said)
         if is_a(estimator, "LogisticEB", "GeneralizedEB"):
             prior = None
     elif family is not None:
@@ -139,6 +145,7 @@ def choose(
     varying: Varying | None = None,
     *,
     reports: bool = False,
+    fractions: bool = False,
 ) -> Any:
     """Choose an estimator for a formula.
 
@@ -173,7 +180,8 @@ def choose(
 
         return getattr(location, LOCATION[kind])()
     correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
-    if kind == "binomial" and (model.offset or model.above or correlated or design.without_mean):
+    general = model.offset or model.above or correlated or design.without_mean or fractions
+    if kind == "binomial" and general:
         return regression.GeneralizedEB("binomial")
     make = getattr(regression, REGRESSION[kind])
     return make(kind) if kind in GENERALIZED else make()

@@ -156,7 +156,8 @@ class FormulaFit:
                 [design.names_in(text, rows.data, context) for text, _ in terms]
                 for terms in model.varying
             ]
-        estimator = chosen(model, design, varying=varying, **given)
+        fractions = rows.weights is not None and bool((rows.weights % 1).any())
+        estimator = chosen(model, design, varying=varying, fractions=fractions, **given)
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
@@ -1197,8 +1198,9 @@ def from_formula(
     weights : str or array-like of shape (n_rows,), optional
         Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
         means and variances it is a precision, as in lme4; for rates, counts and categories a whole
-        number, of the rows that a row stands for. Where the response of binomial rows is a share,
-        it is the number of trials, as in `glm` of R.
+        number, of the rows that a row stands for. In mixed models of classes and counts it may be
+        any number, by which the log-likelihood of the row is multiplied. Where the response of
+        binomial rows is a share, it is the number of trials, as in `glm` of R.
     dispersion : str, optional
         Column whose levels have a noise each, as ``"~ sex"``: `dispformula` of glmmTMB. It is
         ``dispersion=`` of `LinearEB`, and may be in the formula too.

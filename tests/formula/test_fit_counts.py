@@ -93,8 +93,11 @@ def test_families_have_names_and_offsets(family, response):
 
 
 def test_populations_of_families():
-    plain = eb.from_formula("nb ~ 1 + (1 | g)", TABLE, family="negative_binomial")
+    plain = eb.from_formula("nb | g", TABLE, family="negative_binomial")
     assert type(plain.estimator_) is eb.NegativeBinomialEB
+    for prior in (None, "log-normal"):
+        null = eb.from_formula("nb ~ 1 + (1 | g)", TABLE, family="negative_binomial", prior=prior)
+        assert type(null.estimator_) is eb.GeneralizedEB
     fit = eb.from_formula("nb ~ x + (1 + x | g)", TABLE, family="negative_binomial")
     assert fit.estimator_.get_params()["covariance"] == "full"
     other = eb.from_formula("nb | g", TABLE, family="negative_binomial", prior="log-normal")

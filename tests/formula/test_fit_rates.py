@@ -162,3 +162,14 @@ def test_a_population_of_any_shape_has_no_note():
     assert "prior='logit-normal'" not in str(found.summary())
     chosen = fit("hit | g", prior=eb.priors.Discrete(2, random_state=0))
     assert chosen.prior_.weights_.shape == (2,)
+
+
+def test_weights_that_are_no_whole_numbers():
+    """Each row counts by its weight: half of all rows twice is all rows once."""
+    twice = pd.concat([ROWS, ROWS], ignore_index=True).assign(w=0.5)
+    halves = eb.from_formula("hit ~ x + (1 | g)", twice, family="binomial", weights="w")
+    assert isinstance(halves.estimator_, eb.GeneralizedEB)
+    whole = eb.GeneralizedEB("binomial", varying=["intercept"])
+    whole.fit(ROWS[["x"]], ROWS["hit"], groups=ROWS["g"])
+    np.testing.assert_allclose(halves.mean_, whole.mean_, rtol=1e-6)
+    assert halves.log_likelihood_ == pytest.approx(whole.log_likelihood_, abs=1e-6)

@@ -25,7 +25,7 @@ ROWS["k"] = RNG.binomial(ROWS["n"], CHANCE)
 ROWS["p"] = ROWS["k"] / ROWS["n"]
 # One formula for each estimator of counts: PoissonEB, GeneralizedEB and CrossedEB.
 COUNTED = {
-    "PoissonEB": "events ~ offset(log(years)) + (1 | g)",
+    "PoissonEB": "events ~ offset(log(years)) | g",
     "GeneralizedEB": "events ~ x + offset(log(years)) + (1 | g)",
     "CrossedEB": "events ~ x + offset(log(years)) + (1 | g) + (1 | h)",
 }

@@ -62,19 +62,10 @@ class BernoulliEB(LocationEstimator):
         Public guess of the population's mean and spread. A channel computes its range from it,
         and the questions that clients answer.
     participation : int or bool array-like of shape (n_groups,), optional
-        Clients that report; all if None. A number: so many, chosen at random. An array: True for
-        those that report, in the order of sorted labels. The others are estimated from their own
-        rows and the fitted population.
+        Clients that report; all if None; see `GaussianEB`.
     mean_model : regressor of scikit-learn, optional
-        The mean of the population is a function of the covariates that this regressor learns,
-        instead of a linear one: ``logit mu_i = a + b logit x``, with x its prediction for the
-        group. Each group is predicted by a regressor that was fitted to other groups, of five parts
-        in which they are dealt, so that no estimate is shrunk towards its own data; the spread that
-        remains is estimated (Ignatiadis and Wager, 2019). Groups that were not in the fit are
-        predicted by the regressor that was fitted to all, `mean_model_`. Its `sample_weight`, if it
-        has that, are precisions around one mean. If b is not larger than its standard error, the
-        predictions are of no use, and are left out. The channel must be `channels.Exact`, in one
-        place: no federation.
+        Regressor that learns the mean of the population from covariates, as of `GaussianEB`; here
+        ``logit mu_i = a + b logit x``, with x its prediction for the group.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

@@ -65,7 +65,7 @@ class CategoricalEB(LocationEstimator):
         the client's own counts. Reports on local means are about one share: for these, fit
         `BernoulliEB` to ``answers == category``.
     participation : int or bool array-like of shape (n_groups,), optional
-        Clients that report; all if None; see `BernoulliEB`.
+        Clients that report; all if None; see `GaussianEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

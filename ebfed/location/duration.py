@@ -51,7 +51,7 @@ class DurationEB(LocationEstimator):
         Public guess of mean and spread of the rates, from which a channel that has no range
         computes it.
     participation : int or bool array-like of shape (n_groups,), optional
-        Clients that report; all if None; see `PoissonEB`.
+        Clients that report; all if None; see `GaussianEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

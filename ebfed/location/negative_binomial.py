@@ -58,7 +58,7 @@ class NegativeBinomialEB(LocationEstimator):
     guess : channels.Guess, optional
         Public guess of the population's mean and spread; see `PoissonEB`.
     participation : int or bool array-like of shape (n_groups,), optional
-        Clients that report; all if None; see `PoissonEB`.
+        Clients that report; all if None; see `GaussianEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

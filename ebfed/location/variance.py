@@ -55,7 +55,7 @@ class VarianceEB(LocationEstimator):
         Public guess of mean and spread of the logarithms. A channel that has no range computes its
         range from the guess.
     participation : int or bool array-like of shape (n_groups,), optional
-        Clients that report; all if None; see `PoissonEB`.
+        Clients that report; all if None; see `GaussianEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,18 +43,6 @@ __all__ = [
 
 # Share of the squares of a column that others must leave, for it to be one of its own.
 LEAST = 1e-10
-
-
-class SlopedPopulation(TypedDict):
-    """What a file has of a fit with slopes, besides what `SlopedFit` has by the same names.
-
-    Attributes
-    ----------
-    slopes : dict
-        Roots, maps and sums over rows: what `SlopedSystem` and `SlopedSums` have by these names.
-    """
-
-    slopes: dict[str, Any]
 
 
 class JointNormals(NormalMarginals):

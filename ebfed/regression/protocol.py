@@ -26,7 +26,6 @@ __all__ = [
     "LinearResult",
     "LinearSent",
     "LinearState",
-    "LogisticMemory",
     "LogisticMessage",
     "LogisticPhase",
     "LogisticResult",
@@ -357,13 +356,6 @@ class GeneralizedMemory(RegressionMemory):
     groups within groups, of the coefficients of a group and its parents."""
     base: NotRequired[NDArray[np.float64]]
     """What log-likelihoods have besides their parts in predictors, if no shape moves it."""
-
-
-class LogisticMemory(GeneralizedMemory):
-    """What clients of a logistic regression keep."""
-
-    theta: NotRequired[NDArray[np.float64]]
-    """Coefficients of gradient descent, shape (n_clients, p)."""
 
 
 class GeneralizedMessage(TypedDict):

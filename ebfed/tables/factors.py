@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids, weighed_rows
-from ebfed.tables.levels import parents_of
 
 __all__ = ["Factors"]
 
@@ -138,10 +137,6 @@ class Factors:
         """Sum of ``X_i' [X_i y_i]`` over clients, shape (p, p + 1)."""
         flat = self.rows.reshape(-1, self.rows.shape[2])
         return flat[:, :-1].T @ flat
-
-    def places_of_parents(self) -> NDArray[np.int64]:
-        """Place of the parent of each client among these, sorted; of labels of several levels."""
-        return parents_of(self.ids)[1]
 
     def padded(self, size: int) -> NDArray[np.float64]:
         """Rows, with zeros up to `size` of them for each client."""

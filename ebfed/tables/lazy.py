@@ -24,7 +24,7 @@ from ebfed.tables.frames import Style, read_labels, style_for, style_of, value_c
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import PLAIN, not_numeric, wrapped
 from ebfed.tables.of_rows import NOTHING
-from ebfed.tables.scans import in_memory
+from ebfed.tables.scans import column_in, in_memory
 
 __all__ = [
     "COUNTED",
@@ -260,11 +260,11 @@ def statistics(
     given = nw.from_native(X)
     names = [f"ebfed_{j}" for j in range(len(columns))]
     numbers = [
-        nw.col(column).cast(nw.Float64).alias(name)
+        column_in(given, column).cast(nw.Float64).alias(name)
         for column, name in zip(columns, names, strict=True)
     ]
     if weight is not None:
-        numbers.append(nw.col(weight).cast(nw.Float64).alias(WEIGHT))
+        numbers.append(column_in(given, weight).cast(nw.Float64).alias(WEIGHT))
     table = given.select(*keys, *numbers)
     index = range(len(names))
     pairs = list(combinations_with_replacement(index, 2)) if cross else [(j, j) for j in index]
@@ -346,7 +346,7 @@ def added_up(
 
     given = nw.from_native(X)
     own = {name: f"ebfed_{j}" for j, name in enumerate([*columns, *of_rows.values()])}
-    numbers = [nw.col(name).cast(nw.Float64).alias(alias) for name, alias in own.items()]
+    numbers = [column_in(given, name).cast(nw.Float64).alias(alias) for name, alias in own.items()]
     table = given.select(*keys, *numbers)
     beside = {what: nw.col(own[name]) for what, name in of_rows.items()}
     times, new, checks = beside.get("sample_weight"), {}, {}

@@ -19,6 +19,7 @@ __all__ = [
     "NotPushedError",
     "Scan",
     "collected",
+    "column_in",
     "in_memory",
     "with_codes",
     "with_figures",
@@ -161,7 +162,8 @@ class Scan:
         kind = self.table.collect_schema().get(name)
         if kind is None:
             raise NotPushedError(name)
-        return nw.col(name).cast(nw.Float64) if _is_number(kind) else nw.col(name)
+        column = column_in(self.table, name)
+        return column.cast(nw.Float64) if _is_number(kind) else column
 
     def number(self, name: str) -> Any:
         """Return a column as an expression that is a number."""
@@ -173,7 +175,7 @@ class Scan:
         """Return whether a column has a level, as a number."""
         import narwhals as nw
 
-        column, kind = nw.col(name), self.table.collect_schema()[name]
+        column, kind = column_in(self.table, name), self.table.collect_schema()[name]
         if kind in (nw.Categorical, nw.Enum):
             column = column.cast(nw.String)
         elif kind != nw.String and not _is_number(kind):
@@ -205,15 +207,28 @@ class Scan:
         return self.table.select(*dict.fromkeys(keys), *named).to_native()
 
 
-def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Whether rows lack a value, by column."""
+def column_in(table: Any, name: str) -> Any:
+    """Return a column of a table of narwhals; Spark takes points for parts of names.
+
+    Examples
+    --------
+    >>> import narwhals as nw, polars as pl
+    >>> rows = nw.from_native(pl.DataFrame({"a.b": [1, 2]}))
+    >>> rows.select(column_in(rows, "a.b").sum()).rows()
+    [(3,)]
+    """
     import narwhals as nw
 
+    return nw.col(f"`{name}`" if "." in name and table.implementation.is_pyspark() else name)
+
+
+def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Whether rows lack a value, by column."""
     schema = table.collect_schema()
     return {
-        name: nw.col(name).is_null() | nw.col(name).is_nan()
+        name: column_in(table, name).is_null() | column_in(table, name).is_nan()
         if schema[name].is_float()
-        else nw.col(name).is_null()
+        else column_in(table, name).is_null()
         for name in names
     }
 

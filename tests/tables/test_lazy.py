@@ -395,6 +395,7 @@ def test_predictions_stay_where_the_rows_are(lazy):
     [
         ("small ~ whole + (1 + whole | g)", {}),
         ("whole ~ small + np.log(years) + (1 | g)", {"weights": "years"}),
+        ("small ~ C(bit) + (1 | g)", {}),  # a point in the name of a column
         ("bit ~ small + (1 | g)", {"family": "binomial"}),
         ("events ~ 1 + offset(log(years)) + (1 | g)", {"family": "poisson"}),
     ],

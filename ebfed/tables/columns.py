@@ -205,7 +205,7 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     Parameters
     ----------
     table : data frame of narwhals
-    na_values : sequence of str and numbers
+    na_values : sequence of str and numbers, or one of these
 
     Examples
     --------
@@ -217,9 +217,8 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     """
     import narwhals as nw
 
-    if isinstance(na_values, str):
-        raise ValueError(f"na_values must be a list of values; got {na_values!r}.")
-    words = [str(each) for each in na_values]
+    single = isinstance(na_values, str) or np.ndim(na_values) == 0  # as of R
+    words = [str(each) for each in ([na_values] if single else na_values)]
     figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
     columns = []
     for column in table.iter_columns():

@@ -145,6 +145,8 @@ def test_files_and_frames_lack_the_same_values(tmp_path):
     expected = eb.from_formula("y ~ 1 + (1 | g)", rows, **given).posterior().to_frame()
     assert found["g"].tolist() == expected["g"].tolist() == list("abcde")
     np.testing.assert_allclose(found["estimate"], expected["estimate"], rtol=1e-12)
+    alone = eb.from_formula("y ~ 1 + (1 | g)", rows, na_action="drop", na_values="f")
+    assert alone.posterior().to_frame()["g"].tolist() == list("abcde")
 
 
 @drops

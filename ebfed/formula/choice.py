@@ -53,7 +53,6 @@ ON_LINK = {
     "gamma": "log-normal",
     "ordinal": "logit-normal",
 }
-CONJUGATE = {"binomial": "beta", "poisson": "gamma"}
 # Notes on the populations of rates.
 RATES = {
     "Beta": "The population of rates is beta. prior='logit-normal' makes their logits normal "
@@ -378,8 +377,8 @@ def model_of_columns(
     ----------
     formula : str
         As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is `LinearEB`
-        or `LogisticEB`, ``y ~ 1 + (1 | g)`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`: nodes
-        have no column of ones for a model with an intercept alone.
+        or `LogisticEB`, ``y | g`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`. Nodes have no
+        column of ones for a mixed model of classes or counts with an intercept alone.
     family : {"gaussian", "binomial", "poisson"}
 
     Returns
@@ -414,8 +413,7 @@ def model_of_columns(
     varying = None
     if model.varying is not None:
         varying = [[_varying(text, design) for text, _ in terms] for terms in model.varying]
-    rates = None if design.names else CONJUGATE.get(family)  # nodes have no column of ones
-    estimator = choose(model, design, family, rates)
+    estimator = choose(model, design, family, None)
     rows: dict[str, str | list[str]] = {"groups": model.group}
     if not is_a(estimator, "LocationEstimator"):
         if model.offset:

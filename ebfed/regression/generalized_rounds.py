@@ -21,7 +21,7 @@ from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_st
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.columns import Columns, Varying
+from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
     ascend,
@@ -207,7 +207,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         self._check_varying(varies)
         open_ = self._open_questions(facts, columns)
         notes = list(dict.fromkeys(note for note in open_ if note))
-        if self.family.classes and not (columns.intercept and 0 in fixed):
+        if self.family.classes and not (columns.terms[:1] == [INTERCEPT] and 0 in fixed):
             raise ValueError(
                 f"family={self.family.name!r} needs fit_intercept=True, and a mean of the "
                 "intercept: the first threshold is zero, and the intercept takes its place."

@@ -171,8 +171,12 @@ FORMULAS = {
     "died ~ age + (1 | ward)": ("binomial", "LogisticEB(varying=['intercept'])"),
     "falls ~ age + (1 | ward)": ("poisson", "GeneralizedEB(varying=['intercept'])"),
     "score | ward": ("gaussian", "GaussianEB()"),
-    "died ~ 1 + (1 | ward)": ("binomial", "BernoulliEB()"),
-    "falls ~ 1 + offset(log(days)) + (1 | ward)": ("poisson", "PoissonEB()"),
+    "score ~ age + (1 + days || ward)": (
+        "gaussian",
+        "LinearEB(fixed=['intercept', 'age'], varying=['intercept', 'days'])",
+    ),
+    "died | ward": ("binomial", "BernoulliEB()"),
+    "falls ~ offset(log(days)) | ward": ("poisson", "PoissonEB()"),
 }
 
 
@@ -209,7 +213,7 @@ def test_a_model_as_a_formula(started, tmp_path, visits, formula):
         ("score ~ age + age:died + (1 | ward)", "gaussian", "term 'age:died' is no column"),
         ("score ~ C(kind) + (1 | ward)", "gaussian", "term 'C(kind)' is no column"),
         ("log(score) ~ age + (1 | ward)", "gaussian", "'log(score)' is no column"),
-        ("score ~ age + (1 + days | ward)", "gaussian", "term 'days' differs between groups in"),
+        ("died ~ 1 + (1 | ward)", "binomial", "has no term for LogisticEB to learn from"),
         ("cbind(died, falls) | ward", "binomial", "each row has an outcome of its own"),
         ("falls ~ age + offset(log(days)) + (1 | ward)", "poisson", "nodes take no offset beside"),
         ("score ~ 1 + offset(days) + (1 | ward)", "gaussian", "GaussianEB has no offset"),

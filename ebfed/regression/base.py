@@ -8,7 +8,7 @@ is in an object of `ebfed.regression.population`, made from its learned attribut
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -79,8 +79,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
     varying: Varying = None
-    # Columns whose coefficients have a mean; all if None.
-    fixed: Sequence[str | int] | None = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
     # What a file has of the fit.
@@ -213,7 +211,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _columns(self) -> Columns:
         names = "\n".join(getattr(self, "feature_names_in_", ()))
         levels = self._level_names or ()
-        given = bool(self.fit_intercept), self.varying, levels, self.fixed
+        given = bool(self.fit_intercept), self.varying, levels, getattr(self, "fixed", None)
         return Columns(self.n_features_in_, names, *given)
 
     def _design(self, values: NDArray) -> NDArray:

@@ -252,8 +252,8 @@ print(eb.compare(m, mean_alone)[["npar", "logLik", "likelihood", "AIC"]].round(2
 # %% [markdown]
 # **Populations of rates.** `y ~ 1 + (1 | g)` of binomial rows has a logit-normal population, as in
 # glmer; `rate | g`, `cbind(won, lost) | g` and `prior="beta"` have a beta one. The summary says
-# which was fitted. The log-likelihood is that of single rows of 0 and 1; that of glmer for
-# `cbind(...)` has binomial coefficients too, which are the same for all fits to the same counts.
+# which was fitted. Of `cbind(...)` the log-likelihood of a mixed model has binomial coefficients,
+# as that of glmer; that of beta populations is of single trials, without them.
 
 # %% [markdown]
 # **Laplace's method.** glmer approximates the likelihood by Laplace's method. Here,

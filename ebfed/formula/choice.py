@@ -115,21 +115,28 @@ def chosen(
     varying: Varying | None,
     *,
     fractions: bool = False,
+    trials: bool = False,
     **settings: Any,
 ) -> Any:
     """Return the estimator of a formula, not fitted: a copy of one that was given, or by family.
 
-    With `fractions`, weights of rows are not whole numbers.
+    With `trials`, rows are of several trials each; with `fractions`, their weights are not whole
+    numbers.
     """
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
-        said = {"reports": "channel" in settings, "fractions": fractions}
+        said = {"reports": "channel" in settings, "fractions": fractions, "trials": trials}
         estimator = choose(model, design, family, prior, varying, **said)
         if is_a(estimator, "LogisticEB", "GeneralizedEB"):
             prior = None
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
+    elif trials and is_a(estimator, "LogisticEB"):
+        raise ValueError(
+            f"LogisticEB() fits rows of one trial each; GeneralizedEB('binomial') fits rows of "
+            f"several, {model.response!r}."
+        )
     own: Any = clone(estimator)
     settings |= {} if prior is None else {"prior": prior}
     check_settings(own, settings)
@@ -145,6 +152,7 @@ def choose(
     *,
     reports: bool = False,
     fractions: bool = False,
+    trials: bool = False,
 ) -> Any:
     """Choose an estimator for a formula.
 
@@ -179,7 +187,8 @@ def choose(
 
         return getattr(location, LOCATION[kind])()
     correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
-    general = model.offset or model.above or correlated or design.without_mean or fractions
+    differing = model.above or correlated or design.without_mean
+    general = trials or fractions or model.offset or differing
     if kind == "binomial" and general:
         return regression.GeneralizedEB("binomial")
     make = getattr(regression, REGRESSION[kind])

@@ -31,7 +31,7 @@ from ebfed.formula.choice import (
     terms_of_factors,
 )
 from ebfed.formula.pushdown import columns_of, exposure_of, response_of, scan_of
-from ebfed.formula.response import Response, of_trials
+from ebfed.formula.response import Response, has_trials
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -55,7 +55,6 @@ from ebfed.tables.frames import Style, beside, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
-from ebfed.tables.rows import titles
 from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
@@ -157,7 +156,8 @@ class FormulaFit:
                 for terms in model.varying
             ]
         fractions = rows.weights is not None and bool((rows.weights % 1).any())
-        estimator = chosen(model, design, varying=varying, fractions=fractions, **given)
+        kind = {"trials": has_trials(model, rows, context), "fractions": fractions}
+        estimator = chosen(model, design, varying=varying, **kind, **given)
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
@@ -427,31 +427,23 @@ class FormulaFit:
         """Rows with their response, as the estimator takes them."""
         if is_a(self.estimator_, "LocationEstimator"):
             return self._of_location(rows, columns)
-        labels, style = rows.labels, style_of(rows.labels)
+        labels = rows.labels
         if self._model.factors:
             labels = labels_of_factors(self._model, labels)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
-        binomial = is_a(self.estimator_, "GeneralizedEB", "CrossedEB")
-        counts = self.response.counts(rows.data, None if binomial else rows.weights)
-        if binomial or counts is None:
-            options = {"groups": labels, "sample_weight": rows.weights}
-            options |= {"offset": self.response.offset(rows.data), "dispersion": rows.dispersion}
-            if counts is None:
-                response = self.response.of(rows.data, self.estimator_)
-            else:
-                response, options["trials"] = counts
-            given = {name: value for name, value in options.items() if value is not None}
-            return (self._table(columns), response), given
-        won, trials = counts
-        times = np.column_stack([won, trials - won]).ravel()
-        row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
-        response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
-        each = Columns.of(frame({style.group: read_labels(labels, *titles(style))[row]}, style))
-        options = {"groups": each.series(style.group)}
-        if rows.weights is not None and self._model.counts:  # of shares they are the trials
-            options["sample_weight"] = rows.weights[row]
-        return (self._table(columns[row]), response), options
+        binomial = family_of(self.estimator_) == "binomial"
+        counts = self.response.counts(rows.data, rows.weights if binomial else None)
+        options = {"groups": labels, "sample_weight": rows.weights}
+        options |= {"offset": self.response.offset(rows.data), "dispersion": rows.dispersion}
+        if counts is None:
+            response = self.response.of(rows.data, self.estimator_)
+        else:
+            response, options["trials"] = counts
+            if not self._model.counts:  # of shares weights are the trials
+                options["sample_weight"] = None
+        given = {name: value for name, value in options.items() if value is not None}
+        return (self._table(columns), response), given
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style = self._model, style_of(rows.labels)
@@ -745,11 +737,6 @@ class FormulaFit:
         self._frame(data)  # a copy without rows says so
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         found = self.estimator_.diagnostics(*arguments, **options)
-        if is_a(self.estimator_, "LogisticEB"):
-            counts = self.response.counts(rows.data, rows.weights)
-            if counts is not None:
-                times = rows.weights if self._model.counts else None
-                found = of_trials(found, *counts, times, self.predict(rows.data))
         return found if data is None else replace(found, leverage=None)
 
     def residuals(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,7 @@ from ebfed.tables.columns import Columns
 from ebfed.tables.numbers import NotNumericError, not_numeric, numbers
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
-if TYPE_CHECKING:
-    from ebfed.report.diagnostics import Diagnostics
-
-__all__ = ["Response", "of_trials"]
+__all__ = ["Response", "has_trials"]
 
 
 @dataclass
@@ -245,6 +242,14 @@ class Response:
         return response.astype(float) if response.dtype.kind in "iufb" else None
 
 
+def has_trials(model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any]) -> bool:
+    """Whether rows are of several trials each: counts, or shares whose weights are the trials."""
+    if model.counts or rows.weights is None:
+        return bool(model.counts)
+    found = Response(model, Context.of(responses(model, rows.data.names), rows.data, context))
+    return are_shares(found._values(model.response, rows.data))
+
+
 def _plain(labels: list[Any]) -> bool:
     """Whether two labels are 0 and 1, or False and True."""
     return all(isinstance(each, bool | int | float | np.number) for each in labels) and (
@@ -254,35 +259,3 @@ def _plain(labels: list[Any]) -> bool:
 
 def _shown(label: Any) -> str:
     return repr(label.item() if isinstance(label, np.generic) else label)
-
-
-def of_trials(
-    found: Diagnostics, won: NDArray, trials: NDArray, times: NDArray | None, fitted: NDArray
-) -> Diagnostics:
-    """Return rows of several trials each, of what a fit says of the single trials.
-
-    Rows without trials have no response.
-    """
-    first = np.minimum(np.cumsum(trials) - trials, len(found.response) - 1)
-    weight = trials * (1.0 if times is None else times)
-
-    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
-        ones = np.rint(values * trials).astype(np.int64)
-        outcomes = np.tile([1.0, 0.0], len(trials))
-        assert found.smoothed is not None
-        again = found.smoothed(np.repeat(outcomes, np.column_stack([ones, trials - ones]).ravel()))
-        return again[0][first], again[1][first]
-
-    law: Any = found.law  # a dataclass
-    return replace(
-        found,
-        response=np.where(trials > 0, won / np.maximum(trials, 1), np.nan),
-        fitted=fitted,
-        expected=found.expected[first],
-        predictor=found.predictor[first],
-        unknown=(found.unknown[0][first], found.unknown[1][first]),
-        law=replace(law, weight=weight, plain=times is None or bool((times == 1).all())),
-        drawn=lambda rng: found.drawn(rng)[first],
-        renewed=lambda rng: found.renewed(rng)[first],
-        smoothed=smoothed,
-    )

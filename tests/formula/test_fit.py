@@ -176,12 +176,11 @@ def test_some_coefficients_of_a_logistic_regression(data):
 
 
 def test_counts_of_rows_with_covariates(data):
-    """Each success and each failure is a row."""
+    """Each row has a number of trials."""
     fit = eb.from_formula("cbind(won, trials=games) ~ x + (1 + x || county)", data)
-    times = np.column_stack([WON, 5 - WON]).ravel()
-    row = np.repeat(np.repeat(np.arange(N), 2), times)
-    y = np.repeat(np.tile([1.0, 0.0], N), times)
-    expected = eb.LogisticEB("diag").fit(X[row, None], y, groups=LABELS[row])
+    expected = eb.GeneralizedEB("binomial", "diag")
+    expected.fit(X[:, None], WON, groups=LABELS, trials=np.full(N, 5))
+    assert fit.estimator_.log_likelihood_ == expected.log_likelihood_
     same(fit.posterior().mean, expected.posterior().mean)
     same(fit.predict_proba(data), expected.predict_proba(X[:, None], groups=LABELS))
     same(fit.augment(data)[".resid"], WON / 5 - fit.predict_proba()[:, 1])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import betaln, expit, log_expit, roots_hermite
+from scipy.special import betaln, expit, gammaln, log_expit, roots_hermite
 from sklearn.metrics import r2_score
 
 import ebfed as eb
@@ -84,19 +84,24 @@ def test_counts_choose_too():
     rates = eb.from_formula("cbind(won, trials=games) | g", COUNTS)
     assert isinstance(rates.estimator_, eb.BernoulliEB)
     logits = eb.from_formula(formula, COUNTS)
-    assert isinstance(logits.estimator_, eb.LogisticEB)
+    assert isinstance(logits.estimator_, eb.GeneralizedEB)
     rows = fit("hit ~ 1 + (1 | g)", prior="logit-normal")
     np.testing.assert_allclose(logits.mean_, rows.mean_, rtol=1e-9)
-    # counts and rows, beta and logit-normal: the same base measure and number of rows
-    one, other = (each.glance().iloc[0] for each in (rates, logits))
+    # rates add up single trials: beta and logit-normal populations of these compare
+    one, other = (each.glance().iloc[0] for each in (rates, rows))
     assert one["nobs"] == other["nobs"] == M * N
     assert rates.log_likelihood_ == pytest.approx(fit("hit | g").log_likelihood_, rel=1e-9)
-    assert logits.log_likelihood_ == pytest.approx(rows.log_likelihood_, rel=1e-9)
-    mean, sd = logits.tidy()["estimate"]
-    assert log_evidence(mean, sd) == pytest.approx(logits.log_likelihood_, abs=0.1)
-    exact = replace(view_of(logits), likelihood_kind="ML")
-    table = eb.compare(beta=rates, logits=exact)
-    assert table["logLik"].tolist() == [rates.log_likelihood_, logits.log_likelihood_]
+    # a mixed model has the rows of the frame, with the number of ways to have their successes
+    won, games = COUNTS["won"], COUNTS["games"]
+    ways = gammaln(games + 1) - gammaln(won + 1) - gammaln(games - won + 1)
+    assert logits.glance()["nobs"].item() == len(COUNTS)
+    expected = rows.log_likelihood_ + ways.sum()
+    assert logits.log_likelihood_ == pytest.approx(expected, rel=1e-9)
+    mean, sd = rows.tidy()["estimate"]
+    assert log_evidence(mean, sd) == pytest.approx(rows.log_likelihood_, abs=0.1)
+    exact = replace(view_of(rows), likelihood_kind="ML")
+    table = eb.compare(beta=fit("hit | g"), logits=exact)
+    assert table["logLik"].tolist() == [fit("hit | g").log_likelihood_, rows.log_likelihood_]
     assert table["npar"].tolist() == [2, 2]
 
 

@@ -211,7 +211,9 @@ def test_residuals_of_shares_are_of_rows():
     fit = eb.from_formula(formula, ROWS)
     shares = eb.from_formula("p ~ x + (1 | g)", ROWS, family="binomial", weights="n")
     other = eb.from_formula(formula, ROWS, eb.GeneralizedEB("binomial"))
-    assert isinstance(fit.estimator_, eb.LogisticEB)
+    assert isinstance(fit.estimator_, eb.GeneralizedEB)
+    with pytest.raises(ValueError, match=r"GeneralizedEB\('binomial'\) fits rows of several"):
+        eb.from_formula(formula, ROWS, eb.LogisticEB())
     for kind in ("response", "pearson", "deviance"):
         found = fit.residuals(kind=kind)
         np.testing.assert_allclose(found, other.residuals(kind=kind), atol=1e-3)
@@ -225,6 +227,20 @@ def test_residuals_of_shares_are_of_rows():
     assert np.std(fit.residuals(kind="quantile")) == pytest.approx(1, abs=0.15)  # three errors
     with pytest.raises(ValueError, match="has shares: weights= must be the numbers of trials"):
         eb.from_formula("p ~ x + (1 | g)", ROWS, family="binomial")
+
+
+@pytest.mark.parametrize("formula", ["{} ~ x + (1 | g)", "{} ~ x + (1 | h/g)"])
+def test_rows_of_several_trials_are_rows(formula):
+    """Likelihood and number of rows are those of crossed fits, and of nested ones, of the rows."""
+    other = eb.from_formula("cbind(k, trials=n) ~ x + (1 | g) + (1 | h)", ROWS)
+    for response, options in (
+        ("cbind(k, trials=n)", {}),
+        ("p", {"family": "binomial", "weights": "n"}),
+    ):
+        fit = eb.from_formula(formula.format(response), ROWS, **options)
+        assert fit.glance()["nobs"].item() == other.glance()["nobs"].item() == N
+        # the models differ by a few units; that of single trials was 400 lower
+        assert fit.log_likelihood_ == pytest.approx(other.log_likelihood_, abs=10)
 
 
 def test_score_compares_among_formulas_of_one_response():

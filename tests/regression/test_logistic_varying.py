@@ -22,10 +22,10 @@ def stored(kind, case=CASE):
 
 
 def herds(**settings):
-    rows = pd.read_csv(STORED / "cbpp.csv")
-    return eb.from_formula(
-        "cbind(incidence, size - incidence) ~ C(period) + (1 | herd)", rows, **settings
-    )
+    table = pd.read_csv(STORED / "cbpp.csv")
+    rows = table.loc[table.index.repeat(table["size"])]
+    rows["ill"] = rows.groupby(level=0).cumcount() < rows["incidence"]
+    return eb.from_formula("ill ~ C(period) + (1 | herd)", rows, family="binomial", **settings)
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.kernels.covariances import (
-        covariance_step,
-        least_covariance,
-        nearest_root,
-        root_within,
-    )
+    from ebfed.kernels.covariances import least_covariance
     from ebfed.kernels.crossed import (
         canonical_rows,
         combination_variances,
@@ -101,7 +96,6 @@ __all__ = [
     "column_sums",
     "combination_variances",
     "count_members",
-    "covariance_step",
     "cross_entropy",
     "dirichlet_profile",
     "effect_products",
@@ -128,7 +122,6 @@ __all__ = [
     "mixture_below",
     "mixture_quantiles",
     "move_down",
-    "nearest_root",
     "negative_binomial_gamma",
     "negative_binomial_profile",
     "negative_binomial_values",
@@ -143,7 +136,6 @@ __all__ = [
     "rate_derivatives",
     "rectify",
     "rising_sums",
-    "root_within",
     "row_products",
     "scatter_rows",
     "shorten_digits",

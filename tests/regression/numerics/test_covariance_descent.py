@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from ebfed.regression.numerics.covariance_descent import _Space
 from ebfed.regression.numerics.mixed_model import Problem
 from ebfed.regression.numerics.nested_model import NestedProblem
 from ebfed.tables.clients import Clients
@@ -115,3 +116,24 @@ def test_curvature_is_that_of_dense_matrices(levels):
     found = problem.whole_curvature()
     found = (found + found[swap]) / 2  # along symmetric moves
     np.testing.assert_allclose((found + found[:, swap]) / 2, expected, rtol=1e-8, atol=1e-9)
+
+
+def test_the_least_of_a_quadratic_has_no_negative_eigenvalues():
+    """Matrix and slope at the least are positive semidefinite, and their product is zero."""
+    space = _Space([slice(0, 3), slice(3, 5)])
+    zeros = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        K = rng.normal(size=(30, 5, 4))
+        K = (K @ K.swapaxes(1, 2)) / 30
+        rows, columns = space.rows, space.columns
+        bends = (K[:, rows[:, None], rows] * K[:, columns[:, None], columns]).sum(axis=0)
+        slope = space.flat(space.matrix(rng.normal(size=13)))
+        here = space.of(space.nearest(rng.normal(size=13)))
+        found = space.least(here, slope, bends, 1e-10)
+        X, S = space.matrix(found), space.matrix(slope + bends @ (found - here))
+        assert np.linalg.eigvalsh(X)[0] > -1e-12
+        assert np.linalg.eigvalsh(S)[0] > -1e-3 * np.abs(slope).max()
+        assert np.abs(X @ S).max() < 1e-3 * np.abs(slope).max() * np.abs(found).max()
+        zeros += np.linalg.matrix_rank(X, tol=1e-10) < 5
+    assert zeros > 10

@@ -175,6 +175,8 @@ def moderated_t(
         raise ValueError(
             f"std_errors must be between {SMALLEST:g} and {LARGEST:g}; got {largest:g}. Rescale."
         )
+    if covariates is not None and method != "ml":
+        raise ValueError(f"method must be 'ml' with covariates; got {method!r}.")
     messages = LogVariance((degrees * sd**2)[:, None], degrees)
     prior = InverseGamma(method=method)
     if covariates is None:

@@ -132,3 +132,9 @@ def test_bad_input(change, message):
 def test_labels_of_another_length_are_refused():
     with pytest.raises(ValueError, match="labels has 1 entries for 3 estimates"):
         eb.moderated_t([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 4, labels=["a"])
+
+
+def test_covariates_need_maximum_likelihood():
+    given = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 1.0, 2.0], 4
+    with pytest.raises(ValueError, match="method must be 'ml' with covariates; got 'moments'"):
+        eb.moderated_t(*given, covariates=[1.0, 2.0, 3.0, 5.0], method="moments")

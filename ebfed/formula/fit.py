@@ -961,7 +961,10 @@ class FormulaFit:
         if not hasattr(self.estimator_, "predict_interval"):
             twin = self._with_tests()
             if not hasattr(twin.estimator_, "predict_interval"):
-                raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
+                raise ValueError(
+                    f"{type(self.estimator_).__name__} has no intervals for rows; predict gives "
+                    "their expected response, and posterior().interval() intervals for groups."
+                )
             low, high = twin.predict_interval(self._frame(data), **options)
             return self._rows.padded(low, data), self._rows.padded(high, data)
         table, labels = self._read(data)

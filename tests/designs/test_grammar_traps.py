@@ -131,5 +131,5 @@ def test_labels_of_another_kind_are_refused():
 
 
 def test_intervals_of_rows_where_there_are_none():
-    with pytest.raises(TypeError, match="GaussianEB has no intervals for rows"):
+    with pytest.raises(ValueError, match=r"GaussianEB has no intervals for rows.*posterior"):
         eb.from_formula("y | g", ROWS, prior="npmle").predict_interval(ROWS)

@@ -62,7 +62,10 @@ class Response:
             return found
         order, present = found._labels(rows.data)
         if family == "ordinal":
-            return found if order is None else replace(found, kind="classes", levels=tuple(order))
+            if order is None:
+                return found
+            used = tuple(each for each in order if each in present)
+            return replace(found, kind="classes", levels=used)
         if are_shares(np.array(present)) and (rows.weights is not None or len(present) > 2):
             if rows.weights is None:
                 raise ValueError(

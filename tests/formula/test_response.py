@@ -287,3 +287,25 @@ def test_a_mean_of_a_private_response_stays_with_its_owner():
     with pytest.raises(ValueError, match=r"'center\(y\)' keeps figures of the rows"):
         fit.published()
     assert eb.from_formula("y ~ 1 + (1 | g)", rows, **private).published().predict is not None
+
+
+def test_levels_of_an_order_that_no_row_has():
+    """They are dropped, in the middle, at the ends, or by a subset."""
+    grade = np.where(ROWS["years"] > 28, "d", np.where(ROWS["years"] > 15, "b", "a"))
+
+    def fit(levels, **options):
+        y = pd.Categorical(grade, list(levels), ordered=True)
+        return eb.from_formula("y ~ x + (1 | g)", ROWS.assign(y=y), family="ordinal", **options)
+
+    plain = fit("abd")
+    for levels in ("zabd", "abcd", "abdz"):
+        found = fit(levels)
+        assert found.log_likelihood_ == plain.log_likelihood_
+        assert found.response.levels == ("a", "b", "d")
+    assert fit("abd", subset="years > 15").response.levels == ("b", "d")
+
+
+def test_binary_rows_have_no_intervals():
+    fit = eb.from_formula("hit ~ x + (1 | g)", ROWS, family="binomial")
+    with pytest.raises(ValueError, match="LogisticEB has no intervals for rows; predict gives"):
+        fit.predict_interval(ROWS)

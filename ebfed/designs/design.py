@@ -148,6 +148,7 @@ class Design:
         """
         data = Columns.of(data)
         table = _table(data, self.text, levels=False)
+        self._check_text(table)
         matrix = self._build(self._spec, table, data.names)
         names = [plain_name(name) for name in matrix.model_spec.column_names]
         expected = [] if self.counts_constant else self.names_with_mean
@@ -160,6 +161,21 @@ class Design:
         return np.column_stack(
             [own, *(self._without(each, each.of(data)) for each in self._others)]
         )
+
+    def _check_text(self, table: Any) -> None:
+        """Refuse text that lacks values, or was numbers in the rows of the fit."""
+        kinds = {str(name): kind.value for name, (kind, _) in self._spec.encoder_state.items()}
+        for marked in table.columns:
+            if table[marked].dtype.kind in "iufb":
+                continue
+            name, missing = plain_name(marked), table[marked].isna().to_numpy()
+            if missing.any():
+                raise ValueError(
+                    f"column {name!r} has {int(missing.sum())} missing values, the first in row "
+                    f"{int(np.argmax(missing))}; drop those rows."
+                )
+            if len(table) and kinds.get(marked) == "numerical":
+                raise ValueError(f"column {name!r} is text, and was a number in the fit.")
 
     def _without(self, other: Design, columns: NDArray) -> NDArray[np.float64]:
         """Columns of terms that differ between groups which are first in these."""

@@ -220,3 +220,12 @@ def test_terms_that_differ_are_found_in_whatever_order(data, text):
     found = coded.names_in("1 + x + kind + kind:x", data, {})
     assert found == ["Intercept", *coded.names]
     assert coded.without_mean == []
+
+
+def test_columns_of_later_rows_that_are_text_or_missing():
+    table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["a", "b", "b"]})
+    design, _ = Design.learn("x + kind", table, {})
+    with pytest.raises(ValueError, match="column 'x' is text, and was a number in the fit"):
+        design.of(table.assign(x="1"))
+    with pytest.raises(ValueError, match="column 'kind' has 1 missing values, the first in row 1"):
+        design.of(table.assign(kind=["a", None, "b"]))

@@ -853,6 +853,9 @@ class FormulaFit:
         estimator = self.estimator_
         if is_lazy(data):
             return self._predict_in_place(data, type)
+        if data is not None and not len(self._frame(data)):
+            classes = getattr(estimator, "classes_", ())
+            return np.empty((0, len(classes)) if len(classes) > 2 else 0)
         if is_a(estimator, "LocationEstimator"):
             family, frame_ = estimator.protocol().family, self._frame(data)
             rate = wants_rate(type, family.has_rates, family.name)
@@ -940,6 +943,8 @@ class FormulaFit:
             return np.column_stack([1 - found, found])
         if family == "labels" and is_a(estimator, "LocationEstimator"):
             return self.predict(data)
+        if is_classifier(estimator) and data is not None and not len(self._frame(data)):
+            return np.empty((0, len(estimator.classes_)))
         table, labels = self._read(data)
         options = {} if is_classifier(estimator) else self._options(data, "response")
         found = estimator.predict_proba(table, groups=labels, **options)

@@ -309,3 +309,10 @@ def test_binary_rows_have_no_intervals():
     fit = eb.from_formula("hit ~ x + (1 | g)", ROWS, family="binomial")
     with pytest.raises(ValueError, match="LogisticEB has no intervals for rows; predict gives"):
         fit.predict_interval(ROWS)
+
+
+@pytest.mark.parametrize("formula", BINARY)
+def test_predictions_of_no_rows(formula):
+    fit = eb.from_formula(formula.format("hit"), ROWS, family="binomial")
+    assert fit.predict(ROWS.head(0)).shape == (0,)
+    assert fit.predict_proba(ROWS.head(0)).shape == (0, 2)

@@ -156,8 +156,10 @@ class FormulaFit:
                 for terms in model.varying
             ]
         fractions = rows.weights is not None and bool((rows.weights % 1).any())
-        kind = {"trials": has_trials(model, rows, context), "fractions": fractions}
-        estimator = chosen(model, design, varying=varying, **kind, **given)
+        trials = has_trials(model, rows, context)
+        estimator = chosen(
+            model, design, varying=varying, trials=trials, fractions=fractions, **given
+        )
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:

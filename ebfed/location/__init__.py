@@ -2,7 +2,6 @@
 
 from ebfed.location.bernoulli import BernoulliEB
 from ebfed.location.categorical import CategoricalEB
-from ebfed.location.dependence import dependence
 from ebfed.location.duration import DurationEB
 from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
@@ -15,6 +14,7 @@ from ebfed.location.negative_binomial import NegativeBinomialEB
 from ebfed.location.nulls import TwoGroups, two_groups
 from ebfed.location.opt_out import OptOutMean
 from ebfed.location.poisson import PoissonEB
+from ebfed.location.precision import dependence
 from ebfed.location.rounds import LocationRounds
 from ebfed.location.shrinkage import posterior_from
 from ebfed.location.variance import VarianceEB

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import Summary
+from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.columns import Columns
 from ebfed.tables.dialect import Dialect, explain
 from ebfed.tables.frames import read_labels, style_of
@@ -392,10 +392,17 @@ def _add(
             continue
         if absent.any():
             columns, found = columns.take(~absent, [group]), found[~absent]
+        if (largest := np.abs(found).max()) >= LARGEST:
+            raise ValueError(
+                f"column {value!r} holds a value too large for float64 arithmetic "
+                f"({largest:.3g}): its square overflows; rescale it"
+            )
         if binary and not np.isin(found, (0, 1)).all():
             raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
         if parts.example is None:
-            parts.example = columns.series(group).head(1).to_pandas()
+            shown = columns.series(group).head(1).to_native()  # which knows days and time zones
+            shown = shown.to_pandas() if hasattr(shown, "to_pandas") else shown
+            parts.example = shown.rename(group)
         parts.add(found, read_labels(columns.series(group), group))
     if invalid:
         raise ValueError(
@@ -524,7 +531,7 @@ def _numbers(
         found = pd.to_numeric(dialect.plain_numbers(column), errors="coerce").to_numpy(float)
         missing = column.isna().to_numpy()
         if not dialect.na_values:
-            missing |= column.isin(NA_VALUES).to_numpy()
+            missing = missing | column.isin(NA_VALUES).to_numpy()
     return found, missing, ~missing & ~np.isfinite(found)
 
 

@@ -450,15 +450,16 @@ class Problem:
         """
         ways = [_basis(self.of_effects[b, b])[0] for b in self.blocks]
         blocks = _slices([each.shape[1] for each in ways])
-        given = blocks, LARGEST_OF_ANY, *self.enough()
+        tolerance, left = self.enough()
+        given = blocks, LARGEST_OF_ANY, tolerance, left
 
         def curvature() -> NDArray:
             found = self.whole_curvature()
             return found if len(self.blocks) == 1 else found[np.ix_(self.entries, self.entries)]
 
         if blocks == self.blocks:
-            start = self.value_and_slope, np.diag(first), curvature
-            root, path, self.converged = descend_covariances(*start, *given)
+            ended = descend_covariances(self.value_and_slope, np.diag(first), curvature, *given)
+            root, path, self.converged = ended
             return root, path
         along, turned = block_diag(*ways), block_diag(*(np.kron(each, each) for each in ways))
 

@@ -53,8 +53,8 @@ def dependence(fit: Any) -> Dependence:
     >>> found = eb.location.dependence(eb.posterior_from(rate, 0.5 / np.sqrt(rows.at_bats)))
     >>> found.to_frame().round(1)
          what  statistic  df  p_value
-    0    mean      178.9   1      0.0
-    1  spread       12.6   1      0.0
+    0    mean      198.9   1      0.0
+    1  spread        9.7   1      0.0
     """
     if isinstance(fit, Posterior):
         columns = fit._columns

@@ -155,7 +155,8 @@ class FormulaFit:
                 [design.names_in(text, rows.data, context) for text, _ in terms]
                 for terms in model.varying
             ]
-        fractions = rows.weights is not None and bool((rows.weights % 1).any())
+        weighed = rows.weights
+        fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
         trials = has_trials(model, rows, context)
         estimator = chosen(
             model, design, varying=varying, trials=trials, fractions=fractions, **given

@@ -270,7 +270,7 @@ def test_counts(data, response, rest):
         ("cbind(y, games) | county", "'y' must be counts: whole numbers, not negative"),
         ("cbind(won / 2, games) | county", "'won / 2' must be counts"),
         ("cbind(won - 5, games) | county", "'won - 5' must be counts"),
-        ("cbind(kind, games) | county", "'kind' must be counts"),
+        ("cbind(kind, games) | county", "'kind' must be numbers"),
         ("cbind(absent, games) | county", "term 'absent'"),
     ],
 )

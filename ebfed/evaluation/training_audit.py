@@ -59,6 +59,7 @@ from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
 from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
 from ebfed.privacy.calibration import check_count
+from ebfed.report.view import view_of
 from ebfed.streams import Stream, make_key
 
 __all__ = ["Canary", "audit_training"]
@@ -138,7 +139,7 @@ def audit_training(
     trained, relation, views = attack(
         learner, _response(learner, canary), check_count("others", others), simulations, draw
     )
-    epsilon, delta = promise_of(trained._ledger, trained) if claim is None else claim
+    epsilon, delta = promise_of(view_of(trained).ledger, trained) if claim is None else claim
     total = simulations - simulations // 4
     if epsilon >= (most := largest_bound(total, delta, error)):
         raise ValueError(

@@ -172,7 +172,7 @@ class Poisson(Family):
         self, value: Any, of_rows: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return events, exposures and log base measures of rows; what must hold of them."""
-        exposure, base = of_rows.get("exposure"), -lazy_log_factorial(value.abs())
+        exposure, base = of_rows.get("exposure"), 0 - lazy_log_factorial(value.abs())
         rules = {
             "X must hold counts, whole numbers from 0": (value >= 0)
             & (value == value.floor())

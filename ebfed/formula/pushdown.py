@@ -224,7 +224,7 @@ def _number(scan: Scan, text: str) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -of(node.operand)
+            return 0 - of(node.operand)  # older versions of narwhals have no minus sign
         if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
             return BINARY[type(node.op)](of(node.left), of(node.right))
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in BINARY:

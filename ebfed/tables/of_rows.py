@@ -146,7 +146,11 @@ def of_rows(values: Any, name: str) -> Any:
     array([2., 0.])
     """
     if name == "consent":  # labels of classes, or numbers that may be infinite
-        return values if isinstance(values, Mapping) else read_response(values, name)
+        if isinstance(values, Mapping):
+            return values
+        if np.ndim(choices := read_response(values, name)) == 0:
+            raise ValueError(f"{name} must be a sequence of labels, one per row; got {values!r}.")
+        return choices
     if name not in _CHECKS:
         return read_labels(values, name)
     found = column(values, name, booleans=name == "observed")

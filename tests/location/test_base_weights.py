@@ -342,7 +342,9 @@ def test_formulas_of_counts():
     place = np.searchsorted(fit.estimator_.groups_, other.estimator_.groups_)
     assert_allclose(fit.estimator_.predict()[place], other.estimator_.predict(), rtol=1e-9)
     events = table.assign(y=FREQUENT["events"][1]["X"], e=YEARS)
-    fit = eb.from_formula("y ~ offset(log(e)) + (1 | g)", events, family="poisson", weights="w")
+    fit = eb.from_formula(
+        "y ~ offset(log(e)) + (1 | g)", events, family="poisson", weights="w", prior="gamma"
+    )
     direct = eb.PoissonEB().fit(events.y, groups=GROUPS, exposure=YEARS, sample_weight=TIMES)
     assert_allclose(fit.estimator_.predict(), direct.predict(), rtol=1e-9)
 

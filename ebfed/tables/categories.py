@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ebfed.tables.unseen import warn_of_mistyped
+
 __all__ = ["Categories", "NestedCategories"]
 
 
@@ -61,7 +63,7 @@ class Categories:
         return cls(known, has_missing), codes
 
     def codes_of(self, values: Any) -> NDArray[np.int64]:
-        """Return the number of each value, -1 if it is unknown."""
+        """Return the number of each value, -1 if it is unknown; warn of text that a number is."""
         if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
             column = pd.Categorical(values)
             numbers = np.append(self.known.get_indexer(column.categories), -1)
@@ -71,8 +73,13 @@ class Categories:
             values = _native(values)
             dtype = values.dtype if isinstance(values, pd.Series) else None
             codes = self.known.get_indexer(pd.Index(values, dtype=dtype))
+        absent = pd.isna(values)
         if self.has_missing:
-            codes = np.where(pd.isna(values), len(self.known), codes)
+            codes = np.where(absent, len(self.known), codes)
+        unknown = (codes < 0) & ~absent
+        if unknown.any():
+            distinct = pd.unique(pd.Series(np.asarray(values)[unknown], dtype=object))
+            warn_of_mistyped(distinct, self.known.to_numpy())
         return np.asarray(codes, np.int64)
 
     def __len__(self) -> int:

@@ -574,3 +574,12 @@ def test_what_lazy_tables_cannot_encode(engine):
         eb.GroupEncoder().fit(gaps, "price")
     with pytest.raises(ValueError, match="X has no column 'city'"):
         eb.GroupEncoder().fit(table, "price").transform(LAZY[engine]({"price": [1.0]}))
+
+
+def test_categories_of_another_type_are_warned_of():
+    """Text of digits got the overall mean for numbers, without a word."""
+    number = np.repeat(np.arange(30), 4)
+    encoder = eb.GroupEncoder(random_state=0).fit(pd.DataFrame({"c": number}), number * 1.0)
+    with pytest.warns(eb.UnseenGroupWarning, match=r"'3' \(is it 3\?\)"):
+        encoder.transform(pd.DataFrame({"c": ["3", "29"]}))
+    encoder.transform(pd.DataFrame({"c": [3, 99]}))  # a new one is no mistake

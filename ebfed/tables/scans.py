@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -208,7 +209,7 @@ class Scan:
 
 
 def column_in(table: Any, name: str) -> Any:
-    """Return a column of a table of narwhals; Spark takes points for parts of names.
+    """Return a column of a table of narwhals; Spark and older DuckDB split names at points.
 
     Examples
     --------
@@ -219,7 +220,12 @@ def column_in(table: Any, name: str) -> Any:
     """
     import narwhals as nw
 
-    return nw.col(f"`{name}`" if "." in name and table.implementation.is_pyspark() else name)
+    quote = ""
+    if "." in name and table.implementation.is_pyspark():
+        quote = "`"
+    elif "." in name and table.implementation.is_duckdb():
+        quote = '"' if int(version("duckdb").split(".")[0]) < 2 else ""
+    return nw.col(f"{quote}{name}{quote}")
 
 
 def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:

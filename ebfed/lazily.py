@@ -31,10 +31,7 @@ def at_first_use(package: str) -> Callable[[str], Any]:
         parts = ast.parse(loader.get_source(package)).body
         listed = next(part for part in parts if isinstance(part, ast.If))
         imports = [each for each in listed.body if isinstance(each, ast.ImportFrom)]
-        found = {name.name: str(each.module) for each in imports for name in each.names}
-        if all_of := found.pop("*", None):  # another package of this kind
-            found |= dict.fromkeys(import_module(all_of).__all__, all_of)
-        return found
+        return {name.name: str(each.module) for each in imports for name in each.names}
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__") or name not in places():

@@ -3,12 +3,40 @@
 from typing import TYPE_CHECKING
 
 from ebfed.lazily import at_first_use
-from ebfed.report import plots
 
 if TYPE_CHECKING:
     from ebfed.report.diagnostics import Check, Diagnostics
     from ebfed.report.page import write_report
-    from ebfed.report.plots import *  # noqa: F403
+    from ebfed.report.plots import (
+        new_axes,
+        plot_areas,
+        plot_arrows,
+        plot_by_fold,
+        plot_calibration,
+        plot_caterpillar,
+        plot_coefficients,
+        plot_convergence,
+        plot_counties,
+        plot_curves,
+        plot_dependence,
+        plot_diagnostics,
+        plot_effect_quantiles,
+        plot_forest,
+        plot_formulas,
+        plot_funnel,
+        plot_influence,
+        plot_marginal,
+        plot_population,
+        plot_privacy,
+        plot_ranks,
+        plot_residual_quantiles,
+        plot_residuals,
+        plot_responsibilities,
+        plot_scale_location,
+        plot_shrinkage,
+        plot_states,
+        plot_two_groups,
+    )
     from ebfed.report.summary import summary_table
     from ebfed.report.tidying import glance, tidy
     from ebfed.report.view import (
@@ -33,11 +61,38 @@ __all__ = [
     "LocationView",
     "RegressionView",
     "glance",
+    "new_axes",
+    "plot_areas",
+    "plot_arrows",
+    "plot_by_fold",
+    "plot_calibration",
+    "plot_caterpillar",
+    "plot_coefficients",
+    "plot_convergence",
+    "plot_counties",
+    "plot_curves",
+    "plot_dependence",
+    "plot_diagnostics",
+    "plot_effect_quantiles",
+    "plot_forest",
+    "plot_formulas",
+    "plot_funnel",
+    "plot_influence",
+    "plot_marginal",
+    "plot_population",
+    "plot_privacy",
+    "plot_ranks",
+    "plot_residual_quantiles",
+    "plot_residuals",
+    "plot_responsibilities",
+    "plot_scale_location",
+    "plot_shrinkage",
+    "plot_states",
+    "plot_two_groups",
     "summary_table",
     "tidy",
     "view_of",
     "write_report",
-    *(name for name in plots.__all__ if name.islower()),
 ]
 
 __getattr__ = at_first_use(__name__)

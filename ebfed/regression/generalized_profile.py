@@ -62,7 +62,7 @@ STEP, LEAST, LEAST_SHAPE = 0.4, 0.2, 1e-3
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-8
 # Rounding of the log-likelihood beyond which no maximum can be found.
-DIGITS = 1e-4
+DIGITS = 1e-6
 
 
 class GeneralizedProfile:

@@ -15,7 +15,7 @@ from ebfed.priors.identification import NO_SPREAD
 
 __all__ = ["LocationScaleFit"]
 
-# Logarithm of a spread, over a typical error, at which it is none; longest step of a logarithm.
+# Logarithm of a spread over a typical error below which it is negligible; longest step of one.
 NONE, LONGEST = -9.0, 2.0
 STEEP = (
     "The likelihood rises as the slopes of the spread grow without bound. They are taken from the "
@@ -27,7 +27,7 @@ FURTHEST = 40.0
 STEEPEST = 4.0
 # Rise of the log-likelihood that a step promises, below which it is the last.
 DONE = 1e-11
-# Plausible points by the number of messages: up to the first of each pair, so many.
+# Numbers of plausible points (second of each pair) up to a number of messages (first).
 SIZES = ((500, 256), (4000, 128), (np.inf, 48))
 ROUNDS = 3  # of proposals
 

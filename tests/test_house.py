@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 LIMITS = {
-    "classes of the longest MRO": 4,
+    # a mixture of regressions of classes: both are shared, and neither is copied
+    "classes of the longest MRO": 6,
     "keys without a type": 0,
     "isinstance of a family": 0,
     "messages with 'came'": 0,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Posterior
-from ebfed.priors.dependence import ScoreTest, dependence_tests
+from ebfed.priors.dependence import ScoreTest, dependence_tests, estimates_of
 from ebfed.priors.linear import moments_of
 from ebfed.report.plots.dependence import plot_dependence
 from ebfed.tables.frames import frame
@@ -64,13 +64,13 @@ def dependence(fit: Any) -> Dependence:
         posterior, population = fit, fit._population
     else:
         learned = getattr(fit, "_learned", None)
-        messages = None if learned is None else learned.likelihood(fit.summaries_)
-        if learned is None or not isinstance(messages, Gaussian) or messages.n_features > 1:
+        known = None if learned is None else estimates_of(learned.likelihood(fit.summaries_))
+        if learned is None or known is None:
             raise TypeError(
                 "fit must be a posterior of posterior_from, or a fitted estimator of the means of "
                 f"one column; got {fit!r}."
             )
-        values, errors = messages.values[:, 0], np.sqrt(messages.variances[:, 0])
+        values, errors = known[0], np.sqrt(known[1])
         posterior = fit.posterior()
         population = learned.population(learned.memory["covariates"])
     seen = np.isfinite(errors) & (errors > 0)

@@ -45,7 +45,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.arguments import WithArguments
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
-from ebfed.priors.dependence import SURELY, dependence_tests
+from ebfed.priors.dependence import SURELY, dependence_tests, estimates_of
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
@@ -329,18 +329,17 @@ class Prior(WithArguments, ABC):
             settled = self._settled(likelihood)
             settled = join(settled.parts) if isinstance(settled, Joined) else settled
             self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
-        if covariates is None and type(likelihood) is Gaussian and likelihood.n_features == 1:
-            self._note_dependence(likelihood)
+        if covariates is None and (known := estimates_of(likelihood)) is not None:
+            self._note_dependence(*known)
         return self
 
-    def _note_dependence(self, likelihood: Gaussian) -> None:
+    def _note_dependence(self, values: NDArray, variances: NDArray) -> None:
         """Note where mean or spread surely depend on the precision of estimates."""
-        values, variances = likelihood.values[:, 0], likelihood.variances[:, 0]
-        if self.noise_variance_ is not None:
-            variances = variances * self.noise_variance_[0]
         seen = np.isfinite(variances) & (variances > 0)
         if not seen.all():
             values, variances = values[seen], variances[seen]
+        if self.noise_variance_ is not None:
+            variances = variances * self.noise_variance_[0]
         if len(values) < FEWEST_TO_TEST or variances.max() < 1.0001 * variances.min():
             return
         tests = dependence_tests(

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SURELY", "ScoreTest", "dependence_tests"]
+from ebfed.likelihoods import Gaussian
+
+__all__ = ["SURELY", "ScoreTest", "dependence_tests", "estimates_of"]
 
 # p-value below which a fit notes dependence on precision.
 SURELY = 1e-3
@@ -68,6 +70,13 @@ def dependence_tests(
         _centred(covariates, weights) * (weights * _centred(squares, weights))[:, None]
     )
     return _test(scores), _test(scores_of_spread)
+
+
+def estimates_of(likelihood: object) -> tuple[NDArray, NDArray] | None:
+    """Return estimates of one column and their variances, shape (n,); None without known ones."""
+    if type(likelihood) is not Gaussian or likelihood.n_features > 1:
+        return None
+    return likelihood.values[:, 0], likelihood.variances[:, 0]
 
 
 def _centred(values: NDArray, weights: NDArray) -> NDArray:

@@ -99,10 +99,11 @@ class CrossedFile:
 
     def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
         """Set the learned attributes of an estimator."""
-        state, kept = population, dict(columns)
+        kept = dict(columns)
         styles = [Style.of_data(each) for each in kept.pop("styles")]
-        found = SlopedFit.of_data(state) if "slopes" in state else _intercepts(fit, state)
-        name_columns(fit, state)
+        sloped = "slopes" in population
+        found = SlopedFit.of_data(population) if sloped else _intercepts(fit, population)
+        name_columns(fit, population)
         fit._learn(found, kept, styles, groups["labels"], groups["n"])
 
 

@@ -57,21 +57,22 @@ def test_options_and_formula_read_the_same_labels(kind, blank, tmp_path):
     pd.testing.assert_frame_equal(named, written, rtol=1e-12)
 
 
+# Cells, options, and the formula of the model that --group and --value are.
 VALUES = {
-    "blank": (["1,5", " ", "NA", "2,5"], ["--sep", ";", "--decimal", ","]),
-    "truths": (["TRUE", "FALSE", "NA", " "], ["--family", "binomial"]),
-    "spaces": ([" 1.5", "2.5 ", "3", "None"], []),
+    "blank": (["1,5", " ", "NA", "2,5"], ["--decimal", ","], "v ~ 1 + (1 | g)"),
+    "truths": (["TRUE", "FALSE", "NA", " "], ["--family", "binomial"], "v | g"),
+    "spaces": ([" 1.5", "2.5 ", "3", "None"], [], "v ~ 1 + (1 | g)"),
 }
 
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_options_and_formula_read_the_same_values(kind, tmp_path):
-    cells, options = VALUES[kind]
+    cells, options, formula = VALUES[kind]
     rows = "".join(f"{'abcd'[i // 8 % 4]};{cells[(i * i + i // 5) % 4]}\n" for i in range(96))
     (path := tmp_path / "rows.csv").write_text("g;v\n" + rows)
     options = ["--sep", ";", *options, "--na-action", "drop"]
     named = fitted(path, "--group", "g", "--value", "v", *options)
-    written = fitted(path, "--formula", "v ~ 1 + (1 | g)", *options)
+    written = fitted(path, "--formula", formula, *options)
     pd.testing.assert_frame_equal(named, written, rtol=1e-12)
     assert 0 < named["n"].sum() < 96
 

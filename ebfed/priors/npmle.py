@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 
 from ebfed.kernels.threads import one_thread
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.weights import FLAT, analytic_centre, climb, gradient, line_search
+from ebfed.priors.weights import (
+    FLAT,
+    analytic_centre,
+    climb,
+    cross_products,
+    gradient,
+    line_search,
+)
 
 __all__ = ["npmle"]
 
@@ -36,6 +43,10 @@ ROUNDS = 12  # of search between nodes, at most
 NEAR = 0.8  # gradient of a node beside a peak, as a share of that at an atom
 EARLY = 1e-5  # a gap per client up to which fewer rows are fitted at first
 ROUGH = 1e-3  # a gap per client that is far from the maximum
+CLOSE = 1e-4  # a gap per client from which Newton's method for atoms too may end the search
+NEWTON = 6  # of its steps, at most
+HALF_THE_DIGITS = 1e-7  # the step after one so small leaves rounding
+SHORT = 1e-3  # distance of differences in atoms, in units of nodes
 MOST_KEPT = 10_000_000  # likelihoods at nodes that are kept
 BLOCK = 200_000  # likelihoods that are in memory at a time
 
@@ -159,15 +170,16 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     atoms, weights, *_ = small.climb(*start, max(tol, EARLY * counts.sum()))
     mixture, last = whole.mixture(atoms, weights), np.inf
     while True:
-        rises = whole.rises(mixture)
-        _, gains = whole.peaks(mixture, rises, counts.sum(), tol)
-        gap = max(float(gains.max()), 0.0)
+        rise = whole.rise(atoms, weights, mixture, tol)
+        gap, close = rise.gap, CLOSE * counts.sum()
+        if gap <= close and (found := whole.settled(atoms, weights, rise, tol)) is not None:
+            return found
         if gap <= tol:
-            return Maximiser(atoms, weights, gap, float(rises.min() - counts.sum()))
+            return Maximiser(atoms, weights, gap, rise.lowest)
         if gap > last / 2:  # the fewer rows lead no further
             return _Problem.of(rows, counts, nodes).climb(atoms, weights, tol)
         last = gap
-        tilt = rises - small.rises(small.mixture(atoms, weights))
+        tilt = rise.at_nodes - small.rises(small.mixture(atoms, weights))
         found = replace(small, tilt=tilt).climb(atoms, weights, max(tol, gap / 100) / 10)[:2]
         target = whole.mixture(*found)
         step = line_search(of_all[1], mixture, target)
@@ -194,6 +206,29 @@ def _warmed(at_atoms: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
     for _ in range(3):
         weights = weights * ((counts / (at_atoms @ weights)) @ at_atoms) / counts.sum()
     return weights
+
+
+class _Rise(NamedTuple):
+    """The gradient at a population, up to a constant.
+
+    Its average over the population is `level`; `at_nodes` are its values at the nodes; its `peaks`
+    are `gains` above the level.
+    """
+
+    level: float
+    at_nodes: NDArray
+    peaks: NDArray
+    gains: NDArray
+
+    @property
+    def gap(self) -> float:
+        """By how much the log-likelihood is below its maximum, at most."""
+        return max(float(self.gains.max()), 0.0)
+
+    @property
+    def lowest(self) -> float:
+        """Least gradient at a node, over its average."""
+        return float(self.at_nodes.min() - self.level)
 
 
 @dataclass(frozen=True)
@@ -282,18 +317,21 @@ class _Problem:
         order = order[weights[order] > 0]
         atoms, weights = atoms[order], weights[order]
         mixture = self.mixture(atoms, weights)
+        ready = CLOSE * counts.sum()
         for step in range(STEPS + 1):
-            level = counts.sum() + float(self.tilted(atoms) @ weights)
-            rises = self.rises(mixture)
-            peaks, gains = self.peaks(mixture, rises, level, tol)
-            gap = max(float(gains.max()), 0.0)
+            rise = self.rise(atoms, weights, mixture, tol)
+            gap = rise.gap
+            if gap <= max(ready, tol):
+                ready = gap / 10
+                if (settled := self.settled(atoms, weights, rise, tol)) is not None:
+                    return settled
             if gap <= tol or step == STEPS:
                 break
             apart = scale * self.spacing[self._nearest(atoms)]
             lattice = np.concatenate((atoms - apart, atoms + apart))
-            if gap > ROUGH * level or len(atoms) > CROWD:
+            if gap > ROUGH * rise.level or len(atoms) > CROWD:
                 lattice = lattice[:0]
-            places = np.unique(np.concatenate((atoms, lattice, peaks[gains > 0])))
+            places = np.unique(np.concatenate((atoms, lattice, rise.peaks[rise.gains > 0])))
             places = places[(places >= nodes[0]) & (places <= nodes[-1])]
             shares = np.zeros(len(places))
             shares[np.searchsorted(places, atoms)] = weights
@@ -314,7 +352,84 @@ class _Problem:
             moves /= self.spacing[self._nearest(found[0])]
             scale = min(scale, max(scale / 8, float(moves.max())))
             atoms, weights = found
-        return Maximiser(atoms, weights, gap, float(rises.min() - level))
+        return Maximiser(atoms, weights, gap, rise.lowest)
+
+    def rise(self, atoms: NDArray, weights: NDArray, mixture: NDArray, tol: float) -> _Rise:
+        """Gradient at a population."""
+        level = self.counts.sum() + float(self.tilted(atoms) @ weights)
+        at_nodes = self.rises(mixture)
+        return _Rise(level, at_nodes, *self.peaks(mixture, at_nodes, level, tol))
+
+    def settled(
+        self, atoms: NDArray, weights: NDArray, rise: _Rise, tol: float
+    ) -> Maximiser | None:
+        """End a search by Newton steps for atoms and weights together, to the last digits.
+
+        From one atom at each peak of the gradient, and else from the atoms as they are. None unless
+        the gap is then at most `tol`, and far less than before.
+        """
+        if rise.lowest >= -FLAT * self.counts.sum():  # there are other maximisers
+            return None
+        own = np.abs(atoms[:, None] - rise.peaks).argmin(axis=1)
+        total, moment = (np.bincount(own, each) for each in (weights, weights * atoms))
+        few = moment[total > 0] / total[total > 0], total[total > 0]
+        for start in (few, (atoms, weights))[: 1 + (len(few[0]) < len(atoms))]:
+            if (found := self.newton(*start)) is not None:
+                after = self.rise(*found, self.mixture(*found), tol)
+                if after.gap <= min(tol, max(rise.gap / 10, tol / 100)):
+                    return Maximiser(*found, after.gap, after.lowest)
+        return None
+
+    def newton(self, atoms: NDArray, weights: NDArray) -> tuple[NDArray, NDArray] | None:
+        """Maximise the likelihood of these atoms and their weights by Newton's method.
+
+        Climbing by places on both sides of atoms comes closer by a factor at each step; here the
+        digits double. Derivatives in atoms are differences over a small part of the distance of
+        nodes, which moves with the data and their units. Atoms at the ends stay. None if a step
+        would leave a weight that is not positive, or an atom outside its node.
+        """
+        unit, k = self.spacing[self._nearest(atoms)], len(atoms)
+        short = SHORT * unit
+        free = (atoms - short > self.nodes[0]) & (atoms + short < self.nodes[-1])
+        moving = np.concatenate((np.full(k, True), free))
+        sums = np.concatenate((np.ones(k), np.zeros(k)))
+        for _ in range(NEWTON):
+            slope, bend = self.derivatives(atoms, weights, short)
+            bend, sides = bend[np.ix_(moving, moving)], np.column_stack((slope, sums))[moving]
+            try:
+                to_top, to_sum = np.linalg.solve(bend, sides).T
+            except np.linalg.LinAlgError:
+                return None
+            step = np.zeros(2 * k)
+            step[moving] = to_sum * (to_top[:k].sum() / to_sum[:k].sum()) - to_top
+            weights, atoms = weights + step[:k], atoms + unit * step[k:]
+            if not ((weights > 0).all() and (np.abs(step[k:]) < 1).all()):
+                return None
+            if np.abs(step).max() < HALF_THE_DIGITS:
+                return atoms, weights / weights.sum()
+        return None
+
+    def derivatives(
+        self, atoms: NDArray, weights: NDArray, short: NDArray
+    ) -> tuple[NDArray, NDArray]:
+        """Gradient and Hessian of the objective in the weights and in the atoms.
+
+        Atoms are in units of nodes, of which `short` is a small part.
+        """
+        places, k = np.concatenate((atoms, atoms + short, atoms - short)), len(atoms)
+        here, above, below = np.hsplit(self.rows.relative(places[:, None]), 3)
+        tilt, more, less = np.split(self.tilted(places), 3)
+        mixture = here @ weights
+        masses, slopes = self.counts / mixture, (above - below) / (2 * SHORT)
+        across = masses @ slopes + (more - less) / (2 * SHORT)
+        bends = (masses @ (above - 2 * here + below) + more - 2 * tilt + less) / SHORT**2
+        slope = np.concatenate((masses @ here + tilt, weights * across))
+        bend = -cross_products(np.hstack((here, weights * slopes)), masses / mixture)
+        first, second = np.arange(k), np.arange(k, 2 * k)
+        bend[first, second] += across
+        bend[second, first] += across
+        bend[second, second] += weights * bends
+        return slope, bend
 
     def _nearest(self, atoms: NDArray) -> NDArray:
         return np.clip(np.searchsorted(self.nodes, atoms), 0, len(self.nodes) - 1)

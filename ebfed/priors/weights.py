@@ -14,6 +14,7 @@ __all__ = [
     "FLAT",
     "analytic_centre",
     "climb",
+    "cross_products",
     "dirichlet_draws",
     "enough",
     "fit_weights",
@@ -216,7 +217,7 @@ def _newton(
     ``L' (c / f)`` and the curvature ``L' diag(c / f**2) L`` (Wang 2007, eq. 5).
     """
     mixture, total = likelihoods @ weights, counts.sum()
-    bend = _cross_products(likelihoods, counts / mixture**2) / total
+    bend = cross_products(likelihoods, counts / mixture**2) / total
     slope = ((counts / mixture) @ likelihoods + tilt) / total
     proposal = _likeliest_of_model(bend, slope, weights, max(0.1 * tol / total, SETTLED))
     gain = float(tilt @ (proposal - weights))
@@ -465,7 +466,7 @@ def _barrier(
     return None
 
 
-def _cross_products(likelihoods: NDArray, factors: NDArray) -> NDArray:
+def cross_products(likelihoods: NDArray, factors: NDArray) -> NDArray:
     """``sum_i factors_i L_ij L_ik``, a block of rows at a time."""
     total = np.zeros((likelihoods.shape[1],) * 2)
     for first in range(0, len(likelihoods), BLOCK):

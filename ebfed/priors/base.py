@@ -335,11 +335,11 @@ class Prior(WithArguments, ABC):
 
     def _note_dependence(self, values: NDArray, variances: NDArray) -> None:
         """Note where mean or spread surely depend on the precision of estimates."""
-        seen = np.isfinite(variances) & (variances > 0)
+        noise = 1.0 if self.noise_variance_ is None else self.noise_variance_[0]
+        seen = np.isfinite(variances) & (variances > 0) & (noise > 0)
         if not seen.all():
             values, variances = values[seen], variances[seen]
-        if self.noise_variance_ is not None:
-            variances = variances * self.noise_variance_[0]
+        variances = noise * variances
         if len(values) < FEWEST_TO_TEST or variances.max() < 1.0001 * variances.min():
             return
         tests = dependence_tests(

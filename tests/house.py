@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TESTS = ROOT / "ebfed", ROOT / "tests"
 PAPERS = ROOT / "vignettes" / "papers"
@@ -235,6 +237,30 @@ def misnamed_tests() -> list[str]:
     return sorted(found)
 
 
+def circles() -> list[str]:
+    """Find modules that import each other, in functions and for types too.
+
+    Packages are no part of them: their names are those of their modules.
+    """
+    from grimp import build_graph
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = build_graph("ebfed", cache_dir=None)
+    names = sorted(name for name in graph.modules if not graph.find_children(name))
+    number = {name: i for i, name in enumerate(names)}
+    arrows = [
+        (number[name], number[other])
+        for name in names
+        for other in graph.find_modules_directly_imported_by(name)
+        if other in number
+    ]
+    ends = np.array(arrows).T
+    matrix = coo_array((np.ones(len(arrows)), ends), shape=(len(names),) * 2)
+    own = connected_components(matrix, connection="strong")[1]
+    return [name for name in names if (own == own[number[name]]).sum() > 1]
+
+
 def measures() -> dict[str, int]:
     """Return the figures that have a limit."""
     return {
@@ -244,6 +270,7 @@ def measures() -> dict[str, int]:
         "messages with 'came'": len(literary_messages()),
         "classes of ambiguous name": len(ambiguous_classes()),
         "tests not named after a module": len(misnamed_tests()),
+        "modules that import each other": len(circles()),
     }
 
 
@@ -270,6 +297,7 @@ def main() -> None:
         ("Messages with 'came'", literary_messages()),
         ("Classes of ambiguous name", ambiguous_classes()),
         ("Tests not named after a module", misnamed_tests()),
+        ("Modules that import each other", circles()),
     ):
         print(f"\n{title}")
         for each in places:

@@ -172,8 +172,8 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     while True:
         rise = whole.rise(atoms, weights, mixture, tol)
         gap, close = rise.gap, CLOSE * counts.sum()
-        if gap <= close and (found := whole.settled(atoms, weights, rise, tol)) is not None:
-            return found
+        if gap <= close and (settled := whole.settled(atoms, weights, rise, tol)) is not None:
+            return settled
         if gap <= tol:
             return Maximiser(atoms, weights, gap, rise.lowest)
         if gap > last / 2:  # the fewer rows lead no further

@@ -18,13 +18,13 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.generalized_inference import inference_of_generalized
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.inferring import (
     coefficient_tests,
     errors_and_degrees,
-    inference_of_generalized,
 )
 from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.levelled import (

@@ -5,22 +5,55 @@ See `ebfed.inference.spread_degrees`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.spread_degrees import NearbySpreads, SpreadDegrees
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.generalized_profile import GeneralizedProfile
+from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
 
-if TYPE_CHECKING:
-    from ebfed.regression.generalized import GeneralizedEB
-    from ebfed.regression.logistic import LogisticEB
-
-__all__ = ["degrees_of_generalized"]
+__all__ = ["inference_of_generalized"]
 
 
-def degrees_of_generalized(fit: GeneralizedEB | LogisticEB) -> Inference:
+def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
+    """Return standard errors and degrees of freedom of contrasts of the mean, on the link's scale.
+
+    Parameters
+    ----------
+    ddf : {"satterthwaite", "asymptotic"}, optional
+        ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
+        fitted one, standard errors included; see `ebfed.inference.spread_degrees`.
+        ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
+        has its rows, a finite maximum of the likelihood, and is by quadrature.
+
+    Raises
+    ------
+    ValueError
+        If Satterthwaite's are asked of another fit.
+    """
+    check_is_fitted(self, "mean_")
+    if ddf not in (None, "satterthwaite", "asymptotic"):
+        raise ValueError(
+            f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got {ddf!r}."
+        )
+    if ddf == "satterthwaite":
+        check_rows_of_all(self, f"ddf={ddf!r}")
+    if ddf == "satterthwaite" and "node_weights" not in self._result:
+        raise ValueError(
+            f"ddf={ddf!r} needs a fit by quadrature, LogisticEB's 'aghq', whose likelihood has a "
+            "maximum; 'asymptotic' is for z tests."
+        )
+    known = has_rows_of_all(self) and "node_weights" in self._result
+    if ddf == "asymptotic" or not known:
+        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
+    return _degrees(self).within(self._estimable)
+
+
+def _degrees(fit: RegressionEstimator) -> Inference:
     """Return standard errors and degrees of freedom of a fit by quadrature, or Laplace's method.
 
     Parameters

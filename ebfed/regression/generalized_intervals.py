@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import Method
 from ebfed.priors import IdentificationWarning
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.generalized_notes import UNBOUNDED
 from ebfed.regression.generalized_profile import GeneralizedProfile
 from ebfed.regression.inferring import check_rows_of_all, walds_intervals
@@ -21,15 +22,11 @@ from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.levels import parents_of
 
-if TYPE_CHECKING:
-    from ebfed.regression.generalized import GeneralizedEB
-    from ebfed.regression.logistic import LogisticEB
-
 __all__ = ["confint_of_generalized"]
 
 
 def confint_of_generalized(
-    self: GeneralizedEB | LogisticEB,
+    self: RegressionEstimator,
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",
@@ -113,7 +110,7 @@ def confint_of_generalized(
 
 
 def _profiled(
-    fit: GeneralizedEB | LogisticEB, rows: list[Parameter], level: float, progress: bool
+    fit: RegressionEstimator, rows: list[Parameter], level: float, progress: bool
 ) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
@@ -141,7 +138,7 @@ def _profiled(
 
 
 def _bootstrapped(
-    fit: GeneralizedEB | LogisticEB,
+    fit: RegressionEstimator,
     rows: list[Parameter],
     level: float,
     n_boot: int,
@@ -166,9 +163,10 @@ def _bootstrapped(
     return ends
 
 
-def _drawn(fit: GeneralizedEB | LogisticEB, rng: np.random.Generator) -> Callable[[], Clients]:
+def _drawn(fit: RegressionEstimator, rng: np.random.Generator) -> Callable[[], Clients]:
     """Return a function that draws coefficients of groups, and responses of their rows."""
-    clients, result, population = fit.clients_, fit._result, fit._population()
+    clients, result = fit.clients_, fit._result
+    population: Any = fit._population()
     family, responses = population.family, population.responses(clients)
     whole = np.array_equal(responses.weight, np.rint(responses.weight))
     if family.classes or not (

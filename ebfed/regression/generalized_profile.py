@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,12 @@ from ebfed.inference.profiles import (
     followed_end,
 )
 from ebfed.inference.sums import root_of_terms
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb, uncertainty
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.separation import bounds_of, unlimited_forms
-
-if TYPE_CHECKING:
-    from ebfed.regression.generalized import GeneralizedEB
-    from ebfed.regression.logistic import LogisticEB
 
 __all__ = ["GeneralizedProfile"]
 
@@ -74,11 +71,13 @@ class GeneralizedProfile:
         The rows, and parameters where the search begins.
     """
 
-    def __init__(self, fit: GeneralizedEB | LogisticEB):
-        result, clients, rounds = fit._result, fit.clients_, fit.protocol()
+    def __init__(self, fit: RegressionEstimator):
+        result, clients = fit._result, fit.clients_
+        rounds: Any = fit.protocol()
+        population: Any = fit._population()
         self.fit, self.clients, self.kind = fit, clients, fit.covariance
         self.fixed = fit._of_mean
-        self.responses, self.family = fit._population().responses(clients), rounds.family
+        self.responses, self.family = population.responses(clients), rounds.family
         self.shapes: NDArray = result["shapes"]
         self.mode: NDArray | None = None
         self._searched = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,13 @@ from ebfed.families.base import IDENTITY, LOG, LOGIT, Link
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
 from ebfed.inference.sums import LinearMixedFit
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.levels import confounded
 from ebfed.report.effects import intervals_of_mean
 from ebfed.tables.frames import frame
 from ebfed.tables.labels import number_parents
 from ebfed.tables.levels import keys_of_parents
-
-if TYPE_CHECKING:
-    from ebfed.regression.linear import LinearEB
 
 __all__ = [
     "Tested",
@@ -33,7 +31,6 @@ __all__ = [
     "contrasts_of_mean",
     "errors_and_degrees",
     "has_rows_of_all",
-    "inference_of_generalized",
     "inference_of_linear",
     "link_of",
     "mixed_fit",
@@ -60,7 +57,7 @@ def check_rows_of_all(fit: Any, what: str) -> None:
         )
 
 
-def mixed_fit(fit: LinearEB) -> LinearMixedFit:
+def mixed_fit(fit: RegressionEstimator) -> LinearMixedFit:
     """Return the factors of a fit, its levels, and what it has learned.
 
     Raises
@@ -101,7 +98,7 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     )
 
 
-def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
+def inference_of_linear(self: RegressionEstimator, ddf: Method | None = None) -> Inference:
     """Return standard errors and degrees of freedom of contrasts of the mean.
 
     Parameters
@@ -126,42 +123,6 @@ def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
         result = self._result
         return FixedDegrees(result["mean"], result["mean_covariance"], np.inf).within(known)
     return inference_of(mixed_fit(self), ddf).within(known)
-
-
-def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
-    """Return standard errors and degrees of freedom of contrasts of the mean, on the link's scale.
-
-    Parameters
-    ----------
-    ddf : {"satterthwaite", "asymptotic"}, optional
-        ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
-        fitted one, standard errors included; see `ebfed.inference.spread_degrees`.
-        ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
-        has its rows, a finite maximum of the likelihood, and is by quadrature.
-
-    Raises
-    ------
-    ValueError
-        If Satterthwaite's are asked of another fit.
-    """
-    check_is_fitted(self, "mean_")
-    if ddf not in (None, "satterthwaite", "asymptotic"):
-        raise ValueError(
-            f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got {ddf!r}."
-        )
-    if ddf == "satterthwaite":
-        check_rows_of_all(self, f"ddf={ddf!r}")
-    if ddf == "satterthwaite" and "node_weights" not in self._result:
-        raise ValueError(
-            f"ddf={ddf!r} needs a fit by quadrature, LogisticEB's 'aghq', whose likelihood has a "
-            "maximum; 'asymptotic' is for z tests."
-        )
-    known = has_rows_of_all(self) and "node_weights" in self._result
-    if ddf == "asymptotic" or not known:
-        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
-    from ebfed.regression.generalized_inference import degrees_of_generalized
-
-    return degrees_of_generalized(self).within(self._estimable)
 
 
 def errors_and_degrees(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from ebfed.inference.degrees_of_freedom import Method
 from ebfed.inference.profiles import Held, MixedDeviance, drawn
 from ebfed.inference.sums import LinearMixedFit
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.inferring import mixed_fit, walds_intervals
 from ebfed.report.view import Parameter
 from ebfed.tables.frames import Style, frame
-
-if TYPE_CHECKING:
-    from ebfed.regression.linear import LinearEB
 
 __all__ = [
     "IntervalMethod",
@@ -30,7 +28,7 @@ IntervalMethod = Literal["wald", "profile", "bootstrap"]
 
 
 def confint_of_linear(
-    self: LinearEB,
+    self: RegressionEstimator,
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",

@@ -16,12 +16,12 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
 from ebfed.regression.families import Binomial, Responses
+from ebfed.regression.generalized_inference import inference_of_generalized
 from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import (
     coefficient_tests,
     errors_and_degrees,
-    inference_of_generalized,
 )
 from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.alignment import aligned, index_of
-from ebfed.tables.frames import frame, indexed_like, read_labels, style_for, style_of
-from ebfed.tables.numbers import column
+from ebfed.tables.alignment import index_of
+from ebfed.tables.frames import frame, indexed_like
+from ebfed.tables.rows import Rows
 
 __all__ = ["effect_sizes"]
 
@@ -75,28 +74,21 @@ def effect_sizes(
     if measure not in ("RR", "OR", "RD"):
         raise ValueError(f"measure must be 'RR', 'OR' or 'RD'; got {measure!r}.")
     given: dict[str, Any] = {"events": events, "n": n}
-    given |= {"control_events": control_events, "control_n": control_n, "labels": labels}
-    given = aligned(given, rows=False)
-    labels = given.pop("labels")
-    counts = {name: _counts(values, name) for name, values in given.items()}
-    sizes = {name: len(values) for name, values in counts.items()}
-    if labels is not None:
-        sizes["labels"] = len(read_labels(labels, "labels"))
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise ValueError(f"counts must be of one length; they have: {shown}.")
+    given |= {"control_events": control_events, "control_n": control_n}
+    rows = Rows.of_units(given | {"labels": labels}, [*given], "study")
+    counts = {"events": rows.X} | rows.beside
+    for name, values in counts.items():
+        _check_counts(values, name)
     _check_arm(counts, "events", "n")
     _check_arm(counts, "control_events", "control_n")
     a, total, c, control = counts.values()
     cells = np.array([a, total - a, c, control - c])
     cells = cells + 0.5 * (cells == 0).any(axis=0)
     estimate, variance = _compare(cells, measure)
-    style = style_of(labels, style_for(given["events"]))
     columns = {"estimate": estimate, "std_error": np.sqrt(variance)}
+    style = rows.style.avoiding(columns)
     if labels is not None:
-        style = replace(style, group="study") if style.group == "group" else style
-        style = style.avoiding(columns)
-        columns = {style.group: read_labels(labels, "labels")} | columns
+        columns = {style.group: rows.labels} | columns
     first = next((each for each in given.values() if index_of(each) is not None), None)
     return indexed_like(frame(columns, style), first)
 
@@ -112,16 +104,11 @@ def _compare(cells: NDArray, measure: str) -> tuple[NDArray, NDArray]:
     return a / n - c / m, a * b / n**3 + c * d / m**3
 
 
-def _counts(values: Any, name: str) -> NDArray[np.float64]:
-    """Read whole numbers of shape (k,)."""
-    found = column(values, name)
-    if found.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional; it has shape {found.shape}.")
-    wrong = ~((found >= 0) & (found <= LARGEST) & (found == np.round(found)))
+def _check_counts(values: NDArray[np.float64], name: str) -> None:
+    wrong = ~((values >= 0) & (values <= LARGEST) & (values == np.round(values)))
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise ValueError(f"{name} must be whole numbers, none missing; got {found[i]} in row {i}.")
-    return found
+        raise ValueError(f"{name} must be whole numbers, none missing; got {values[i]} in row {i}.")
 
 
 def _check_arm(counts: dict[str, NDArray], events: str, size: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from ebfed.designs.design import Design
 from ebfed.designs.terms import Terms
 from ebfed.privacy.calibration import is_number
-from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.columns import Columns
-from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, frame, is_frame, labels_of_units, numeric_columns
-from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import NotNumericError, numbers
+from ebfed.tables.covariates import columns_of_units
+from ebfed.tables.frames import Style, beside, frame, is_frame
+from ebfed.tables.numbers import NotNumericError
+from ebfed.tables.rows import Rows
 
 __all__ = ["Estimates", "check_level", "covariates_like"]
 
@@ -82,11 +81,12 @@ class Estimates:
         spread: Any = None,
         data: Any = None,
         formulas: tuple[Design | None, Design | None] = (None, None),
+        unit: str = "group",
     ) -> Self:
         """Read and check the arguments of `posterior_from`, or others that call them so.
 
         What the mean depends on is called `covariates` or `mean`. `formulas` are those of an
-        earlier fit, whose columns the same texts mean.
+        earlier fit, whose columns the same texts mean. `unit` names labels without a name.
 
         Raises
         ------
@@ -94,30 +94,29 @@ class Estimates:
             As `posterior_from` does.
         """
         called = "covariates" if mean is None else "mean"
-        covariates = covariates if mean is None else mean
-        given = {"estimates": estimates, "std_errors": std_errors, called: covariates}
-        given |= {"labels": labels, "df": df, "spread": spread, "data": data}
-        estimates, std_errors, covariates, labels, df, spread, data = _paired(given)
-        values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
-        n = len(values) if values.ndim == 1 else -1
-        if errors.ndim == 0 and np.isfinite(errors):
-            errors = np.full(values.shape, errors)
-        if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
-            raise ValueError(
-                f"estimates and std_errors must be one-dimensional and of one length, or "
-                f"std_errors a covariance of shape (n, n); they have shapes {values.shape} and "
-                f"{errors.shape}."
+        given = {"estimates": estimates, "std_errors": std_errors}
+        given |= {called: covariates if mean is None else mean, "labels": labels}
+        given |= {"df": _degrees(df), "spread": spread, "data": data}
+        figures = ["estimates", "std_errors", "df"]
+        try:
+            rows = Rows.of_units(given, figures, unit, covariance="std_errors", fill=True)
+        except NotNumericError as error:
+            other = (
+                "estimates must be numbers, or a fitted regression with a covariance (of "
+                "statsmodels, linearmodels, pyfixest): "
             )
-        labels, style = labels_of_units(estimates, labels, n)
+            raise NotNumericError(f"{other * str(error).startswith('estimates')}{error}") from None
+        values, errors, degrees = rows.X, rows.beside["std_errors"], rows.beside.get("df")
         covariance = _checked(errors) if errors.ndim == 2 else None
         if covariance is not None:
             errors = np.sqrt(np.diag(covariance))
         _check(values, errors)
-        table = data if data is None else Columns.of(data)
-        of_mean = _Predictors.read(called, covariates, errors, table, formulas[0])
-        of_spread = _Predictors.read("spread", spread, errors, table, formulas[1])
+        _check_degrees(degrees)
+        tables = rows.tables
+        table = None if data is None else Columns.of(tables["data"])
+        of_mean = _Predictors.read(called, tables[called], errors, table, formulas[0])
+        of_spread = _Predictors.read("spread", tables["spread"], errors, table, formulas[1])
         both, places = of_mean.with_those_of(of_spread)
-        degrees = _degrees(df, n)
         if degrees is not None and covariance is not None:
             raise ValueError(
                 "df must be None with a covariance: errors of one regression are normal."
@@ -126,21 +125,15 @@ class Estimates:
             values,
             errors,
             covariance,
-            None if covariates is None and spread is None else both.columns,
+            None if tables[called] is None and spread is None else both.columns,
             both.names,
-            labels,
-            style,
+            rows.labels,
+            rows.style,
             degrees,
             tuple(range(len(of_mean.names))),
             None if spread is None else places,
             (of_mean.formula, of_spread.formula),
         )
-
-    def called(self, unit: str) -> Self:
-        """Name the column of labels, if they have no name."""
-        if self.style.group != "group":
-            return self
-        return replace(self, style=replace(self.style, group=unit))
 
     @property
     def ids(self) -> NDArray:
@@ -182,16 +175,7 @@ def covariates_like(given: Estimates, covariates: Any) -> NDArray:
                 f"{type(covariates).__name__}."
             )
         return given.formulas[0].of(covariates)
-    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
-        covariates = numbers(covariates, "covariates", booleans=True)
-    n = len(covariates)
-    columns = column_names(covariates) if is_frame(covariates) else covariates
-    if is_frame(covariates):
-        missing = [name for name in given.names if name not in columns]
-        if missing:
-            raise ValueError(f"covariates lack the column {missing[0]!r}, which the fit had.")
-        columns = given.names
-    return read_covariates(columns, covariates, None, np.arange(n), names=given.names)[0]
+    return columns_of_units(covariates, "covariates", names=given.names)[0]
 
 
 @dataclass(frozen=True)
@@ -211,29 +195,7 @@ class _Predictors:
             return cls(np.empty((len(errors), 0)), [])
         if isinstance(given, str):
             return cls(*_of_formula(name, given, errors, table, past))
-        n = len(errors)
-        if is_frame(given):
-            names = column_names(given)
-            columns = numeric_columns(given, names, name)
-        else:
-            columns = numbers(given, name, booleans=True)
-            columns = columns[:, None] if columns.ndim == 1 else columns
-            own = getattr(given, "name", None)
-            names = [f"w{j}" for j in range(columns.shape[-1])]
-            if isinstance(own, str) and own and len(names) == 1:
-                names = [own]
-        if columns.ndim != 2 or len(columns) != n or not columns.shape[1]:
-            raise ValueError(
-                f"{name} must have a row for each of {n} estimates; it has shape {columns.shape}."
-            )
-        unknown = ~(np.abs(columns) < LARGEST)
-        if unknown.any():
-            i, j = np.argwhere(unknown)[0]
-            raise ValueError(
-                f"{name} has {int(unknown.sum())} missing, infinite or huge values, the first in "
-                f"column {names[j]!r} of estimate {i}."
-            )
-        return cls(columns, names)
+        return cls(*columns_of_units(given, name, len(errors)))
 
     def with_those_of(self, other: _Predictors) -> tuple[_Predictors, tuple[int, ...]]:
         """Add the columns of another that are not among these; also return the places of all."""
@@ -273,45 +235,20 @@ def _of_formula(
     return columns, design.names, design
 
 
-def _paired(given: dict[str, Any]) -> tuple:
-    """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
-    std_errors = given["std_errors"]
-    given = aligned(given, rows=False)
-    if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
-        turned = {"rows of std_errors": given["std_errors"]}
-        turned["columns of std_errors"] = given["std_errors"].T
-        turned = aligned(turned, rows=False)
-        # labels, and so names of columns, may be repeated
-        given["std_errors"] = turned["columns of std_errors"].T.to_numpy()
-    return tuple(given.values())
+def _degrees(df: Any) -> Any:
+    """Return degrees of freedom; None where all errors are normal."""
+    return None if is_number(df) and df == np.inf else df
 
 
-def _numbers(values: Any, name: str) -> NDArray:
-    try:
-        found = numbers(values, name, booleans=name == "estimates", fill=True)
-    except NotNumericError as error:
-        other = (
-            f"{name} must be numbers, or a fitted regression with a covariance (of statsmodels, "
-            "linearmodels, pyfixest): "
-        )
-        raise NotNumericError(f"{other * (name == 'estimates')}{error}") from None
-    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 < len(found) else found
-
-
-def _degrees(df: Any, n: int) -> NDArray | None:
-    """Degrees of freedom of each estimate; None where errors are normal."""
-    if df is None:
-        return None
-    given = np.asarray(df, float) if np.ndim(df) == 0 and is_number(df) else _numbers(df, "df")
-    if given.shape not in ((), (n,)):
-        raise ValueError(f"df must be a number, or one for each of {n} estimates; got {df!r}.")
-    wrong = ~(((given >= FEWEST_DEGREES) & (given <= MOST_DEGREES)) | np.isposinf(given))
-    if wrong.any():
+def _check_degrees(degrees: NDArray | None) -> None:
+    if degrees is None:
+        return
+    known = (degrees >= FEWEST_DEGREES) & (degrees <= MOST_DEGREES)
+    if (wrong := ~(known | np.isposinf(degrees))).any():
         raise ValueError(
             f"df must be degrees of freedom from {FEWEST_DEGREES:g} to {MOST_DEGREES:g}, or "
-            f"infinite for normal errors; got {float(given[wrong].flat[0])!r}."
+            f"infinite for normal errors; got {float(degrees[wrong].flat[0])!r}."
         )
-    return np.broadcast_to(given, n).astype(float)
 
 
 def _check(values: NDArray, errors: NDArray) -> None:

@@ -126,7 +126,7 @@ def fay_herriot(
     if not whole or n_bootstrap < 2:
         raise ValueError(f"n_bootstrap must be a whole number of at least 2; got {n_bootstrap!r}.")
     check_level(level)
-    given = Estimates.read(estimates, std_errors, covariates, labels, data=data).called("area")
+    given = Estimates.read(estimates, std_errors, covariates, labels, data=data, unit="area")
     if given.covariance is not None:
         raise ValueError("std_errors must be one-dimensional: areas are independent.")
     sampled = given.has_data & (given.errors > 0)

@@ -107,7 +107,7 @@ def meta_analysis(
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
     check_level(level)
-    given = Estimates.read(estimates, std_errors, covariates, labels, data=data).called("study")
+    given = Estimates.read(estimates, std_errors, covariates, labels, data=data, unit="study")
     if given.covariance is not None:
         raise ValueError("std_errors must be one-dimensional: studies are independent.")
     wrong = ~(np.isfinite(given.values) & given.has_data & (given.errors > 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,10 @@ from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variances import VariancePosterior
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, frame, is_frame, labels_of_units
-from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import column
+from ebfed.tables.covariates import columns_of_units
+from ebfed.tables.frames import Style, frame
+from ebfed.tables.rows import Rows
 
 __all__ = ["ModeratedT", "moderated_t"]
 
@@ -152,15 +150,11 @@ def moderated_t(
     from scipy.special import stdtr
 
     given = {"estimates": estimates, "std_errors": std_errors, "df": df, "unscaled": unscaled}
-    given = aligned(given | {"covariates": covariates, "labels": labels}, rows=False)
-    covariates, own = given.pop("covariates"), given.pop("labels")
-    values = np.atleast_1d(column(given["estimates"], "estimates"))
-    errors, degrees, scale = (
-        _column(given[name], name, values.shape) for name in ("std_errors", "df", "unscaled")
-    )
-    labels, style = labels_of_units(given["estimates"], own, len(values))
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise ValueError("estimates must be finite numbers, in one dimension.")
+    figures, also = [*given], {"covariates": covariates, "labels": labels}
+    rows = Rows.of_units(given | also, figures, "label")
+    values, (errors, degrees, scale) = rows.X, rows.beside.values()
+    if not np.isfinite(values).all():
+        raise ValueError("estimates must be finite numbers.")
     if not (np.isfinite(degrees) & (degrees >= 0)).all():
         raise ValueError("df must be finite and not negative.")
     if not degrees.any():
@@ -182,9 +176,8 @@ def moderated_t(
     if covariates is None:
         prior.fit(messages)
     else:
-        columns = column_names(covariates) if is_frame(covariates) else None
-        table = read_covariates(covariates, None, None, np.arange(len(values)), "group")[0]
-        check_covariates(table[degrees > 0], columns)
+        table, names = columns_of_units(rows.tables["covariates"], "covariates", len(values))
+        check_covariates(table[degrees > 0], names)
         prior.fit(messages, table)
     there = prior if covariates is None else prior.at(table)
     variances = VariancePosterior(there.posterior(messages, integrate=False)).mean[:, 0]
@@ -192,13 +185,5 @@ def moderated_t(
     total = np.minimum(degrees + prior.df_[0], degrees.sum())
     statistic = values / std_error
     p_value = 2 * stdtr(np.minimum(total, 1e10), -np.abs(statistic))
-    style = style if style.group != "group" else replace(style, group="label")
     found = values, std_error, statistic, total, p_value, prior
-    return ModeratedT(*found, labels, style)
-
-
-def _column(values: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    found = column(values, name)
-    if found.shape not in ((), shape):
-        raise ValueError(f"{name} must have shape {shape}, or be a number; it has {found.shape}.")
-    return np.broadcast_to(found, shape)
+    return ModeratedT(*found, rows.labels, rows.style)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
-from ebfed.tables.frames import Style, frame, labels_of_units
-from ebfed.tables.numbers import column
+from ebfed.tables.frames import Style, frame
+from ebfed.tables.rows import Rows
 
 __all__ = ["TwoGroups", "two_groups"]
 
@@ -229,10 +229,8 @@ def two_groups(
 
 def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
     """Return statistics, their labels if they have any, and the style of results."""
-    values = column(z, "z", fill=True)
-    if values.ndim != 1:
-        raise ValueError(f"z must be one-dimensional; it has the shape {values.shape}.")
-    labels, style = labels_of_units(z, labels, len(values))
+    rows = Rows.of_units({"z": z, "labels": labels}, ["z"], fill=True)
+    values = rows.X
     if not np.isfinite(values).all():
         raise ValueError("z must be finite; leave out statistics that are NaN or infinite.")
     if len(values) < FEWEST:
@@ -240,7 +238,7 @@ def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
             f"z must have at least {FEWEST} statistics, of which a null can be seen; got "
             f"{len(values)}. For fewer use posterior_from(..., prior='point_normal').lfdr()."
         )
-    return values, labels, style
+    return values, rows.labels, rows.style
 
 
 def _middle(values: NDArray) -> tuple[float, float]:

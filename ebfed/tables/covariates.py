@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import number_levels
 from ebfed.tables.numbers import NotNumericError, numbers
 
-__all__ = ["named_columns", "read_covariates"]
+__all__ = ["columns_of_units", "named_columns", "read_covariates"]
 
 
 def named_columns(covariates: Any) -> list[str]:
@@ -99,33 +99,94 @@ def read_covariates(
                 "or an array with a row for each group."
             )
         named = _in_order(named, names)
-        covariates = _by_row(numeric_columns(X, named, "covariates"), named, labels, ids)
+        values = _by_row(numeric_columns(X, named, "covariates"), named, labels, ids)
     elif is_frame(covariates):
-        named = [name for name in column_names(covariates) if name not in keys]
-        named = _in_order(named, names)
-        covariates = _by_group(covariates, named, ids, keys)
+        there = [name for name in column_names(covariates) if name not in keys]
+        named = _in_order(there, names)
+        values = _by_group(covariates, named, ids, keys)
     else:
-        each_row = X is not None and labels is None
-        if each_row:
+        if X is not None and labels is None:  # each row is a group
             covariates = aligned({"X": X, "covariates": covariates})["covariates"]
         elif labels_groups(covariates, ids):
             place = _rows_of(read_labels(index.to_series(), "index of covariates"), ids)
             covariates = numbers(covariates, "covariates", booleans=True)[place]
-        covariates = _numbers(covariates, len(ids))
-        named = [f"w{j}" for j in range(covariates.shape[1])] if names is None else list(names)
-        if covariates.shape[1] != len(named):
-            raise ValueError(
-                f"covariates have {covariates.shape[1]} columns; the fit had {len(named)}: "
-                f"{', '.join(map(repr, named))}."
-            )
-    unknown = ~(np.abs(covariates) < LARGEST)
-    if unknown.any():
-        i, j = np.argwhere(unknown)[0]
+        values, named = _numbers(covariates, len(ids), names)
+    _check_known(values, named, "covariates", lambda i: f"for group {ids.tolist()[i]!r}")
+    return values, named
+
+
+def columns_of_units(
+    given: Any, name: str, n: int | None = None, names: Sequence[str] | None = None
+) -> tuple[NDArray, list[str]]:
+    """Read columns of units, such as studies, that are in the order of these already.
+
+    Parameters
+    ----------
+    given : data frame or array-like of shape (n, k) or (n,)
+    name : str
+        Name of the argument.
+    n : int, optional
+        Number of units; any if None.
+    names : sequence of k str, optional
+        Names in an earlier fit; columns of frames are read in this order.
+
+    Returns
+    -------
+    columns : ndarray of shape (n, k)
+    names : list of k str
+        Names of the columns, or of the series; ``w0``, ``w1``, … if they have none.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As of `read_covariates`.
+
+    Examples
+    --------
+    >>> columns_of_units([0.2, 0.7], "mean", 2)[1]
+    ['w0']
+    """
+    if is_frame(given):
+        named = _in_order(column_names(given), names)
+        values = numeric_columns(given, named, name)
+    else:
+        values = numbers(given, name, booleans=True)
+        values = values[:, None] if values.ndim == 1 else values
+        own = getattr(given, "name", None)
+        named = [f"w{j}" for j in range(values.shape[-1] if values.ndim else 0)]
+        named = [own] if isinstance(own, str) and own and len(named) == 1 else named
+        named = _as_many(named, names)
+    n = len(values) if n is None and values.ndim else n
+    if values.ndim != 2 or len(values) != n or not values.shape[1]:
         raise ValueError(
-            f"covariates have {int(unknown.sum())} missing, infinite or huge values, the first in "
-            f"column {named[j]!r} for group {ids.tolist()[i]!r}."
+            f"{name} must have a row for each of {n} estimates; it has shape {values.shape}."
         )
-    return covariates, named
+    _check_known(values, named, name, lambda i: f"of estimate {i}")
+    return values, named
+
+
+def _as_many(named: list[str], names: Sequence[str] | None) -> list[str]:
+    """Return the names of columns of numbers: those of the fit, if there are as many."""
+    if names is None:
+        return named
+    if len(named) != len(names):
+        raise ValueError(
+            f"covariates have {len(named)} columns; the fit had {len(names)}: "
+            f"{', '.join(map(repr, names))}."
+        )
+    return list(names)
+
+
+def _check_known(
+    values: NDArray, named: Sequence[str], name: str, where: Callable[[int], str]
+) -> None:
+    unknown = ~(np.abs(values) < LARGEST)
+    if unknown.any():
+        i, j = np.argwhere(unknown)[0].tolist()
+        raise ValueError(
+            f"{name} must be finite numbers; got {int(unknown.sum())} missing, infinite or huge "
+            f"values, the first in column {named[j]!r} {where(i)}."
+        )
 
 
 def _in_order(named: list[str], names: Sequence[str] | None) -> list[str]:
@@ -192,18 +253,21 @@ def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
     return np.argsort(owner)[place]
 
 
-def _numbers(covariates: Any, n_groups: int) -> NDArray:
+def _numbers(
+    covariates: Any, n_groups: int, names: Sequence[str] | None
+) -> tuple[NDArray, list[str]]:
+    """Return numbers with a row for each group, and names of their columns."""
     try:
-        covariates = numbers(covariates, "covariates", booleans=True)
+        values = numbers(covariates, "covariates", booleans=True)
     except NotNumericError as error:
         raise NotNumericError(
             "covariates must be names of columns, a data frame, or numbers with a row for each "
             f"group: {error}"
         ) from None
-    covariates = covariates[:, None] if covariates.ndim == 1 else covariates
-    if covariates.ndim != 2 or len(covariates) != n_groups or not covariates.shape[1]:
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) != n_groups or not values.shape[1]:
         raise ValueError(
             f"covariates must have a row for each of the {n_groups} groups, in the order of their "
-            f"sorted labels; it has shape {covariates.shape}."
+            f"sorted labels; it has shape {values.shape}."
         )
-    return covariates
+    return values, _as_many([f"w{j}" for j in range(values.shape[1])], names)

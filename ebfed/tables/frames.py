@@ -28,7 +28,6 @@ __all__ = [
     "indexed_like",
     "is_frame",
     "is_series",
-    "labels_of_units",
     "numeric_columns",
     "read_labels",
     "read_response",
@@ -194,31 +193,6 @@ def style_of_rows(X: Any, style: Style) -> Style:
         return style
     named = own if own.index.name == own.name else own.rename(None)
     return replace(style_of(named, style), rows=read_labels(own, "the index of X"))
-
-
-def labels_of_units(values: Any, labels: Any, n: int) -> tuple[NDArray | None, Style]:
-    """Return the labels of n units, given or in the index of their values, and how results look.
-
-    Raises
-    ------
-    ValueError
-        If a label is missing, or there is not one for each unit.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> labels, style = labels_of_units(pd.Series([0.5], index=["Ohio"]), None, 1)
-    >>> labels.tolist(), style.backend
-    (['Ohio'], 'pandas')
-    """
-    labels = labels_of(values, labels)
-    style = style_of(labels, style_for(values))
-    if labels is None:
-        return None, style
-    found = read_labels(labels, "labels")
-    if len(found) != n:
-        raise ValueError(f"labels has {len(found)} entries for {n} estimates.")
-    return found, style
 
 
 def value_columns(

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.alignment import aligned
+from ebfed.tables.alignment import aligned, index_of, labels_of
 from ebfed.tables.frames import (
     Style,
     is_frame,
@@ -50,6 +50,8 @@ class Rows:
         Response: numbers, or labels of classes.
     beside : mapping of str to ndarray of shape (n_rows,)
         Weights, exposures, choices and the like; see `ebfed.tables.of_rows`.
+    tables : mapping of str to object
+        What was paired with the rows and is read by others, such as columns of a formula.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Rows:
     style: Style = field(default_factory=Style)
     y: NDArray | None = None
     beside: Mapping[str, NDArray] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -143,6 +146,83 @@ class Rows:
         if (y := paired["y"]) is not None:
             y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
         return cls(whole, columns, levels, style, y, found)
+
+    @classmethod
+    def of_units(
+        cls,
+        given: Mapping[str, Any],
+        figures: Sequence[str],
+        unit: str = "group",
+        *,
+        covariance: str | None = None,
+        fill: bool = False,
+    ) -> Self:
+        """Read figures of units, each of which is a row of its own: estimates, studies, areas.
+
+        Parameters
+        ----------
+        given : mapping
+            Figures, by argument; ``labels`` that name the units, else the index of the first of the
+            figures does; and what is of the same rows, which is returned in `tables`.
+        figures : sequence of str
+            Which are figures. Of the first, `X`, each unit has a number; of the others, too, or one
+            number is that of all. Others that are None are not among the results.
+        unit : str
+            Name of the labels, where they have none.
+        covariance : str, optional
+            Figure that may be of shape (n, n), of each pair of units.
+        fill : bool
+            Whether a masked figure is missing, rather than an error.
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, indexes of pandas have different labels, or a label is missing.
+        NotNumericError
+            If figures are no numbers.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> given = {"estimates": pd.Series([0.5, 0.7], ["b", "a"]), "df": 4}
+        >>> rows = Rows.of_units(given, ["estimates", "df"], "study")
+        >>> rows.labels.tolist(), rows.beside["df"].tolist(), rows.style.group
+        (['b', 'a'], [4.0, 4.0], 'study')
+        """
+        paired, first = aligned(given, rows=False), figures[0]
+        square = None if covariance is None else paired[covariance]
+        if index_of(square) is not None and np.ndim(square) == 2:
+            turned = {f"rows of {covariance}": square, f"columns of {covariance}": square.T}
+            # labels, and so names of columns, may be repeated
+            paired |= {covariance: [*aligned(turned, rows=False).values()][1].T.to_numpy()}
+        found = {
+            name: numbers(paired[name], name, booleans=name == "estimates", fill=fill)
+            for name in figures
+            if name in (first, covariance) or paired[name] is not None
+        }
+        n = found[first].size
+        for name, values in found.items():
+            if values.shape == (n, 1) and (name != covariance or n > 1):
+                found[name] = values[:, 0]
+            elif values.ndim == 0 and name != first and np.isfinite(values):
+                found[name] = np.full(n, values)
+        shapes = {name: values.shape for name, values in found.items()}
+        own = {} if covariance is None or not n else {covariance: (n, n)}
+        if any(shape not in ((n,), own.get(name)) for name, shape in shapes.items()):
+            *names, last = shapes
+            also = "" if covariance is None else f", or {covariance} a covariance of shape (n, n)"
+            raise ValueError(
+                f"{', '.join(names)}{' and ' * bool(names)}{last} must be one-dimensional and of "
+                f"one length{also}; they have shapes {' and '.join(map(str, shapes.values()))}."
+            )
+        labels = labels_of(paired[first], paired["labels"])
+        style = style_of(labels, style_for(paired[first]))
+        style = replace(style, group=unit) if style.group == Style().group else style
+        levels: tuple[NDArray, ...] = () if labels is None else (read_labels(labels, "labels"),)
+        if levels and len(levels[0]) != n:
+            raise ValueError(f"labels has {len(levels[0])} entries for {n} {first}.")
+        tables = {name: each for name, each in paired.items() if name not in (*figures, "labels")}
+        return cls(found.pop(first), None, levels, style, None, found, tables)
 
     @cached_property
     def numbered(self) -> tuple[NDArray, NDArray[np.int64]]:

@@ -69,16 +69,16 @@ def test_series_are_matched_by_their_index():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"events": [5]}, "counts must be of one length; they have: events 1, n 2"),
+        ({"events": [5]}, r"of one length; they have shapes \(1,\) and \(2,\)"),
         ({"events": [5, np.nan]}, "events must be whole numbers, none missing; got nan in row 1"),
         ({"events": [5, 2.5]}, "events must be whole numbers, none missing; got 2.5 in row 1"),
         ({"control_events": [-1, 2]}, "control_events must be whole numbers.* got -1"),
         ({"n": [1e308, 9]}, "n must be whole numbers"),
         ({"events": [5, 20]}, "events must not be more than n, and n not 0; got 20 of 9 in row 1"),
         ({"control_n": [9, 0], "control_events": [1, 0]}, "control_n not 0; got 0 of 0 in row 1"),
-        ({"events": [[1, 2]], "n": [[3, 4]]}, "events must be one-dimensional"),
+        ({"events": [[1, 2]], "n": [[3, 4]]}, "events.* must be one-dimensional"),
         ({"measure": "rr"}, "measure must be 'RR', 'OR' or 'RD'; got 'rr'"),
-        ({"labels": ["a"]}, "labels 1"),
+        ({"labels": ["a"]}, "labels has 1 entries for 2 events"),
     ],
 )
 def test_bad_counts_are_refused(change, message):

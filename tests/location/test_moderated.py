@@ -110,6 +110,15 @@ def test_labels():
     assert "gene" not in plain
 
 
+def test_a_frame_of_covariates_is_read_row_by_row():
+    table = pd.DataFrame({"size": [1.0, 2.0, 3.0, 5.0, 4.0]}, index=list("abcde"))
+    given = [1.0, 2.0, 3.0, 1.0, 0.0], [1.0, 2.0, 1.5, 2.0, 1.0], 4
+    frame = eb.moderated_t(*given, covariates=table).to_frame()
+    np.testing.assert_array_equal(
+        frame, eb.moderated_t(*given, covariates=table["size"].to_numpy()).to_frame()
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -119,7 +128,7 @@ def test_labels():
         ({"std_errors": [1.0, 1e200]}, "Rescale"),
         ({"df": -1}, "df must be"),
         ({"df": 0}, "df must be positive for some"),
-        ({"df": [1, 2, 3]}, "df must have shape"),
+        ({"df": [1, 2, 3]}, r"of one length; they have shapes \(2,\) and \(2,\) and \(3,\)"),
         ({"unscaled": 0.0}, "unscaled must be"),
     ],
 )

@@ -18,9 +18,6 @@ from ebfed.privacy.promises import is_private
 
 __all__ = ["deep_copied", "name_columns", "pickled", "published", "shallow_copied"]
 
-# Names of columns, which are public.
-NAMES = ("_y_name", "_group_name", "_beside_names")
-
 
 def published(fit: Any) -> Any:
     """Return a fit as a server would have it.
@@ -49,9 +46,8 @@ def published(fit: Any) -> Any:
     if hasattr(fit, "log_likelihood_"):
         state = state | {"log_likelihood": fit.log_likelihood_}
     twin.protocol().conclude(state)
-    for name in NAMES:
-        if hasattr(fit, name):
-            setattr(twin, name, getattr(fit, name))
+    if hasattr(fit, "_roles"):  # names of columns are public
+        twin._roles = fit._roles
     if hasattr(fit, "_style_"):
         twin._style_ = fit._style_.unlabelled()
     return twin

@@ -25,15 +25,19 @@ from ebfed.engines.publishing import (
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
-from ebfed.tables.frames import Style, frame, indexed_like, is_frame
-from ebfed.tables.lazy import column_names, is_lazy
+from ebfed.tables.frames import Style, frame, indexed_like
+from ebfed.tables.lazy import is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels, split_levels
 from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
 from ebfed.tables.of_rows import NOTHING, of_rows
+from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
+
+# Roles that do not go with each row by itself.
+OTHERS = ("y", "groups", "covariates")
 
 
 class SupervisedEstimator(WithArguments, ABC):
@@ -42,8 +46,8 @@ class SupervisedEstimator(WithArguments, ABC):
     clients_: Any
     _history: list[dict]
     _ledger: list[dict]
-    _y_name: str | None = None
-    _group_name: str | list[str] | None = None
+    # Columns of the frame of the fit that are no features.
+    _roles: Roles = Roles()
     # Whether groups may be of several levels.
     _takes_levels: bool = False
     # Names of the levels of the fit, from the outermost; none where there is one. None: no fit yet.
@@ -52,8 +56,6 @@ class SupervisedEstimator(WithArguments, ABC):
     _is_server: bool = False
     # Whether the response is a number, rather than a class.
     _numeric: bool = True
-    # Columns of the frame of the fit that go with its rows and are no features, by argument.
-    _beside_names: Mapping[str, str] = NOTHING
     # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
     # Whether the pickle of a private fit has the rows of its clients.
@@ -208,7 +210,7 @@ class SupervisedEstimator(WithArguments, ABC):
         labels = np.arange(len(values)) if rows.labels is None else rows.labels
         fitted = self.predict(X, groups=groups, **options)
         columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
-        name = self._y_name or "y"
+        name = str(self._roles.columns.get("y") or "y")
         columns[name] = response
         columns[".fitted"] = fitted
         if self._numeric:
@@ -249,9 +251,9 @@ class SupervisedEstimator(WithArguments, ABC):
             return *self._read_clients(X, groups, reset, covariates), found
         if reset:
             check_single(self)
-            self._y_name = y if isinstance(y, str) else None
-            self._group_name, self._level_names = _named(groups, X), None
-        rows = self._rows(X, y, groups, covariates, reset=reset, beside=beside)
+            roles = {"y": y, "groups": groups, "covariates": covariates}
+            self._roles, self._level_names = self._roles.learned(X, roles), None
+        rows = self._rows(X, y, groups, beside=beside)
         if reset:
             self._level_names = names_of_levels(rows.style)
         values, response = self._validated(rows, reset)
@@ -284,16 +286,15 @@ class SupervisedEstimator(WithArguments, ABC):
         return clients, codes
 
     def _hint(self) -> str:
-        return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"
+        name = self._roles.columns.get("y")
+        return "" if name is None else f"; in the fit it was the column {name!r}"
 
     def _rows(
         self,
         X: Any,
         y: Any,
         groups: Any,
-        covariates: Any = None,
         *,
-        reset: bool = False,
         beside: Mapping[str, Any] = NOTHING,
     ) -> Rows:
         """Read rows; known names are looked for in frames."""
@@ -302,18 +303,13 @@ class SupervisedEstimator(WithArguments, ABC):
                 "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
                 "collect its rows first."
             )
-        columns = column_names(X)
-        if y is None and self._y_name is not None and self._y_name in columns:
-            y = self._y_name
-        named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
-        if groups is None and named is not None and set(named) <= set(columns):
-            groups = self._group_name
+        found = self._roles.found(X, {"y": y, "groups": groups})
         rows = Rows.read(
             X,
-            groups,
-            y=y,
+            found.get("groups"),
+            y=found.get("y"),
             beside=beside,
-            aside=self._not_features(X, covariates, reset),
+            aside=self._roles.names,
             numeric=self._numeric,
             several=self._takes_levels,
             tuples=bool(self._level_names),
@@ -354,30 +350,19 @@ class SupervisedEstimator(WithArguments, ABC):
     ) -> tuple[NDArray, NDArray | None]:
         """Return rows and labels, for prediction."""
         check_is_fitted(self, "clients_")
-        rows = self._rows(X, None, groups, covariates)
+        rows = self._rows(X, None, groups)
         design = self._design(self._values(rows, False))
         return self._extended(design, X, rows, covariates, False), rows.labels
-
-    def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
-        """Return the columns of a frame that are no features."""
-        return list(self._beside_names.values())
 
     def _known_beside(self, X: Any, given: Mapping[str, Any], reset: bool) -> dict[str, Any]:
         """Return what goes with rows: what is given, and columns of the fit that later frames have.
 
         With `reset`, remember which columns these are.
         """
-        given = {name: value for name, value in given.items() if value is not None}
         if reset:
-            self._beside_names = {
-                name: each for name, each in given.items() if isinstance(each, str)
-            }
-        elif self._beside_names and (is_frame(X) or is_lazy(X)):
-            there = column_names(X)
-            given = {
-                name: each for name, each in self._beside_names.items() if each in there
-            } | given
-        return given
+            self._roles = self._roles.learned(X, given)
+        found = self._roles.found(X, given)
+        return {role: each for role, each in found.items() if role not in OTHERS}
 
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool
@@ -397,14 +382,6 @@ def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, 
     given = {"X": X, "y": y, "groups": levels[-1], "sample_weight": weights}
     X, y, groups, weights, *above = aligned(given | upper).values()
     return X, y, [*above, groups] if above else groups, unmasked(weights, "sample_weight")
-
-
-def _named(groups: Any, X: Any) -> str | list[str] | None:
-    """Return the columns of a frame that groups name, which later frames need not repeat."""
-    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else [groups]
-    if not all(isinstance(each, str) for each in levels):
-        return None
-    return levels if len(levels) > 1 else levels[0]
 
 
 def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:

@@ -19,6 +19,7 @@ from ebfed.models import Torch
 from ebfed.privacy.promises import is_private
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import Style
+from ebfed.tables.roles import Roles
 
 __all__ = ["LearnerFile", "save"]
 
@@ -81,9 +82,7 @@ class LearnerFile:
         style = fit._style_ if groups else fit._style_.unlabelled()
         return {
             "style": style.as_data(),
-            "response": fit._y_name,
-            "group": fit._group_name,
-            "beside": dict(fit._beside_names),
+            "roles": dict(fit._roles.columns),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -115,8 +114,7 @@ class LearnerFile:
             settle(rounds, sent, groups["memory"], clients, parameters)
             fit.keep_rows = is_private(fit._ledger)
         fit._style_ = Style.of_data(columns["style"])
-        fit._y_name, fit._group_name = columns["response"], columns["group"]
-        fit._beside_names = dict(columns["beside"])
+        fit._roles = Roles(columns["roles"])
 
 
 def _without_rows(labels: NDArray, n: NDArray[np.int64]) -> Clients:

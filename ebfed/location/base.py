@@ -40,7 +40,14 @@ from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import COUNTED, Summarised, column_names, counted, is_lazy
+from ebfed.tables.lazy import (
+    COUNTED,
+    Summarised,
+    column_names,
+    columns_beside,
+    counted,
+    is_lazy,
+)
 from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import (
     OfRows,
@@ -49,6 +56,7 @@ from ebfed.tables.of_rows import (
     wants_rate,
 )
 from ebfed.tables.of_rows import of_rows as read_of_rows
+from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
 
@@ -101,6 +109,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
     _learned: Learned
     _intake: Intake = Intake()  # before any rows are read
     _takes_weights: ClassVar[bool] = True
+    # Whether rows are numbers, rather than labels of categories.
+    _numeric: ClassVar[bool] = True
     # Whether the pickle of a private fit has the figures of its clients.
     keep_rows: bool = False
     # What a file has of the fit.
@@ -435,7 +445,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                 "predictions of rows that are not in memory need one column of values; collect the "
                 "rows."
             )
-        known, times = self._intake.known_columns(groups, of_rows), None
+        known, times = self._intake.roles.found(X, {"groups": groups, **of_rows}), None
         if not rate:
             times = self.protocol().family.times_column(self._learned.terms[0], known)
         mean = self._learned.estimates_of(rows)
@@ -566,7 +576,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                     "labels of the groups, pass them as groups=."
                 )
             options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
-            rows = self._intake.read(X, self._checked_rows, family.summarise, **options)
+            options["text"] = not self._numeric
+            rows = self._intake.read(X, self._checked_rows, self._summarised, **options)
             check_weights(self, rows.summary)
             if rows.values is not None:
                 return rows
@@ -590,6 +601,10 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         """Check values as scikit-learn and the family do; returns them in shape (n_rows, d)."""
         return self.protocol().family.check_rows(self._numbers(rows, learn))
 
+    def _summarised(self, *rows: Any) -> Summary:
+        """Summarise rows that were checked, of which the number of categories is known by now."""
+        return self.protocol().family.summarise(*rows)
+
     def _numbers(self, rows: Rows, learn: bool) -> NDArray:
         """Check values as scikit-learn does; returns them in shape (n_rows, d)."""
         single = learn or self.n_features_in_ == 1
@@ -599,20 +614,17 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         self, X: Any, groups: Any, of_rows: Mapping[str, Any], learn: bool, given: dict[str, Any]
     ) -> GroupRows:
         """Read the different rows of a lazy table, which its engine counts."""
-        weight = self._intake.known_columns(groups, of_rows).get("sample_weight")
+        roles = Roles() if learn else self._intake.roles
+        named = roles.found(X, {"groups": groups, **of_rows})
+        columns_beside(X, {"groups": None} | named if learn else named)
+        weight = named.get("sample_weight")
         X = counted(X, [name for name in column_names(X) if name != weight], weight)
         known = given | dict(of_rows) | {"sample_weight": COUNTED}
-        for argument, name in {"groups": groups, **of_rows}.items():
-            named = [*name] if isinstance(name, list | tuple) else [name]
-            if not all(isinstance(each, str) for each in named) and (learn or name is not None):
-                raise ValueError(
-                    f"{argument} must name a column of X, the rows of which are not in memory; "
-                    f"got {type(name).__name__}."
-                )
         rows = self._read(X, groups, learn=learn, **known)
         if not learn:
             return rows.alone
-        self._intake.remember(of_rows)
+        weights = {"sample_weight": of_rows.get("sample_weight")}
+        self._intake.roles = self._intake.roles.learned(X, weights)
         return rows
 
 

@@ -16,9 +16,8 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Dirichlet, Prior
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.columns import column_of
-from ebfed.tables.frames import is_frame, is_series, read_labels, with_values
-from ebfed.tables.intake import GroupRows, Intake
+from ebfed.tables.frames import read_labels
+from ebfed.tables.intake import GroupRows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.rows import Rows
 
@@ -119,7 +118,6 @@ class CategoricalEB(LocationEstimator):
 
     # Channels for categories leave nothing open.
     guess: None = None
-    # A response of a formula may be text.
     _numeric: ClassVar[bool] = False
     _classes: NDArray | None = None
 
@@ -164,8 +162,6 @@ class CategoricalEB(LocationEstimator):
             if learn:
                 self._name_columns()
             return rows
-        if not Intake.is_lazy(X):
-            X = self._numbered(X, learn, groups, *given.values())
         rows = super()._read(X, groups, y=y, learn=learn, **given)
         if rows.values is None or learn:
             return rows
@@ -175,23 +171,9 @@ class CategoricalEB(LocationEstimator):
             values[np.arange(len(values)), rows.values[:, 0].astype(np.int64)] = 1.0
         return replace(rows, values=values)
 
-    def _numbered(self, X: Any, learn: bool, *named: Any) -> Any:
-        """Return rows with the number of each label in its place; counts as they are."""
-        if is_frame(X):
-            names = self._intake.value_columns(X, *named)
-            if len(names) != 1:
-                return X
-            return with_values(X, self._codes(column_of(X, names[0]), learn), names[0])
-        if is_series(X):
-            return with_values(X, self._codes(X, learn))
-        array = X if isinstance(X, np.ndarray) else _array(X)
-        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != 1):
-            return array
-        return self._codes(X if array.ndim == 1 else array[:, 0], learn)
-
-    def _codes(self, labels: Any, learn: bool) -> NDArray[np.int64]:
+    def _codes(self, labels: NDArray, learn: bool) -> NDArray[np.int64]:
         """Number the labels by category; learn these, or refuse labels of others."""
-        found, codes = number_labels(read_labels(labels, "X"), "X")
+        found, codes = number_labels(labels, "X")
         _check_labels(found)
         if learn:
             if len(codes) == 0:
@@ -213,9 +195,9 @@ class CategoricalEB(LocationEstimator):
         return codes if np.array_equal(place, np.arange(len(place))) else place[codes]
 
     def _checked_rows(self, rows: Rows, learn: bool) -> NDArray:
-        """Check counts; labels are numbers of categories already."""
-        if rows.X.ndim == 1 or rows.X.shape[1] == 1:
-            return rows.X.reshape(-1, 1)
+        """Check counts, or number labels."""
+        if rows.X.ndim == 1:
+            return self._codes(rows.X, learn).astype(float)[:, None]
         values = super()._checked_rows(rows, learn)
         if learn:
             self._name_columns()
@@ -234,14 +216,6 @@ class CategoricalEB(LocationEstimator):
                 f"order; got {', '.join(map(repr, names[:SHOWN]))}."
             )
         self._classes, self.feature_names_in_ = classes, np.array(names, object)
-
-
-def _array(X: Any) -> NDArray:
-    """Return lists as an array; of labels, whatever types they have."""
-    try:
-        return np.asarray(X)
-    except ValueError:
-        raise ValueError("X must have rows of one length.") from None
 
 
 def _given(categories: Any, ordered: bool = True) -> NDArray:

@@ -76,7 +76,7 @@ def effect_sizes(
     given: dict[str, Any] = {"events": events, "n": n}
     given |= {"control_events": control_events, "control_n": control_n}
     rows = Rows.of_units(given | {"labels": labels}, [*given], "study")
-    counts = {"events": rows.X} | rows.beside
+    counts = {"events": rows.X, **rows.beside}
     for name, values in counts.items():
         _check_counts(values, name)
     _check_arm(counts, "events", "n")

@@ -511,7 +511,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         """
         family = self._family
         if wants_rate(type, family is not None and family.link == "log", self.family):
-            offset = np.zeros(1)
+            offset = 0.0
         if family is not None:
             return family.mean(*self._predictors(X, groups, offset, True), np.zeros(0))
         design, offsets, codes = self._placed(X, groups, offset)
@@ -531,7 +531,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ndarray of shape (n_rows,)
         """
         check_is_fitted(self, "mean_")
-        none = np.zeros(1) if self._kept["has_offset"] else None
+        none = 0.0 if self._kept["has_offset"] else None
         design, _, codes = self._placed(X, groups, none)
         return np.sqrt(self._fit.variance(design, codes))
 
@@ -568,7 +568,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if sample_weight is not None and family is not None:
             raise ValueError(f"sample_weight must be None: responses are {self.family} here.")
         if check_interval(level, kind, family is not None and family.link == "log", self.family):
-            offset = np.zeros(1)
+            offset = 0.0
         mean, variance = self._predictors(X, groups, offset)
         tails = ((1 - level) / 2, (1 + level) / 2)
         if family is None:

@@ -16,7 +16,7 @@ from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import parents_of
-from ebfed.tables.of_rows import NEEDED
+from ebfed.tables.roles import NEEDED
 
 if TYPE_CHECKING:
     from ebfed.regression.families import ResponseFamily
@@ -201,7 +201,7 @@ def diagnostics_of_linear(
     given = self._known_beside(X, given, False)
     if "sample_weight" not in given and getattr(self.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
-    rows = self._rows(X, y, groups, covariates, beside=given)
+    rows = self._rows(X, y, groups, beside=given)
     noise = np.asarray(noise_of_rows(self, rows.beside))
     values, response = self._validated(rows, False)
     design = self._extended(self._design(values), X, rows, covariates, False)

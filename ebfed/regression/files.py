@@ -9,6 +9,7 @@ import numpy as np
 from ebfed.engines.publishing import name_columns
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.tables.frames import Style
+from ebfed.tables.roles import Roles
 
 __all__ = ["RegressionFile"]
 
@@ -34,9 +35,7 @@ class RegressionFile:
             covariates = None if covariates is None else covariates.without_groups()
         return {
             "style": style.as_data(),
-            "response": fit._y_name,
-            "group": fit._group_name,
-            "beside": dict(fit._beside_names),
+            "roles": dict(fit._roles.columns),
             "covariates": covariates,
         }
 
@@ -63,7 +62,6 @@ class RegressionFile:
     def _name(self, fit: Any, columns: dict[str, Any]) -> None:
         """Set the names of the columns of the fit, and how its frames look."""
         fit._style_ = Style.of_data(columns["style"])
-        fit._y_name, fit._group_name = columns["response"], columns["group"]
-        fit._beside_names = dict(columns["beside"])
+        fit._roles = Roles(columns["roles"])
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import is_frame
-from ebfed.tables.lazy import column_names
 
 __all__ = ["GroupCovariates"]
 
@@ -23,15 +22,12 @@ class GroupCovariates:
 
     Attributes
     ----------
-    columns : sequence of str
-        Columns of `X` that hold them, if they are columns of `X`.
     names : list of k str
     ids : ndarray of shape (n_groups,)
         Labels of the groups.
     values : ndarray of shape (n_groups, k)
     """
 
-    columns: Sequence[str] = ()
     names: list[str] = field(default_factory=list)
     ids: NDArray = field(default_factory=lambda: np.empty(0, np.int64))
     values: NDArray = field(default_factory=lambda: np.empty((0, 0)))
@@ -41,19 +37,11 @@ class GroupCovariates:
     ) -> GroupCovariates:
         """Return the covariates of the groups that are fitted, read from what was given."""
         values, names = read_covariates(given, X, labels, ids, group)
-        return GroupCovariates(self.columns, names, ids, values)
+        return GroupCovariates(names, ids, values)
 
     def without_groups(self) -> GroupCovariates:
         """Return the names alone."""
-        return GroupCovariates(self.columns, self.names, values=self.values[:0])
-
-    def are_in(self, X: Any) -> bool:
-        """Whether a table has the columns of the covariates."""
-        return bool(self.columns) and is_frame(X) and set(self.columns) <= set(column_names(X))
-
-    def given_by(self, X: Any, covariates: Any) -> bool:
-        """Whether covariates are given with rows, as an argument or as columns."""
-        return covariates is not None or self.are_in(X)
+        return GroupCovariates(self.names, values=self.values[:0])
 
     def of(
         self,
@@ -83,8 +71,6 @@ class GroupCovariates:
         """
         if not self.names:
             raise ValueError("covariates= was given, but the fit had no covariates.")
-        if covariates is None and self.are_in(X):
-            covariates = self.columns
         place = np.full(len(ids), -1)
         if look_up:
             place = pd.Index(self.ids).get_indexer(pd.Index(ids))

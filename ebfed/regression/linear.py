@@ -62,9 +62,9 @@ from ebfed.tables.covariates import named_columns
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import is_lazy, summarise
+from ebfed.tables.lazy import columns_beside, is_lazy, summarise
 from ebfed.tables.levels import only_level
-from ebfed.tables.of_rows import NEEDED
+from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows
 
 __all__ = ["LinearEB"]
@@ -311,24 +311,21 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any, weight: Any
     ) -> tuple[Factors, NDArray]:
         """Read the products of the columns of a table whose rows are not in memory."""
-        y = self._y_name if y is None and not reset else y
-        if not isinstance(y, str):
-            raise ValueError("y must name a column of X, the rows of which are not in memory.")
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
-        groups = only_level(groups, X)
+        given = {"y": y, "groups": only_level(groups, X), "sample_weight": weight}
+        self._roles = self._roles.learned(X, given) if reset else self._roles
+        named = {"y": None, "groups": None} | self._roles.found(X, given)
+        y, groups, weight = (named.get(role) for role in given)
+        if not columns_beside(X, named):
+            raise ValueError(f"X has no column but y={y!r}; nothing to explain it with.")
         of_rows = {} if weight is None else {"sample_weight": weight}
         found = summarise(X, groups, cross=True, of_rows=of_rows)
-        if y not in found.columns:
-            raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
-        if len(found.columns) < 2:
-            raise ValueError(f"X has no column but y={y!r}; nothing to explain it with.")
         order = [j for j, name in enumerate(found.columns) if name != y]
         names = [found.columns[j] for j in order]
         validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=reset)
         if reset:
-            self._y_name, self._group_name, self._style_ = y, groups, found.style
-            self._level_names = ()
+            self._style_, self._level_names = found.style, ()
             self.covariate_names_, self._covariates = [], GroupCovariates()
         order.append(found.columns.index(y))
         summary = found.summary
@@ -336,22 +333,17 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         moments = replace(summary, mean=summary.mean[:, order], scatter=scatter)
         return Factors.from_moments(moments, bool(self.fit_intercept)), summary.ids
 
-    def _not_features(self, X: Any, covariates: Any, reset: bool) -> list[str]:
-        if reset:
-            self._covariates = GroupCovariates(named_columns(covariates))
-        stated = self._covariates.columns if self._covariates.are_in(X) else ()
-        return [*stated, *super()._not_features(X, covariates, reset)]
-
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool
     ) -> NDArray:
         """Add the products of varying columns with covariates, whose coefficients do not vary."""
-        if covariates is None and (reset or not self.covariate_names_):
-            if reset:
-                self.covariate_names_ = []
+        if reset:
+            self.covariate_names_, self._covariates = [], GroupCovariates()
+        if covariates is None and not self.covariate_names_:
             return design
         known, labels = self._covariates, rows.labels
-        if labels is None and not known.given_by(X, covariates):
+        covariates = self._roles.found(X, {"covariates": covariates}).get("covariates")
+        if labels is None and covariates is None:
             raise ValueError("rows without groups need covariates of their own as covariates=.")
         ids, codes = np.arange(len(design)), np.arange(len(design))
         if labels is not None:
@@ -469,13 +461,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             return posterior_of_level(self, block, level)
         posterior = population.posterior(block)
         if self.covariate_names_:
-            labels = None
-            if known.are_in(X):
-                labels = self._rows(X, y, groups).labels
+            given = self._roles.found(X, {"covariates": covariates}).get("covariates")
+            labels = self._rows(X, y, groups).labels if named_columns(given) else None
             # covariates that are given with rows are those of the rows
-            look_up = X is None or not known.given_by(X, covariates)
-            named = names_of_levels(self._style_)
-            values = known.of(block.ids, X, labels, covariates, named, look_up=look_up)
+            look_up, named = X is None or given is None, names_of_levels(self._style_)
+            values = known.of(block.ids, X, labels, given, named, look_up=look_up)
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
@@ -507,9 +497,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def _beside(self, X: Any, groups: Any, covariates: Any) -> Any:
         """Return a lazy table with predictions as a column."""
-        groups = self._group_name if groups is None else groups
-        if not isinstance(groups, str):
-            raise ValueError("groups must name a column of X, the rows of which are not in memory.")
+        groups = self._roles.found(X, {"groups": groups}).get("groups")
+        columns_beside(X, {"groups": groups})
         if covariates is not None or self.covariate_names_ or self._level_names:
             raise ValueError("covariates= and levels of groups need the rows of X in memory.")
         return predicted_beside(self, X, groups)
@@ -559,7 +548,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             weighted = getattr(known, "log_weight", None) is not None
             if weighted and "sample_weight" not in given:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=2)
-            beside = self._rows(X, None, groups, covariates, beside=given).beside
+            beside = self._rows(X, None, groups, beside=given).beside
             noise = noise_of_rows(self, beside)
             variance = variance + of_weights(noise, beside.get("sample_weight"))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)

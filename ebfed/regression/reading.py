@@ -17,7 +17,8 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import split_levels
 from ebfed.tables.numbers import column
-from ebfed.tables.of_rows import NEEDED, NOTHING, are_shares, check_whole, wants_rate
+from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, wants_rate
+from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import with_figures
 from ebfed.tables.unseen import warn_of_mistyped
@@ -187,8 +188,6 @@ def weighed_clients(
 def known_of_rows(estimator: Any, X: Any, reset: bool, **beside: Any) -> dict[str, Any]:
     """Return what goes with rows of a generalized linear model, and columns that it had in the fit.
 
-    An offset may be one number for all rows.
-
     Raises
     ------
     ValueError
@@ -200,9 +199,6 @@ def known_of_rows(estimator: Any, X: Any, reset: bool, **beside: Any) -> dict[st
             "offset= must give the offset of each row, as in the fit (0 for the response at an "
             "exposure of 1)."
         )
-    offset = given.get("offset")
-    if offset is not None and not isinstance(offset, str) and np.ndim(offset) == 0:
-        given["offset"] = np.full(len(X), float(offset))
     return given
 
 
@@ -277,9 +273,6 @@ class CrossedRows(Rows):
                 "fits one."
             )
         given = {name: value for name, value in beside.items() if value is not None}
-        offset = given.get("offset")
-        if offset is not None and not isinstance(offset, str) and np.size(offset) == 1:
-            given["offset"] = np.full(len(X), offset)
         rows = cls.read(X, groups, y=y, beside=given, aside=aside, numeric=True)
         names = [each for each in factors if isinstance(each, str)]
         upper = [

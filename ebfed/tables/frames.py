@@ -35,7 +35,6 @@ __all__ = [
     "style_of",
     "style_of_rows",
     "value_columns",
-    "with_values",
 ]
 
 
@@ -313,30 +312,6 @@ def is_series(X: Any) -> bool:
     import narwhals as nw
 
     return isinstance(wrapped(X, series_only=True), nw.Series)
-
-
-def with_values(X: Any, values: NDArray, name: str | None = None) -> Any:
-    """Return a series, or a frame, with these values in place of its own in one column.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> labels = pd.DataFrame({"x": ["b", "a"]}, index=[7, 5])
-    >>> with_values(labels, np.array([1, 0]), "x").x.to_dict()
-    {7: 1, 5: 0}
-    """
-    import narwhals as nw
-
-    table: Any = wrapped(X, allow_series=True, eager_only=True)
-    title = table.name if name is None else name
-    if table.implementation.is_pandas_like():  # whose rows have an index
-        if name is None:
-            return pd.Series(values, index=X.index, name=title)
-        copy = X.copy(deep=False)
-        copy[name] = values
-        return copy
-    new = nw.new_series(title, values, backend=table.implementation)
-    return (new if name is None else table.with_columns(new)).to_native()
 
 
 def numeric_columns(

@@ -9,7 +9,7 @@ summarise them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -20,9 +20,9 @@ from ebfed.blocks import blocks
 from ebfed.tables.alignment import of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, is_frame, read_labels
+from ebfed.tables.frames import Style, read_labels
 from ebfed.tables.labels import number_labels, parents_among, row_numbers
-from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
+from ebfed.tables.lazy import Summarised, is_lazy, summarise
 from ebfed.tables.levels import (
     keys_of_parents,
     named_parents,
@@ -32,7 +32,8 @@ from ebfed.tables.levels import (
     split_levels,
     unnamed_levels,
 )
-from ebfed.tables.of_rows import NEEDED, NOTHING
+from ebfed.tables.of_rows import NOTHING
+from ebfed.tables.roles import NEEDED, Roles
 from ebfed.tables.rows import Rows, titles
 from ebfed.tables.unseen import warn_of_blanks
 
@@ -135,10 +136,7 @@ class Intake:
         self.style = Style()
         self.covariate_names: list[str] = []
         self.predicted: Any = None
-        self._groups: list[str] = []
-        self._consent: str | None = None
-        self._of_rows: dict[str, str | None] = {}
-        self._covariates: Sequence[str] = ()
+        self.roles = Roles()
 
     def as_data(self) -> dict[str, Any]:
         """Return what is remembered as plain data, from which `of_data` makes it again.
@@ -153,10 +151,7 @@ class Intake:
         return {
             "style": self.style.as_data(),
             "covariate_names": self.covariate_names,
-            "groups": self._groups,
-            "consent": self._consent,
-            "of_rows": dict(self._of_rows),
-            "covariates": list(self._covariates),
+            "roles": dict(self.roles.columns),
         }
 
     @classmethod
@@ -172,9 +167,7 @@ class Intake:
         intake = cls()
         intake.style = Style.of_data(data["style"])
         intake.covariate_names = [str(name) for name in data["covariate_names"]]
-        intake._groups, intake._consent = list(data["groups"]), data["consent"]
-        intake._of_rows = dict(data["of_rows"])
-        intake._covariates = data["covariates"]
+        intake.roles = Roles(data["roles"])
         return intake
 
     def read(
@@ -188,6 +181,7 @@ class Intake:
         covariates: Any = None,
         of_rows: Mapping[str, Any] = NOTHING,
         learn: bool = False,
+        text: bool = False,
     ) -> GroupRows:
         """Read rows of a table in memory, clients, or a summary.
 
@@ -202,6 +196,8 @@ class Intake:
             What goes with the rows, by name of the argument of `fit`.
         learn : bool
             Whether this is the fit, whose names are to be remembered.
+        text : bool
+            As of `Rows.read`.
         """
         if isinstance(X, Clients | Summary):
             for name in of_rows:
@@ -211,17 +207,16 @@ class Intake:
             summary, shown, places = self._sorted(X, groups, learn)
             stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, shown, places, Style(), consent, stated)
-        groups = self._known_groups(groups, X, learn)
-        aside, covariates = self._known_covariates(X, covariates, learn)
-        beside = self._known_of_rows(of_rows, X, learn)
-        if (consent := self._consent_column(X, consent, learn)) is not None:
-            beside["consent"] = consent
+        given = {"groups": groups, "consent": consent, "covariates": covariates} | dict(of_rows)
+        given = self._known(X, given, learn)
+        groups, covariates = given.pop("groups", None), given.pop("covariates", None)
         rows = Rows.read(
             X,
             groups,
-            beside=beside,
-            aside=aside,
+            beside=given,
+            aside=self.roles.names,
             tuples=bool(self.level_names) and not learn,
+            text=text,
         )
         self._check_levels(len(rows.levels) - 1, groups, learn)
         values, labels = check(rows, learn), rows.labels
@@ -235,24 +230,8 @@ class Intake:
                 warn_of_blanks(ids)
         stated = self._read_covariates(covariates, X, labels, summary.ids, style, learn)
         beside = dict(rows.beside)
-        given = style, beside.pop("consent", None), stated, values, beside
-        return GroupRows(summary, labels, codes, *given)
-
-    def value_columns(self, X: Any, *named: Any) -> list[str]:
-        """List the columns of a frame in memory that hold values of rows.
-
-        Parameters
-        ----------
-        X : data frame
-        *named
-            What was given for labels, choices, covariates and what goes with rows: names of
-            columns, or anything else.
-        """
-        keys = {
-            name for each in named for name in [each, *named_columns(each)] if isinstance(name, str)
-        }
-        known = {*self._groups, self._consent, *self._of_rows.values(), *self._covariates}
-        return [name for name in column_names(X) if name not in keys | known]
+        read = style, beside.pop("consent", None), stated, values, beside
+        return GroupRows(summary, labels, codes, *read)
 
     def read_lazily(
         self,
@@ -280,14 +259,11 @@ class Intake:
         if self.level_names and not learn:
             raise ValueError("levels of groups need the rows of X in memory; collect them.")
         if not isinstance(X, Summarised):
-            groups = only_level(groups, X)
-            header = pd.DataFrame(columns=column_names(X))
-            known = self._known_groups(groups, header, learn)
-            groups = known[-1] if isinstance(known, list) else known
-            consent = self._consent_column(header, consent, learn)
-            beside = self._known_of_rows(of_rows, header, learn)
+            given = {"groups": only_level(groups, X), "consent": consent} | dict(of_rows)
+            known = self._known(X, given, learn)
+            groups, consent = known.pop("groups", None), known.pop("consent", None)
             chosen = None if isinstance(consent, Mapping) else consent
-            X = summarise(X, groups, chosen, of_rows=beside, figures=figures)
+            X = summarise(X, groups, chosen, of_rows=known, figures=figures)
         if named_columns(covariates):
             raise ValueError(
                 "covariates= must be a frame or an array with a row for each group, where the rows "
@@ -300,17 +276,15 @@ class Intake:
         given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
         return GroupRows(summary, summary.ids, codes, style, chosen, given)
 
-    def remember(self, of_rows: Mapping[str, Any]) -> None:
-        """Remember what goes with rows, which later rows must have too."""
-        self._of_rows = {
-            name: value if isinstance(value, str) else None for name, value in of_rows.items()
-        }
-
-    def known_columns(self, groups: Any, of_rows: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a lazy table with labels and what goes with rows, by argument."""
-        given = {name: column for name, column in of_rows.items() if column is not None}
-        known = {"groups": next(iter(self._groups), None)} | self._of_rows
-        return known | given | ({} if groups is None else {"groups": groups})
+    def _known(self, X: Any, given: Mapping[str, Any], learn: bool) -> dict[str, Any]:
+        """Return what is given, and columns of the fit that later tables have."""
+        if learn:
+            self.roles = Roles().learned(X, given)
+        known = self.roles.found(X, given)
+        for name in NEEDED:
+            if name in self.roles.columns and name not in known:
+                raise ValueError(NEEDED[name])
+        return known
 
     @staticmethod
     def is_lazy(X: Any) -> bool:
@@ -352,15 +326,6 @@ class Intake:
             self.style = style
         return style
 
-    def _known_groups(self, groups: Any, X: Any, learn: bool) -> Any:
-        """Return the groups, which later frames may have in the columns of the fit."""
-        if learn:
-            levels = split_levels(groups, X)
-            self._groups = levels if all(isinstance(each, str) for each in levels) else []
-        elif groups is None and self._groups and is_frame(X):
-            return self._groups if set(self._groups) <= set(column_names(X)) else None
-        return groups
-
     @property
     def level_names(self) -> list[str]:
         """Names of the levels above the groups of the fit, from the outermost; mostly none."""
@@ -378,41 +343,6 @@ class Intake:
         levels = split_levels(groups, tuples=bool(self.level_names))
         self._check_levels(len(levels) - 1, groups, False)
         return number_levels([read_labels(each) for each in levels])
-
-    def _consent_column(self, X: Any, consent: Any, learn: bool) -> Any:
-        """Remember the column that holds the choices, so that later frames may have it too."""
-        if learn:
-            self._consent = consent if isinstance(consent, str) else None
-        elif self._consent in column_names(X):
-            return self._consent
-        return consent
-
-    def _known_of_rows(self, given: Mapping[str, Any], X: Any, learn: bool) -> dict[str, Any]:
-        """Return what goes with rows, which later frames may have in the columns of the fit."""
-        if learn:
-            self.remember(given)
-        known = dict(given)
-        there = column_names(X) if self._of_rows and is_frame(X) else []
-        for name, column in self._of_rows.items():
-            if name not in known and column in there:
-                known[name] = column
-            elif name not in known and name in NEEDED:
-                raise ValueError(NEEDED[name])
-        return known
-
-    def _known_covariates(self, X: Any, covariates: Any, learn: bool) -> tuple[list[str], Any]:
-        """Return the columns of covariates, and which covariates to read.
-
-        Later frames may have the columns of the fit too.
-        """
-        named = named_columns(covariates)
-        if learn:
-            self._covariates = named
-        present = column_names(X) if self._covariates and is_frame(X) else []
-        known = [name for name in self._covariates if name in present]
-        if covariates is None and len(known) == len(self._covariates) > 0:
-            covariates = known
-        return known, covariates
 
     def _read_covariates(
         self,

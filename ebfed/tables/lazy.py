@@ -32,6 +32,7 @@ __all__ = [
     "Summarised",
     "added_up",
     "column_names",
+    "columns_beside",
     "counted",
     "is_lazy",
     "statistics",
@@ -130,6 +131,38 @@ def column_names(X: Any) -> list[str]:
     return list(table.collect_schema()) if isinstance(table, nw.DataFrame | nw.LazyFrame) else []
 
 
+def columns_beside(X: Any, named: Mapping[str, Any]) -> list[str]:
+    """Return the columns of a table whose rows are not in memory but for those that are named.
+
+    Parameters
+    ----------
+    X : table that narwhals knows
+    named : mapping of str to str or list of str
+        Columns, by the argument that names them.
+
+    Raises
+    ------
+    ValueError
+        If an argument names no column.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> columns_beside(pl.LazyFrame({"g": [1], "y": [2.0]}), {"groups": "g"})
+    ['y']
+    """
+    columns: dict[str, str] = {}
+    for argument, name in named.items():
+        names = [*name] if isinstance(name, list | tuple) else [name]
+        if not all(isinstance(each, str) for each in names):
+            raise ValueError(
+                f"{argument} must name a column of X, the rows of which are not in memory; "
+                f"got {type(name).__name__}."
+            )
+        columns |= {argument + f" of level {j}" * (j > 0): each for j, each in enumerate(names)}
+    return value_columns(column_names(X), columns)
+
+
 def summarise(
     X: Any,
     groups: Any,
@@ -178,15 +211,9 @@ def summarise(
 
     keys = {"groups": groups} if consent is None else {"groups": groups, "consent": consent}
     named = keys | dict(of_rows)
-    for argument, name in named.items():
-        if not isinstance(name, str):
-            raise ValueError(
-                f"{argument} must name a column of X, the rows of which are not in memory; "
-                f"got {type(name).__name__}."
-            )
     table = nw.from_native(X)
     schema = table.collect_schema()
-    columns = value_columns(schema, named)
+    columns = columns_beside(X, named)
     if not columns:
         shown = ", ".join(map(repr, named.values()))
         raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")

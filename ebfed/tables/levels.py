@@ -116,9 +116,7 @@ def only_level(groups: Any, X: Any) -> Any:
     >>> only_level(["county"], pl.LazyFrame({"county": [1], "y": [2.0]}))
     'county'
     """
-    import pandas as pd
-
-    levels = split_levels(groups, pd.DataFrame(columns=column_names(X)))
+    levels = split_levels(groups, X)
     if len(levels) > 1 or isinstance(levels[0], list | tuple):
         raise ValueError("levels of groups need the rows of X in memory; collect them.")
     return levels[0]
@@ -126,11 +124,11 @@ def only_level(groups: Any, X: Any) -> Any:
 
 def _are_columns(texts: Sequence[str], X: Any) -> bool:
     """Tell whether texts are names of columns of a frame, rather than labels of rows."""
-    if not is_frame(X):
+    if not (there := column_names(X)):
         return False
-    absent = [name for name in texts if name not in column_names(X)]
-    if absent and len(texts) != len(X):
-        shown = ", ".join(map(repr, column_names(X)))
+    absent = [name for name in texts if name not in there]
+    if absent and not (is_frame(X) and len(texts) == len(X)):
+        shown = ", ".join(map(repr, there))
         raise ValueError(f"groups names {absent[0]!r}, and X has the columns {shown}.")
     return not absent
 

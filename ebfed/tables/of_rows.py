@@ -17,7 +17,6 @@ from ebfed.tables.frames import read_labels, read_response
 from ebfed.tables.numbers import column
 
 __all__ = [
-    "NEEDED",
     "NOTHING",
     "OfRows",
     "Predicted",
@@ -54,11 +53,6 @@ class OfRows(TypedDict, total=False):
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 # What `predict` returns: the expected response of a row as given, or that at an exposure of 1.
 Predicted = Literal["response", "rate"]
-# If the rows of a fit had it, later rows must have it too.
-NEEDED = {
-    "exposure": "exposure= must give the exposure of each row, as in the fit.",
-    "sample_weight": "sample_weight= must give the weight of each row, as in the fit.",
-}
 PURPOSE = {
     "exposure": "for counts of events",
     "observed": "for durations until an event",

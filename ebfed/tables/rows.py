@@ -81,6 +81,7 @@ class Rows:
         numeric: bool = False,
         several: bool = True,
         tuples: bool = False,
+        text: bool = False,
     ) -> Self:
         """Read rows; each argument is an array-like or series, or names a column of the frame `X`.
 
@@ -99,6 +100,8 @@ class Rows:
             Whether groups may be of several levels.
         tuples : bool
             Whether a tuple is the labels of all levels.
+        text : bool
+            Whether values of one column are labels, `X` of shape (n_rows,), rather than numbers.
 
         Raises
         ------
@@ -126,9 +129,13 @@ class Rows:
             raise ValueError(
                 f"{name}={keys[name]!r} names a column, but X is not a data frame; pass an array."
             )
-        whole = np.empty((len(table), 0)) if columns == [] else numbers(X, "X", booleans=True)
-        if columns is not None and whole.ndim == 1:
-            whole = whole[:, None]
+        if text and (own := _only_column(X, table, columns)) is not None:
+            whole = read_labels(own, "X")
+        else:
+            whole = np.empty((len(table), 0)) if columns == [] else numbers(X, "X", booleans=True)
+            whole = whole[:, None] if columns is not None and whole.ndim == 1 else whole
+        if (offset := paired.get("offset")) is not None and np.ndim(offset) == 0:
+            paired["offset"] = np.full(len(whole), offset)  # that of all rows
         found = {name: of_rows(paired[name], name) for name in beside}
         levels: tuple[NDArray, ...] = ()
         if groups is None:
@@ -190,11 +197,11 @@ class Rows:
         (['b', 'a'], [4.0, 4.0], 'study')
         """
         paired, first = aligned(given, rows=False), figures[0]
-        square = None if covariance is None else paired[covariance]
-        if index_of(square) is not None and np.ndim(square) == 2:
+        square = paired.get(str(covariance))
+        if square is not None and index_of(square) is not None and np.ndim(square) == 2:
             turned = {f"rows of {covariance}": square, f"columns of {covariance}": square.T}
             # labels, and so names of columns, may be repeated
-            paired |= {covariance: [*aligned(turned, rows=False).values()][1].T.to_numpy()}
+            paired |= {str(covariance): [*aligned(turned, rows=False).values()][1].T.to_numpy()}
         found = {
             name: numbers(paired[name], name, booleans=name == "estimates", fill=fill)
             for name in figures
@@ -257,6 +264,19 @@ def titles(style: Style) -> list[str]:
         if each.group not in unnamed:
             shown[place] = f"groups {each.group!r}"
     return shown
+
+
+def _only_column(X: Any, table: Any, columns: Sequence[str] | None) -> Any:
+    """Return the column of values, if there is one only; else None."""
+    if is_frame(table):
+        return table[columns[0]] if columns and len(columns) == 1 else None
+    try:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    except ValueError:
+        raise ValueError("X must have rows of one length.") from None
+    if array.ndim < 2:
+        return X
+    return array[:, 0] if array.shape[1:] == (1,) else None
 
 
 def _is_name(name: Any) -> bool:

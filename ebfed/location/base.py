@@ -576,7 +576,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
                     "labels of the groups, pass them as groups=."
                 )
             options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
-            options["text"] = not self._numeric
+            options["values"] = "numbers" if self._numeric else "labels"
             rows = self._intake.read(X, self._checked_rows, self._summarised, **options)
             check_weights(self, rows.summary)
             if rows.values is not None:

@@ -20,12 +20,11 @@ from ebfed.location.encodings import (
     sums_of_categories,
 )
 from ebfed.location.targets import Target, lazy_target
-from ebfed.tables.alignment import aligned
 from ebfed.tables.categories import NestedCategories
-from ebfed.tables.columns import columns_apart
-from ebfed.tables.frames import is_frame
-from ebfed.tables.lazy import column_names, is_lazy
+from ebfed.tables.lazy import columns_beside, is_lazy
 from ebfed.tables.numbers import unmasked
+from ebfed.tables.roles import Roles
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import Lookup, with_codes
 
 __all__ = ["GroupEncoder"]
@@ -175,7 +174,8 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         X : array-like or frame of shape (n_rows, n_columns), or lazy table
             Of a table of DuckDB, polars, Dask or Spark, whose categories must not be missing, the
             engine adds up the target; `y` and `sample_weight` are then names of its columns.
-        y : array-like of shape (n_rows,), or str
+        y : array-like of shape (n_rows,) or str
+            The target, or the column of a frame that holds it.
         sample_weight : array-like of shape (n_rows,) or str, optional
             Precisions or frequencies; see the notes of the class.
 
@@ -231,11 +231,12 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "target_type_")
         if is_lazy(X):
             return self._transform_in_place(X)
-        columns, n_rows = self._columns(X, reset=False)
+        rows = Rows.read(X, aside=self._roles.names, values="columns")
+        columns, n_rows = self._columns(rows, reset=False)
         predictions: list[NDArray | None] = [None] * len(self._encodings[0])
         if self.mean_models_ is not None:
-            rows = self._covariates(columns)
-            predictions = [np.asarray(model.predict(rows), float) for model in self.mean_models_]
+            given = self._covariates(columns)
+            predictions = [np.asarray(model.predict(given), float) for model in self.mean_models_]
         out = np.empty((n_rows, self._n_outputs))
         for chain, categories, encodings in self._learned():
             nodes = categories.nodes_of([columns[j] for j in chain])
@@ -307,18 +308,17 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
 
     # Reading ----------------------------------------------------------------------------------
 
-    def _columns(self, X: Any, reset: bool) -> tuple[list[Any], int]:
-        """Read every column of X by itself, and the number of rows."""
-        if is_frame(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            columns = columns_apart(X)
+    def _columns(self, rows: Rows, reset: bool) -> tuple[list[Any], int]:
+        """Return every column of X by itself, and the number of rows."""
+        X = rows.tables["X"]
+        if rows.columns is not None:
+            table, columns = pd.DataFrame(columns=rows.columns), X
         else:
-            dtype = (
-                None if hasattr(X, "dtype") else object
-            )  # NumPy turns numbers beside text to text
-            rows = check_array(unmasked(X, "X"), dtype=dtype, ensure_all_finite=False)
-            validate_data(self, rows, skip_check_array=True, reset=reset)
-            columns = list(rows.T)
+            # NumPy turns numbers beside text to text
+            dtype = None if hasattr(X, "dtype") else object
+            table = check_array(unmasked(X, "X"), dtype=dtype, ensure_all_finite=False)
+            columns = list(table.T)
+        validate_data(self, table, skip_check_array=True, reset=reset)
         n_rows = len(columns[0]) if columns else 0
         if not n_rows:
             raise ValueError(f"Found array with 0 sample(s) (shape={np.shape(X)}); X has no rows.")
@@ -387,15 +387,17 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        X, y, sample_weight = aligned({"X": X, "y": y, "sample_weight": sample_weight}).values()
-        columns, n_rows = self._columns(X, reset=True)
-        target = Target.of(y, self.target)
+        beside = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self._roles = Roles().learned(X, {"y": y, **beside})
+        rows = Rows.read(X, y=y, beside=beside, values="columns")
+        columns, n_rows = self._columns(rows, reset=True)
+        target = Target.of(y := rows.tables["y"], self.target)
         if len(target.columns[0]) != n_rows:
             raise ValueError(
                 f"X and y have inconsistent numbers of samples: {n_rows} and "
                 f"{len(target.columns[0])}."
             )
-        weights = target.weights(sample_weight)
+        weights = target.weights(rows.beside.get("sample_weight"))
         self.target_type_, self.classes_ = target.kind, target.classes
         self._n_outputs = len(self._encoded) * len(target.columns)
         folds, n_folds = np.zeros(n_rows, np.int64), 1
@@ -414,30 +416,24 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         self._categories: list[NestedCategories] = []
         self._encodings: list[list[Encoding]] = []
         for chain in self._chains:
-            rows = CategoryRows.of([columns[j] for j in chain], folds, n_folds, weights)
-            self._categories.append(rows.categories)
+            own = CategoryRows.of([columns[j] for j in chain], folds, n_folds, weights)
+            self._categories.append(own.categories)
             self._encodings.append([])
             for c, (values, predicted) in enumerate(zip(target.columns, predictions, strict=True)):
-                *apart, whole = rows.encodings(target.population, values, predicted, cross)
+                *apart, whole = own.encodings(target.population, values, predicted, cross)
                 self._encodings[-1].append(whole)
                 for level, j in enumerate(chain if cross else ()):
-                    estimates = rows.crossed(apart, level, predicted)
+                    estimates = own.crossed(apart, level, predicted)
                     out[:, self._place_of(j, c)] = self._clipped(estimates)
         return out
 
     def _fit_in_place(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Fit to sums of the target, which the engine of a table computes."""
-        there = column_names(X)
-        for argument, name in {"y": y, "sample_weight": sample_weight}.items():
-            named = isinstance(name, str) and name in there
-            if not named and (argument == "y" or name is not None):
-                raise ValueError(
-                    f"{argument} must name a column of X, the rows of which are not in memory; "
-                    f"got {name if isinstance(name, str) else type(name).__name__!r}."
-                )
+        given = {"y": y} if sample_weight is None else {"y": y, "sample_weight": sample_weight}
+        names = columns_beside(X, given)
+        self._roles = Roles().learned(X, given)
         if self.mean_model is not None:
             raise ValueError("mean_model= needs the rows of X in memory; collect them.")
-        names = [name for name in there if name not in (y, sample_weight)]
         validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=True)
         self._place()
         target, columns, scan = lazy_target(X, y, self.target)

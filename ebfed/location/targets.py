@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import type_of_target
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.frames import read_response
 from ebfed.tables.numbers import column
+from ebfed.tables.of_rows import check_whole
 from ebfed.tables.scans import NotPushedError, Scan
 
 __all__ = ["Target", "lazy_target"]
@@ -85,30 +86,18 @@ class Target:
             raise ValueError(f"y must hold counts, whole numbers from 0; row {row} has {y[row]}.")
         return cls(kind, [values])
 
-    def weights(self, sample_weight: Any) -> NDArray | None:
+    def weights(self, sample_weight: NDArray | None) -> NDArray | None:
         """Check weights of rows: precisions, or frequencies of another than a continuous target."""
         if sample_weight is None:
             return None
-        weights, n_rows = column(sample_weight, "sample_weight"), len(self.columns[0])
-        if weights.shape != (n_rows,):
+        if sample_weight.shape != (n_rows := self.columns[0].shape):
             raise ValueError(
-                f"sample_weight must be one number per row, {n_rows}; it has shape {weights.shape}."
+                f"sample_weight must be one number per row, {n_rows[0]}; it has shape "
+                f"{sample_weight.shape}."
             )
-        wrong = ~((weights >= 0) & (weights < LARGEST))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ValueError(
-                f"sample_weight must be finite, and 0 or more; row {row} has {weights[row]}."
-            )
-        if not weights.any():
-            raise ValueError("sample_weight must not be zero in every row.")
-        if self.kind != "continuous" and (weights != np.floor(weights)).any():
-            row = int(np.argmax(weights != np.floor(weights)))
-            raise ValueError(
-                f"sample_weight of a {self.kind} target must be whole numbers, the rows that a row "
-                f"stands for; row {row} has {weights[row]}."
-            )
-        return weights
+        if self.kind != "continuous":
+            check_whole(sample_weight, self.kind)
+        return sample_weight
 
 
 def lazy_target(X: Any, name: str, kind: str) -> tuple[Target, dict[str, Any], Scan]:

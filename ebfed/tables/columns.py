@@ -288,7 +288,7 @@ def columns_apart(X: Any) -> list[Any]:
 
     table = nw.from_native(X, eager_only=True)
     if table.implementation.is_pandas():
-        return [X.iloc[:, j] for j in range(table.shape[1])]
+        return [table.to_native().iloc[:, j] for j in range(table.shape[1])]
     return [
         (column.cast(nw.String) if column.dtype in (nw.Categorical, nw.Enum) else column).to_numpy()
         for column in table.iter_columns()

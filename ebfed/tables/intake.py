@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,7 +181,7 @@ class Intake:
         covariates: Any = None,
         of_rows: Mapping[str, Any] = NOTHING,
         learn: bool = False,
-        text: bool = False,
+        values: Literal["numbers", "labels"] = "numbers",
     ) -> GroupRows:
         """Read rows of a table in memory, clients, or a summary.
 
@@ -196,7 +196,7 @@ class Intake:
             What goes with the rows, by name of the argument of `fit`.
         learn : bool
             Whether this is the fit, whose names are to be remembered.
-        text : bool
+        values : {"numbers", "labels"}
             As of `Rows.read`.
         """
         if isinstance(X, Clients | Summary):
@@ -216,21 +216,21 @@ class Intake:
             beside=given,
             aside=self.roles.names,
             tuples=bool(self.level_names) and not learn,
-            text=text,
+            values=values,
         )
         self._check_levels(len(rows.levels) - 1, groups, learn)
-        values, labels = check(rows, learn), rows.labels
+        checked, labels = check(rows, learn), rows.labels
         style = self._remember(rows.style, learn)
         several = len(rows.levels) > 1
         ids, codes = rows.numbered if several else row_numbers(labels, titles(rows.style)[-1])
-        summary = summarised(values, codes, rows.beside)
+        summary = summarised(checked, codes, rows.beside)
         if ids is not None:
             summary = summary.renamed(ids)
             if learn:
                 warn_of_blanks(ids)
         stated = self._read_covariates(covariates, X, labels, summary.ids, style, learn)
         beside = dict(rows.beside)
-        read = style, beside.pop("consent", None), stated, values, beside
+        read = style, beside.pop("consent", None), stated, checked, beside
         return GroupRows(summary, labels, codes, *read)
 
     def read_lazily(

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned, index_of, labels_of
+from ebfed.tables.columns import columns_apart
 from ebfed.tables.frames import (
     Style,
     is_frame,
@@ -81,7 +82,7 @@ class Rows:
         numeric: bool = False,
         several: bool = True,
         tuples: bool = False,
-        text: bool = False,
+        values: Literal["numbers", "labels", "columns"] = "numbers",
     ) -> Self:
         """Read rows; each argument is an array-like or series, or names a column of the frame `X`.
 
@@ -100,8 +101,10 @@ class Rows:
             Whether groups may be of several levels.
         tuples : bool
             Whether a tuple is the labels of all levels.
-        text : bool
-            Whether values of one column are labels, `X` of shape (n_rows,), rather than numbers.
+        values : {"numbers", "labels", "columns"}
+            What `X` is: numbers; or where it has one column labels, of shape (n_rows,); or
+            anything, which is not read: columns of a frame, one by one, or an array are in `tables`
+            with `y`.
 
         Raises
         ------
@@ -129,7 +132,13 @@ class Rows:
             raise ValueError(
                 f"{name}={keys[name]!r} names a column, but X is not a data frame; pass an array."
             )
-        if text and (own := _only_column(X, table, columns)) is not None:
+        tables: dict[str, Any] = {}
+        if values == "columns":
+            of_frame = is_frame(table)
+            tables = {"X": columns_apart(X) if of_frame else X, "y": paired.pop("y")}
+            columns = columns if of_frame else None
+            whole = np.empty((len(table), 0) if of_frame else ())
+        elif values == "labels" and (own := _only_column(X, table, columns)) is not None:
             whole = read_labels(own, "X")
         else:
             whole = np.empty((len(table), 0)) if columns == [] else numbers(X, "X", booleans=True)
@@ -150,9 +159,9 @@ class Rows:
                 raise ValueError(
                     f"{name} has {len(entries)} entries for the {len(whole)} rows of X."
                 )
-        if (y := paired["y"]) is not None:
+        if (y := paired.get("y")) is not None:
             y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
-        return cls(whole, columns, levels, style, y, found)
+        return cls(whole, columns, levels, style, y, found, tables)
 
     @classmethod
     def of_units(

@@ -23,18 +23,17 @@ from ebfed.engines.publishing import (
     shallow_copied,
 )
 from ebfed.privacy import ledger
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, frame, indexed_like
 from ebfed.tables.lazy import is_lazy
-from ebfed.tables.levels import check_depth, names_of_levels, split_levels
-from ebfed.tables.numbers import check_finite, check_single, numbers, unmasked, validated
+from ebfed.tables.levels import check_depth, names_of_levels
+from ebfed.tables.numbers import check_finite, check_single, numbers, validated
 from ebfed.tables.of_rows import NOTHING, of_rows
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
 
-__all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
+__all__ = ["SupervisedEstimator", "check_size"]
 
 # Roles that do not go with each row by itself.
 OTHERS = ("y", "groups", "covariates")
@@ -187,6 +186,31 @@ class SupervisedEstimator(WithArguments, ABC):
     def _sizes(self) -> NDArray:
         return self._n if self._is_server else self.clients_.n
 
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        **options: Any,
+    ) -> float:
+        """R**2 of predicted numbers, or share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        **options
+            Arguments of `predict`.
+        """
+        beside = {} if sample_weight is None else {"sample_weight": sample_weight}
+        rows = self._rows(X, y, groups, beside=beside)
+        if rows.y is None:
+            raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
+        predicted = self.predict(X, groups=groups, **options)
+        return _score_of(rows.y, predicted, rows.beside.get("sample_weight"), self._numeric)
+
     def augment(self, X: Any, y: Any = None, *, groups: Any = None, **options: Any) -> Any:
         """Return the rows with their predictions and residuals.
 
@@ -204,7 +228,6 @@ class SupervisedEstimator(WithArguments, ABC):
             with its index.
         """
         check_is_fitted(self, "clients_")
-        X, y, groups, _ = paired_rows(X, y, groups)
         rows = self._rows(X, y, groups)
         values, response = self._validated(rows, reset=False)
         labels = np.arange(len(values)) if rows.labels is None else rows.labels
@@ -375,16 +398,7 @@ class SupervisedEstimator(WithArguments, ABC):
         return values
 
 
-def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
-    """Return features, responses, labels and weights in one order of the rows."""
-    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else [groups]
-    upper = {f"groups of level {level}": each for level, each in enumerate(levels[:-1], 1)}
-    given = {"X": X, "y": y, "groups": levels[-1], "sample_weight": weights}
-    X, y, groups, weights, *above = aligned(given | upper).values()
-    return X, y, [*above, groups] if above else groups, unmasked(weights, "sample_weight")
-
-
-def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:
+def _score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:
     """Return R**2 of predicted numbers, or the share of rows whose class is predicted."""
     from sklearn.metrics import accuracy_score, r2_score
 

@@ -23,7 +23,7 @@ from ebfed.engines import Engine
 from ebfed.engines.protocol import (
     LearningState,
 )
-from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
+from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds
@@ -255,22 +255,6 @@ class Learner(SupervisedEstimator):
         The arguments are those of `predict`.
         """
         return expected_of(self, X, groups)
-
-    def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
-    ) -> float:
-        """Share of rows whose class is predicted, or R**2 of predicted numbers.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-        sample_weight : array-like of shape (n_rows,), optional
-        """
-        X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
-        response = self._rows(X, y, groups).y
-        if response is None:
-            raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
-        return score_of(response, self.predict(X, groups=groups), weights, self._numeric)
 
     # Reports ----------------------------------------------------------------------------------
 

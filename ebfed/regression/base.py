@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.rounds import converse_here
-from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
+from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.inference.estimable import Estimable
 from ebfed.priors import Posterior
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
@@ -325,31 +325,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         ndarray of shape (n_rows,)
         """
         return predicted_numbers(self, X, groups)
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        **options: Any,
-    ) -> float:
-        """R**2 of predicted numbers, or share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-        sample_weight : array-like of shape (n_rows,), optional
-        **options
-            Arguments of `predict`.
-        """
-        X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
-        predicted = self.predict(X, groups=groups, **options)
-        response = self._rows(X, y, groups).y
-        if response is None:
-            raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
-        return score_of(response, predicted, weights, self._numeric)
 
     @property
     def coef_(self) -> NDArray:

@@ -16,7 +16,7 @@ from ebfed.regression.families.base import ResponseFamily, Responses, responses_
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import split_levels
-from ebfed.tables.numbers import column
+from ebfed.tables.numbers import check_finite
 from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, wants_rate
 from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows
@@ -303,12 +303,10 @@ class CrossedRows(Rows):
         """
         if self.y is None:
             raise ValueError("y must be given, or be the name of a column of X.")
-        values, n = column(self.y, "y", booleans=True), len(self)
-        if values.shape != (n,):
-            raise ValueError(f"y must be one number for each of {n} rows.")
-        if not np.isfinite(values).all():
-            row = int(np.argmin(np.isfinite(values)))
-            raise ValueError(f"y must be finite; row {row} has {values[row]}.")
+        values = self.y.ravel() if self.y.shape == (len(self), 1) else self.y
+        if values.shape != (len(self),):
+            raise ValueError(f"y must be one number for each of {len(self)} rows.")
+        check_finite(values, "y")
         check_size(values, "y")
         return responses_of(values, self.beside, family)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ebfed.tables.numbers import plain
 from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = ["Categories", "NestedCategories"]
@@ -97,11 +98,7 @@ class Categories:
 def _native(values: Any) -> Any:
     """Return numbers of another byte order or size as pandas has them, and others as they are."""
     dtype = getattr(values, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "iufM":
-        return values
-    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
-        return values.astype(np.float64)
-    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
+    return plain(values) if isinstance(dtype, np.dtype) and dtype.kind in "iufM" else values
 
 
 @dataclass(frozen=True)

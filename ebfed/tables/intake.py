@@ -273,8 +273,8 @@ class Intake:
         summary, codes = X.summary, np.arange(len(X.summary))
         chosen = consent if X.consent is None else X.consent
         style = self._remember(X.style, learn)
-        given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
-        return GroupRows(summary, summary.ids, codes, style, chosen, given)
+        stated = self._read_covariates(covariates, None, None, summary.ids, style, learn)
+        return GroupRows(summary, summary.ids, codes, style, chosen, stated)
 
     def _known(self, X: Any, given: Mapping[str, Any], learn: bool) -> dict[str, Any]:
         """Return what is given, and columns of the fit that later tables have."""

@@ -191,7 +191,7 @@ def test_a_pickle_is_the_same_fit():
         ({"groups": ["a"]}, "two factors or more"),
         ({"groups": None}, "two factors or more"),
         ({"method": "mle"}, "method must be"),
-        ({"y": np.full(300, np.nan)}, "y must be finite"),
+        ({"y": np.full(300, np.nan)}, "y contains NaN"),
         ({"y": np.ones(300)}, "y must vary"),
         ({"one": True}, "two levels or more"),
         ({"own": True}, "its effects and the noise are the same"),

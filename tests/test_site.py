@@ -190,33 +190,10 @@ def test_the_record_of_benchmarks_has_ratios_of_its_times(build):
                 assert peer["ratio"] == pytest.approx(ratio)
 
 
-def test_every_tag_of_a_result_is_unique_and_on_the_theory_page(build):
-    found = list(build.tags())
-    results = [result for result, *_ in found]
-    twice = {result for result in results if results.count(result) > 1}
-    assert not twice, f"tagged more than once: {sorted(twice)}"
-    page = build.theory_page()
-    for (_, kind, number), _, path, line in found:
-        assert f"| {kind} {number} |" in page
-        assert f"`{path.relative_to(ROOT)}:{line}`" in page
-
-
-def test_tags_are_found_with_the_names_at_which_they_stand(build, tmp_path):
-    (tmp_path / "planted.py").write_text(
-        "# [E] Theorem 3\n@decorated\ndef first():\n    return 1\n\n\n"
-        "class Second:\n    def third(self):\n        x = 1\n"
-        "        # [O] Equation 5b: with its reason\n        return x\n\n\n"
-        "y = 1  # [J] Algorithm A.1\ntext = '# [P] Lemma 1'\n"
-    )
-    assert [(*result, name, line) for result, name, _, line in build.tags(tmp_path)] == [
-        ("E", "Theorem", "3", "first", 1),
-        ("O", "Equation", "5b", "Second.third", 10),
-        ("J", "Algorithm", "A.1", "", 14),
-    ]
-    (tmp_path / "wrong.py").write_text("# [E] theorem three\n")
-    with pytest.raises(ValueError, match=r"wrong.py:1 is not a tag such as '# \[E\] Theorem 3'"):
-        list(build.tags(tmp_path))
-    assert sorted(["10", "2", "5b", "5", "A.1"], key=build.natural) == ["A.1", "2", "5", "5b", "10"]
+def test_the_ledger_of_the_papers_is_a_page(build):
+    page = build.ledger_page()
+    assert page.startswith("# The papers, item by item")
+    assert page.endswith(build.ledger.to_page())
 
 
 @pytest.mark.slow

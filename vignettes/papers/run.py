@@ -1,7 +1,8 @@
 """Run the experiments of the papers again: ``python vignettes/papers/run.py NAME``.
 
-Without a name it lists the studies. Results are the same for the same seed and number of runs, on
-any number of processor cores; an interrupted study continues from the folder of ``--out``.
+Without a name it lists the studies; `ledger` prints each numbered item of the papers and what was
+found. Results are the same for the same seed and number of runs, on any number of processor cores;
+an interrupted study continues from the folder of ``--out``.
 """
 
 import argparse
@@ -9,14 +10,15 @@ import importlib
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import ledger
+
 # The folder of each paper, which is also its key in `vignettes/paper/paper.bib`.
+LETTERS = {"ozkara2023": "E", "aldaghri2021": "O", "bietti2022": "P", "huang2023": "J"}
 PAPERS = {
-    "ozkara2023": "[E] A statistical framework for personalized federated learning and estimation",
-    "aldaghri2021": "[O] FeO2: federated learning with opt-out differential privacy",
-    "bietti2022": "[P] Personalization improves privacy-accuracy tradeoffs",
-    "huang2023": "[J] Learning across data owners with joint differential privacy",
+    **{folder: f"[{letter}] {ledger.PAPERS[letter]}" for folder, letter in LETTERS.items()},
     "beyond": "Beyond the papers: methods of ebfed alone",
     "ebfed.evaluation": "Part of ebfed: `from ebfed.evaluation import coverage`",
 }
@@ -73,7 +75,7 @@ def read(arguments):
         epilog=listed(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="?", default="list", help="name of the study, or list")
+    parser.add_argument("name", nargs="?", default="list", help="name of the study, list or ledger")
     parser.add_argument("--quick", action="store_true", help="run a small version")
     parser.add_argument("--reps", type=int, help="number of runs, each with new clients")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
@@ -88,6 +90,10 @@ def main(arguments=None):
     given = read(arguments)
     if given.name == "list":
         print(listed())
+        return 0
+    if given.name == "ledger":
+        rows = [asdict(row) for row in ledger.rows()] if given.json else None
+        print(ledger.to_text() if rows is None else json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
     if given.data is not None:
         os.environ["EBFED_DATA"] = given.data

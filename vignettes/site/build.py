@@ -8,18 +8,14 @@ vignette whose packages are missing is shown without its output, and says so.
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
-import io
 import json
 import logging
 import os
 import re
 import shutil
 import sys
-import tokenize
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -28,34 +24,20 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(HERE)]  # this checkout's package; the modules beside this one
+PAPERS = ROOT / "vignettes" / "papers"
+# this checkout's package; the modules beside this one; the ledger
+sys.path[:0] = [str(ROOT), str(HERE), str(PAPERS)]
 
 import api_pages
 from api_pages import link_names
+
+import ledger
 
 PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
 # by executed pages
 NEEDED = ("ebfed/**/*.py", "vignettes/papers/**/*.py", "data/*", "tests/reference/*")
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
-PAPERS = {
-    "E": "A statistical framework for personalized federated learning and estimation",
-    "O": "FeO2: federated learning with opt-out differential privacy",
-    "P": "Personalization improves privacy-accuracy tradeoffs",
-    "J": "Learning across data owners with joint differential privacy",
-}
-RESULTS = (
-    "Theorem",
-    "Lemma",
-    "Proposition",
-    "Corollary",
-    "Definition",
-    "Remark",
-    "Algorithm",
-    "Equation",
-    "Appendix",
-)
-TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ({'|'.join(RESULTS)}) (\w+(?:\.\w+)*)")
 
 # Executed pages
 
@@ -228,70 +210,14 @@ def benchmarks_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def ledger_page() -> str:
+    """Write what the papers say, and what was found."""
+    return f"{(PAGES / 'ledger.md').read_text()}\n{ledger.to_page()}"
+
+
 def seconds(time: float) -> str:
     """Print a time with three digits and a unit that suits it."""
     return f"{time:.3g} s" if time >= 1 else f"{time * 1e3:.3g} ms"
-
-
-def tags(folder: Path = ROOT / "ebfed") -> Iterator[tuple[tuple[str, str, str], str, Path, int]]:
-    """Find the tags of the papers' results in comments of the code.
-
-    Yields the paper, the kind and the number of a result, the name that the tag stands at, the file
-    and the line. A comment that begins like a tag and is none is an error.
-    """
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_text()
-        if not re.search(rf"#\s*\[[{''.join(PAPERS)}]\]", text):
-            continue
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type != tokenize.COMMENT or not re.match(r"#\s*\[[A-Z]\]", token.string):
-                continue
-            line = token.start[0]
-            found = TAG.match(token.string)
-            if found is None:
-                raise ValueError(f"{path}:{line} is not a tag such as '# [E] Theorem 3'")
-            paper, kind, number = found.groups()
-            yield (paper, kind, number), name_at(text, line), path, line
-
-
-def name_at(text: str, line: int) -> str:
-    """Name the function or class that a line lies in, or that begins below comments there."""
-    lines = text.splitlines()
-    while line < len(lines) and re.match(r"\s*(#|@|$)", lines[line - 1]):
-        line += 1
-    name, nodes = "", list(ast.parse(text).body)
-    while nodes:
-        node = nodes.pop(0)
-        first = getattr(node, "lineno", line + 1)
-        if not first <= line <= (node.end_lineno or first):
-            continue
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            name = f"{name}.{node.name}" if name else node.name
-        nodes = [child for child in ast.iter_child_nodes(node) if hasattr(child, "lineno")]
-    return name
-
-
-def theory_page() -> str:
-    """Write the tables of the papers' results and where each is computed."""
-    found = sorted(tags(), key=lambda tag: (RESULTS.index(tag[0][1]), natural(tag[0][2])))
-    parts = [(PAGES / "theory.md").read_text()]
-    for paper, title in PAPERS.items():
-        rows = [
-            f"| {kind} {number} | `{name or path.stem}` | `{path.relative_to(ROOT)}:{line}` |"
-            for (letter, kind, number), name, path, line in found
-            if letter == paper
-        ]
-        if rows:
-            parts.append(f"## [{paper}] {title}")
-            parts.append("\n".join(["| result | computed by | place |", "|---|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"
-
-
-def natural(text: str) -> list[tuple[int, str]]:
-    """Return a key that sorts 2 before 10 and 5 before 5b."""
-    return [
-        (int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)
-    ]
 
 
 def navigation(config: dict[str, Any]) -> list:
@@ -309,7 +235,7 @@ def write_pages(nav: list) -> None:
     shutil.copytree(PAGES, DOCS)
     shutil.copytree(HERE / "assets", DOCS / "assets")
     written = {path.relative_to(PAGES).as_posix(): path.read_text() for path in PAGES.rglob("*.md")}
-    written |= {"benchmarks.md": benchmarks_page(), "theory.md": theory_page()}
+    written |= {"benchmarks.md": benchmarks_page(), "ledger.md": ledger_page()}
     written["changelog.md"] = (ROOT / "CHANGELOG.md").read_text()
     key, sources = source_hash(), executed_pages()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         step_down,
     )
     from ebfed.kernels.overdispersed import negative_binomial_gamma
-    from ebfed.kernels.polya_gamma import gibbs_logistic
     from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
     from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
     from ebfed.kernels.rates import rate_derivatives
@@ -105,7 +104,6 @@ __all__ = [
     "fill_uniforms",
     "gate",
     "gaussian_tally",
-    "gibbs_logistic",
     "importance",
     "interpolating_weights",
     "inverse_trigamma",

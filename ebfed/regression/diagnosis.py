@@ -289,14 +289,7 @@ def diagnostics_of_logistic(
     -------
     Diagnostics
         Responses are 1 for the second class, and 0 for the first.
-
-    Raises
-    ------
-    ValueError
-        If the method of the fit is ``"polya-gamma"``, whose posteriors are draws.
     """
-    if self.method_ == "polya-gamma":
-        raise ValueError("residuals need normal posteriors; fit with method='aghq' or 'ep'.")
     clients, codes, found = weighed_clients(self, X, y, groups, False, sample_weight=sample_weight)
     weight = found.get("sample_weight", np.ones(len(clients.X)))
     return _under_population(self, clients, codes, weight, bool((weight == 1).all()))

@@ -28,7 +28,6 @@ from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.logistic import (
-    DrawnCoefficients,
     NormalCoefficients,
     log_probabilities,
 )
@@ -56,7 +55,7 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     varying : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
         covariance ``"diag"``; the others have one coefficient for all. All, if None.
-    method : {"auto", "aghq", "ep", "polya-gamma", "laplace", "gradient"}
+    method : {"auto", "aghq", "ep", "laplace", "gradient"}
         Method by which the population is fitted and clients' posteriors are found. ``"aghq"``
         computes the likelihood to numerical precision. With the others, `log_likelihood_` is an
         approximation.
@@ -75,8 +74,6 @@ class LogisticEB(ClassifierMixin, ClassRegression):
           mean and covariance of their posteriors, and the server takes steps of Fisher's scoring
           (see `NormalPopulation`).
           `covariance_` and `log_likelihood_` are somewhat too large where groups have few rows.
-        - ``"polya-gamma"``: the population is fitted as by ``"ep"``. Posteriors are then sampled by
-          Gibbs with Pólya-Gamma variables, and need not be normal.
         - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
           spread of the population for few binary rows per group.
         - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs corrected: gradient descent on
@@ -93,14 +90,11 @@ class LogisticEB(ClassifierMixin, ClassRegression):
         Largest number of rounds; the exact number for ``"gradient"``.
     learning_rate : float
         Learning rate of ``"gradient"``.
-    n_draws : int
-        Number of draws from each posterior of ``"polya-gamma"``.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     verbose : int
         1 shows a progress bar over rounds.
-    random_state : int, Generator or None
-        Seed of the draws of ``"polya-gamma"``; the other methods draw nothing.
+    random_state : ignored
 
     Attributes
     ----------
@@ -126,8 +120,7 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     learning and estimation, appendix F; Liu, Pierce (1994), A note on Gauss-Hermite quadrature,
     Biometrika 81; Pinheiro, Bates (1995), Approximations to the log-likelihood function in the
     nonlinear mixed-effects model, J. Comput. Graph. Stat. 4; Minka (2001), Expectation propagation
-    for approximate Bayesian inference; Polson, Scott, Windle (2013), Bayesian inference for
-    logistic models using Pólya-Gamma latent variables, J. Am. Stat. Assoc. 108.
+    for approximate Bayesian inference.
 
     Examples
     --------
@@ -152,7 +145,6 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     fit_intercept: bool = True
     n_rounds: int = 200
     learning_rate: float = 0.1
-    n_draws: int = 300
     engine: Engine | None = None
     verbose: int = 0
     random_state: Any = None
@@ -175,7 +167,6 @@ class LogisticEB(ClassifierMixin, ClassRegression):
             fit_intercept=self.fit_intercept,
             n_rounds=self.n_rounds,
             learning_rate=self.learning_rate,
-            n_draws=self.n_draws,
             share=self.share,
             endless=self._endless,
             estimator=self,
@@ -215,8 +206,6 @@ class LogisticEB(ClassifierMixin, ClassRegression):
             root=result["root"],
             kind=self.covariance,
             method=self.method_,
-            n_draws=self.n_draws,
-            seed=result["seed"],
             **nodes_of(result),
         )
 
@@ -236,5 +225,5 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
         rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=True)
-        assert isinstance(posterior, NormalCoefficients | DrawnCoefficients)
+        assert isinstance(posterior, NormalCoefficients)
         return log_probabilities(posterior, rows, codes, self.mean_covariance_)

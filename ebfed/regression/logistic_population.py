@@ -13,17 +13,12 @@ from ebfed.regression.logistic_rounds import Method
 from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import (
     Approximation,
-    DrawnCoefficients,
     NormalCoefficients,
     WhiteRows,
 )
-from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Clients
 
 __all__ = ["LogisticPopulation"]
-
-# Sweeps of Gibbs sampling before the first draw.
-BURN = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +30,10 @@ class LogisticPopulation(GeneralizedPopulation):
     classes : ndarray of shape (2,)
     method : str
         Method by which posteriors are found.
-    n_draws, seed : int
-        Number and seed of the draws of ``"polya-gamma"``.
     """
 
     classes: NDArray
     method: Method
-    n_draws: int
-    seed: int
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
@@ -50,7 +41,6 @@ class LogisticPopulation(GeneralizedPopulation):
         return {
             "aghq": "Gauss-Hermite quadrature",
             "ep": "expectation propagation",
-            "polya-gamma": "Pólya-Gamma sampling",
             "laplace": "Laplace",
             "gradient": "gradient descent",
         }[self.method]
@@ -71,14 +61,11 @@ class LogisticPopulation(GeneralizedPopulation):
 
     def _posterior(
         self, block: Clients, mean_covariance: NDArray, doubt: bool
-    ) -> NormalCoefficients | DrawnCoefficients:
+    ) -> NormalCoefficients:
         if self.method == "aghq":
             return super()._posterior(block, mean_covariance, doubt)
         population = NormalPopulation(self.mean, self.root, np.ones(len(self.mean)))
         rows = WhiteRows.of(block, population, self.classes[1])
-        if self.method != "polya-gamma":
-            how: Approximation = "corrected" if self.method == "ep" else "laplace"
-            mean, covariance, _ = rows.approximate(how)
-            return NormalCoefficients.of_white(population, mean, covariance, mean_covariance)
-        drawn = rows.sample(Stream(make_key(self.seed), 0), BURN, self.n_draws)
-        return DrawnCoefficients(population, *drawn, mean_covariance, self.seed)
+        how: Approximation = "corrected" if self.method == "ep" else "laplace"
+        mean, covariance, _ = rows.approximate(how)
+        return NormalCoefficients.of_white(population, mean, covariance, mean_covariance)

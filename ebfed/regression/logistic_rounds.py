@@ -29,7 +29,7 @@ from ebfed.regression.generalized_notes import (
     warn_of_unending,
     warn_unfinished,
 )
-from ebfed.regression.generalized_rounds import GeneralizedRounds, check_number, too_many
+from ebfed.regression.generalized_rounds import GeneralizedRounds, too_many
 from ebfed.regression.numerics.joint_logistic_descent import joint_step
 from ebfed.regression.numerics.normal_population import CAUTION, LOW, NormalPopulation, Step
 from ebfed.regression.posteriors import quadrature
@@ -48,7 +48,7 @@ from ebfed.tables.clients import Clients
 
 __all__ = ["METHODS", "LogisticRounds", "Method"]
 
-Method = Literal["auto", "aghq", "ep", "polya-gamma", "laplace", "gradient"]
+Method = Literal["auto", "aghq", "ep", "laplace", "gradient"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 # A fit is done when the next step is expected to gain no more log-likelihood.
@@ -73,7 +73,6 @@ class LogisticRounds(GeneralizedRounds):
 
     method: Method
     learning_rate: float
-    n_draws: int
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -117,8 +116,7 @@ class LogisticRounds(GeneralizedRounds):
         state = super().begin(state, facts)
         check_two_classes(classes)
         check_not_one_class(classes)
-        seed = int(np.random.default_rng([*state["key"], 2]).integers(2**31))
-        return cast(LogisticState, state | {"classes": classes, "seed": seed})
+        return cast(LogisticState, state | {"classes": classes})
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
@@ -129,7 +127,6 @@ class LogisticRounds(GeneralizedRounds):
             )
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}; got {self.method!r}.")
-        check_number("n_draws", self.n_draws)
         if not 0 < self.learning_rate < np.inf:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
 
@@ -328,7 +325,7 @@ class LogisticRounds(GeneralizedRounds):
 
     def _end(self, state: Any) -> LogisticState:
         """Add what was learned, in plain numbers."""
-        more = {"classes": state["classes"], "method": state["method"], "seed": state["seed"]}
+        more = {"classes": state["classes"], "method": state["method"]}
         if "point" in state:
             ended = super()._end(state)
             return cast(LogisticState, ended | {"result": ended["result"] | more})

@@ -233,8 +233,6 @@ class LogisticResult(GeneralizedResult):
     classes: NDArray
     method: str
     """Method of the fit: what ``"auto"`` stands for."""
-    seed: int
-    """Seed of the draws from posteriors."""
 
 
 class GeneralizedSent(RegressionSent):
@@ -329,8 +327,6 @@ class LogisticState(GeneralizedState):
     """What the server of a logistic regression keeps."""
 
     classes: NDArray
-    seed: int
-    """Seed of the draws from posteriors."""
     mean: NotRequired[NDArray[np.float64]]
     """Mean of the population that is asked about, shape (k,)."""
     root: NotRequired[NDArray[np.float64]]

@@ -131,10 +131,10 @@ class Query:
             raise ValueError(f"{view.title} of several levels of groups has no SQL.")
         centre = _centre(view)
         logistic = view.population == "logit-normal" and classes is not None
-        if not view.has_density and (not logistic or "Pólya" in view.method):
+        if not view.has_density and not logistic:
             raise ValueError(
                 f"{view.title} ({view.method}) has no SQL: its predictions are averages over "
-                "draws or components. LogisticEB by quadrature has."
+                "components or of another family. LogisticEB has."
             )
         if self.size is not None or self.weight is not None or self.each_row:
             raise ValueError(

@@ -882,8 +882,6 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB("full", method="ep"), 1e-4),
         (eb.LogisticEB(method="laplace"), 1e-5),
         (eb.LogisticEB(method="gradient", n_rounds=20), 1e-6),
-        # draws follow the order of rows
-        (eb.LogisticEB(method="polya-gamma", random_state=0), 0.3),
     ],
     ids=repr,
 )
@@ -945,7 +943,6 @@ def failing_weights(estimator):
         eb.LogisticEB(),
         eb.LogisticEB(method="ep"),
         eb.LogisticEB(method="laplace"),
-        eb.LogisticEB(method="polya-gamma", random_state=0),
         eb.LogisticEB(method="gradient"),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),

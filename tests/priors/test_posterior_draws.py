@@ -14,7 +14,7 @@ from ebfed.priors import Beta, Normal
 from ebfed.priors.normal import NormalPosterior
 from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.regression.posteriors.logistic import DrawnCoefficients, NormalCoefficients
+from ebfed.regression.posteriors.logistic import NormalCoefficients
 
 SIZE = 40_000
 CLOSE = 6 / np.sqrt(SIZE)
@@ -222,17 +222,5 @@ def joint_of_three():
 
 def test_logistic_coefficients_share_the_error_of_their_mean():
     posterior = NormalCoefficients.of_white(POPULATION, np.zeros((3, 2)), INSIDE, DOUBT)
-    for j in range(2):
-        check(posterior, joint_of_three()[j::2, j::2], j)
-
-
-def test_draws_of_chains_are_moved_to_one_mean():
-    """Of chains that all use the same random numbers, as those of the estimator do."""
-    noise = np.random.default_rng(5).standard_normal((2000, 1, 2))
-    noise = (noise - noise.mean(axis=0)) @ np.linalg.inv(
-        np.linalg.cholesky(np.cov(noise[:, 0].T))
-    ).T
-    draws = np.einsum("npq,snq->snp", np.linalg.cholesky(INSIDE), np.repeat(noise, 3, axis=1))
-    posterior = DrawnCoefficients(POPULATION, draws, np.zeros((3, 2)), INSIDE, DOUBT, 0)
     for j in range(2):
         check(posterior, joint_of_three()[j::2, j::2], j)

@@ -292,14 +292,6 @@ def test_logistic_rows_are_binomial_ones():
     np.testing.assert_allclose(one["cooksd"], other["cooksd"], atol=1e-3)
 
 
-def test_draws_have_no_residuals():
-    x, groups = np.arange(8.0)[:, None], np.repeat([0, 1], 4)
-    est = eb.LogisticEB(method="polya-gamma", n_draws=20, random_state=0)
-    est.fit(x, [0, 1] * 4, groups=groups)
-    with pytest.raises(ValueError, match="residuals need normal posteriors"):
-        est.residuals(x, [0, 1] * 4, groups=groups)
-
-
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("model", ["y ~ x + (1 | g)", "y ~ x + (1 | g) + (1 | h)"])
 def test_new_rows_of_a_fit_with_weights_have_weights(named, model):

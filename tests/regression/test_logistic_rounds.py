@@ -82,7 +82,7 @@ def test_wrong_sums_are_refused():
             est.protocol().check_message(message | {"more": np.ones((1, 1))}, facts, sent, turn)
 
 
-@pytest.mark.parametrize("method", ["ep", "laplace", "gradient", "polya-gamma"])
+@pytest.mark.parametrize("method", ["ep", "laplace", "gradient"])
 def test_methods_that_need_groups_are_refused(method):
     with pytest.raises(ValueError, match="share must be 'groups', unless method is 'aghq'"):
         eb.LogisticEB(method=method, share="sums").fit(X, Y, groups=GROUPS)

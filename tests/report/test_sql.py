@@ -336,9 +336,6 @@ def test_other_fits_are_refused_by_name():
         "AdaMixClassifier": eb.AdaMixClassifier(2, n_init=1, n_rounds=5, random_state=0).fit(
             rows[["x"]], kinds, groups=groups
         ),
-        "LogisticEB .Pólya": eb.LogisticEB(method="polya-gamma", n_draws=5, random_state=0).fit(
-            rows[["x"]], kinds == "a", groups=groups
-        ),
     }
     for message, fit in refused.items():
         with pytest.raises(ValueError, match=message):

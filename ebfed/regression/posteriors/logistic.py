@@ -8,21 +8,18 @@ from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.kernels.responses import BINOMIAL
-from ebfed.priors import Posterior
-from ebfed.regression.numerics.normal_population import NormalPopulation, root_of
-from ebfed.regression.posteriors.linear import CoefficientPosterior, mean_shifts
+from ebfed.regression.numerics.normal_population import NormalPopulation
+from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
 __all__ = [
     "MOST_CORRECTED",
     "Approximation",
-    "DrawnCoefficients",
     "NormalCoefficients",
     "WhiteRows",
     "log_probabilities",
@@ -36,8 +33,6 @@ MOST_SWEEPS = 200
 MOST_CORRECTED = 4
 # Half the points of importance sampling: a power of two.
 HALF = 256
-# Words of random numbers set aside for each client in a call.
-STRIDE = 2**32
 
 
 # "corrected" is expectation propagation with importance sampling after it.
@@ -129,31 +124,6 @@ class WhiteRows:
         if how == "corrected":
             kernels.importance(*rows, *_points(self.X.shape[1]), *found)
         return found
-
-    def sample(self, stream: Stream, burn: int, size: int) -> tuple[NDArray, NDArray, NDArray]:
-        """Draw from each client's posterior by Gibbs sampling, all with the same random numbers.
-
-        So the draws of a client do not depend on the other clients.
-
-        Parameters
-        ----------
-        stream : Stream
-        burn, size : int
-            Sweeps before the first draw, and draws.
-
-        Returns
-        -------
-        draws : ndarray of shape (size, n, p)
-        mean : ndarray of shape (n, p)
-        covariance : ndarray of shape (n, p, p)
-        """
-        mean, covariance, _ = self._empty()
-        draws = np.empty((size, *mean.shape))
-        chains = self.approximate("ep")[0]
-        rows = self.X, self.offset, self.signs, self.indptr
-        words = *stream.words(STRIDE), np.uint64(0)
-        kernels.gibbs_logistic(*rows, chains, burn, size, draws, mean, covariance, words)
-        return draws, mean, covariance
 
 
 class NormalCoefficients(CoefficientPosterior):
@@ -255,67 +225,8 @@ def _slopes(root: NDArray, covariance: NDArray) -> NDArray:
     return root @ covariance @ inverse + np.eye(len(root)) - root @ inverse
 
 
-class DrawnCoefficients(Posterior):
-    """Posteriors as draws, all equally likely.
-
-    The same draw of two clients is no draw of the pair, since all are made from the same random
-    numbers; `sample` mixes them.
-
-    Parameters
-    ----------
-    population : NormalPopulation
-    draws : ndarray of shape (size, n, p)
-        Draws in coordinates where the population is standard normal.
-    mean : ndarray of shape (n, p)
-    covariance : ndarray of shape (n, p, p)
-        Moments in these coordinates, better known than from the draws.
-    mean_covariance : ndarray of shape (p, p)
-        Covariance of the population's mean; a draw of it is added to each draw.
-    seed : int
-    """
-
-    def __init__(
-        self,
-        population: NormalPopulation,
-        draws: NDArray,
-        mean: NDArray,
-        covariance: NDArray,
-        mean_covariance: NDArray,
-        seed: int,
-    ):
-        known = NormalCoefficients.of_white(population, mean, covariance, mean_covariance)
-        self.mean, self.sd = known.mean, known.sd
-        self._mean_covariance = mean_covariance
-        self._away = _slopes(population.root, covariance)
-        rng = np.random.default_rng(seed)
-        self._shifts = rng.standard_normal((len(draws), draws.shape[2])) @ root_of(mean_covariance)
-        moved = np.einsum("npq,sq->snp", self._away, self._shifts)
-        self.draws = population.mean + draws @ population.root.T + moved
-
-    def _quantile(self, q: float) -> NDArray:
-        # the k-th of n draws lies, on average, at k / (n + 1)
-        return np.quantile(self.draws, q, axis=0, method="weibull")
-
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Share of draws at or below `threshold`, shape (n, p)."""
-        return np.mean(self.draws <= np.asarray(threshold), axis=0)
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Pick draws, coefficients together, shape (size, n, p).
-
-        Each client's are picked by themselves, and moved to where all have one new draw of the
-        population's mean.
-        """
-        rng = np.random.default_rng(random_state)
-        picked = rng.integers(len(self.draws), size=(size, len(self)))
-        shifts = mean_shifts(self._mean_covariance, size, rng)[:, None] - self._shifts[picked]
-        return self.draws[picked, np.arange(len(self))] + np.einsum(
-            "npq,snq->snp", self._away, shifts
-        )
-
-
 def log_probabilities(
-    posterior: NormalCoefficients | DrawnCoefficients,
+    posterior: NormalCoefficients,
     rows: NDArray,
     codes: NDArray,
     mean_covariance: NDArray,
@@ -324,7 +235,7 @@ def log_probabilities(
 
     Parameters
     ----------
-    posterior : NormalCoefficients or DrawnCoefficients of n clients
+    posterior : NormalCoefficients of n clients
     rows : ndarray of shape (n_rows, p)
     codes : ndarray of shape (n_rows,)
         The client of each row.
@@ -336,14 +247,6 @@ def log_probabilities(
     ndarray of shape (n_rows, 2)
     """
     out = np.full((2, len(rows)), -np.inf)
-    if isinstance(posterior, DrawnCoefficients):
-        for draw in posterior.draws:
-            logit = np.einsum("np,np->n", rows, draw[codes])
-            for sign, total in zip((-1, 1), out, strict=True):
-                with np.errstate(invalid="ignore"):
-                    np.logaddexp(total, -np.logaddexp(0, -sign * logit), out=total)
-        with np.errstate(invalid="ignore"):
-            return (out - np.logaddexp(*out)).T
     mean = np.einsum("np,np->n", rows, posterior.mean[codes])
     own = variance_of_mean(rows, mean_covariance)
     variance = averaged_variance(posterior.variance_along(rows, codes), own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from ebfed.designs.expressions import check_names
 from ebfed.designs.grammar import column_name, plain_name
-from ebfed.designs.limits import materialized
+from ebfed.designs.limits import FACTORS, check_cells, materialized, shortened
 from ebfed.designs.terms import Terms, evaluated, reason_of
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.numbers import numbers
+from ebfed.tables.of_rows import NOTHING
 
 __all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "values_of"]
 
@@ -119,23 +121,29 @@ class Design:
         design : Design
         columns : ndarray of shape (n_rows, d)
         """
-        data = Columns.of(data)
+        data, terms = Columns.of(data), Terms.of(text)
         design = cls(text, context=Context.of([text], data, context))
-        table = _table(data, text, levels=True)
-        if clash := {CONSTANT, CONSTANT.lower()} & set(table.columns):
+        if clash := {CONSTANT, CONSTANT.lower()} & terms.columns & set(data.names):
             raise ValueError(f"a column is called {min(clash)!r}, as is the constant; rename it.")
-        matrix = design._build(Terms.of(text).formula, table, there or data.names)
-        learned = matrix.model_spec
-        names = [plain_name(name) for name in learned.column_names]
-        for term, places in learned.term_indices.items():
-            if not places:
+        if found := _products(terms, data):
+            names, values = [*found], np.column_stack([*found.values()])
+            design._spec = _spec_of(text, dict.fromkeys(terms.columns, "numerical"))
+            owned = [[name] for name in names]
+        else:
+            table = _table(data, text, levels=True)
+            matrix = design._build(terms.formula, table, there or data.names)
+            learned = matrix.model_spec
+            names, values = list(map(plain_name, learned.column_names)), _matrix(matrix)
+            design._spec = learned.update(structure=None)  # it follows from the rest
+            owned = [[names[place] for place in places] for places in learned.term_indices.values()]
+        design._of_terms = dict(zip(terms.formula, owned, strict=True))
+        for term, own in design._of_terms.items():
+            if not own:
                 term = plain_name(str(term))
                 raise ValueError(f"term {term!r} has the same value in all rows.")
-            design._of_terms[term] = [names[place] for place in places]
-        design._spec = learned.update(structure=None)  # it follows from the rest
         design.constant = CONSTANT in names
         design.names = [name for name in names if name != CONSTANT]
-        return design, design._numbers(matrix, names)
+        return design, design._numbers(values, names)
 
     def of(self, data: Any) -> NDArray[np.float64]:
         """Return the columns for other rows.
@@ -147,17 +155,21 @@ class Design:
             finite number.
         """
         data = Columns.of(data)
-        table = _table(data, self.text, levels=False)
-        self._check_text(table)
-        matrix = self._build(self._spec, table, data.names)
-        names = [plain_name(name) for name in matrix.model_spec.column_names]
+        found = {} if _categories(self._spec) else _products(Terms.of(self.text), data)
+        if found:
+            names, values = [*found], np.column_stack([*found.values()])
+        else:
+            table = _table(data, self.text, levels=False)
+            self._check_text(table)
+            matrix = self._build(self._spec, table, data.names)
+            names, values = list(map(plain_name, matrix.model_spec.column_names)), _matrix(matrix)
         expected = [] if self.counts_constant else self.names_with_mean
         if wrong := set(names) - {CONSTANT} ^ set(expected):
             raise ValueError(
                 f"the terms give {min(wrong)!r} in one of the frames only; columns of data must "
                 "have the types that they had in the fit."
             )
-        own = self._numbers(matrix, names)
+        own = self._numbers(values, names)
         return np.column_stack(
             [own, *(self._without(each, each.of(data)) for each in self._others)]
         )
@@ -226,23 +238,7 @@ class Design:
         >>> np.array_equal(twin.of(table), columns)
         True
         """
-        from formulaic import ModelSpec
-        from formulaic.parser.types import Factor
-
-        categories = data["categories"]
-        encoded = {
-            factor: (
-                Factor.Kind(kind),
-                {"categories": categories[factor]} if factor in categories else {},
-            )
-            for factor, kind in data["kinds"].items()
-        }
-        spec = ModelSpec(
-            Terms.of(text).formula,
-            "pandas",
-            transform_state=data["transformations"],
-            encoder_state=encoded,
-        )
+        spec = _spec_of(text, data["kinds"], data["categories"], data["transformations"])
         others: list[Design] = [cls.of_data(each["text"], context, each) for each in data["others"]]
         rest = data["constant"], data["counts_constant"], context, data["without_mean"]
         return cls(text, data["names"], *rest, _others=others, _spec=spec)
@@ -274,8 +270,7 @@ class Design:
                 return str(term)
         return self.text
 
-    def _numbers(self, matrix: Any, names: Sequence[str]) -> NDArray[np.float64]:
-        values = _matrix(matrix)
+    def _numbers(self, values: NDArray, names: Sequence[str]) -> NDArray[np.float64]:
         unknown = ~np.isfinite(values)
         if unknown.any():
             row, j = np.argwhere(unknown)[0]
@@ -331,6 +326,47 @@ class Design:
         if CONSTANT in names and not self.constant:
             self.constant, self.without_mean = True, [*self.without_mean, CONSTANT]
         return [known[_factors_of(name)] for name in names]
+
+
+def _spec_of(
+    text: str,
+    kinds: Mapping[str, str],
+    categories: Mapping[str, Any] = NOTHING,
+    transformations: Mapping[str, Any] = NOTHING,
+) -> Any:
+    """Return what formulaic learns of these kinds of factors, and categories of some."""
+    from formulaic import ModelSpec
+    from formulaic.parser.types import Factor
+
+    encoded = {
+        factor: (
+            Factor.Kind(kind),
+            {"categories": categories[factor]} if factor in categories else {},
+        )
+        for factor, kind in kinds.items()
+    }
+    states = {"transform_state": dict(transformations), "encoder_state": encoded}
+    return ModelSpec(Terms.of(text).formula, "pandas", **states)
+
+
+def _products(terms: Terms, data: Columns) -> dict[str, NDArray[np.float64]]:
+    """Return terms that are products of columns of numbers; none if one is anything else."""
+    ones, found = np.ones(len(data)), {}
+    for term, factors in terms.each:
+        if term == "1":
+            found[CONSTANT] = ones
+            continue
+        names = [plain_name(text) for _, text in factors]
+        if any(kind != "lookup" for kind, _ in factors) or not set(names) <= set(data.names):
+            return {}
+        values = [data.values(name) for name in names]
+        if len(names) > FACTORS or any(x.dtype.kind not in "biuf" for x in values):
+            return {}
+        if any(data.is_category(name) for name in names):
+            return {}
+        check_cells(len(data), len(found) + 1, shortened(term))
+        found[":".join(names)] = math.prod(values, start=ones)
+    return found
 
 
 def _categories(spec: Any) -> dict[str, list[Any]]:

@@ -31,16 +31,13 @@ from ebfed.formula.choice import (
     terms_of_factors,
 )
 from ebfed.formula.pushdown import columns_of, exposure_of, response_of, scan_of
-from ebfed.formula.response import Response, has_trials
+from ebfed.formula.response import Response
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
     column_of_dispersion,
-    labels_of,
-    labels_of_factors,
-    number_groups,
+    labelled,
     responses,
-    style_of,
     used_columns,
     with_weights,
 )
@@ -51,10 +48,11 @@ from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, frame, read_labels
+from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
-from ebfed.tables.levels import split_levels
+from ebfed.tables.numbers import numbers
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
+from ebfed.tables.rows import Rows
 from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
@@ -65,6 +63,11 @@ if TYPE_CHECKING:
     from ebfed.report.diagnostics import Diagnostics, ResidualKind
 
 __all__ = ["FormulaFit", "from_formula"]
+
+LACKING = {
+    "consent": "has no classes of consent",
+    "dispersion": "takes no dispersion; LinearEB does, for numbers",
+}
 
 
 def surroundings() -> dict[str, Any]:
@@ -132,7 +135,11 @@ class FormulaFit:
             named = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
             texts = [self.formula, *(each for each in named if isinstance(each, str))]
             data = collected(data, texts, max_memory)
-        return self._fit(*self._learn(Columns.of(data), given))
+        self.estimator_, columns = self._learn(Columns.of(data), given)
+        rows, options = self._arguments(self._rows, columns)
+        self.estimator_.fit(rows, **options)
+        self._rows.data.forget()
+        return self
 
     def _learn(self, data: Columns, given: Mapping[str, Any]) -> tuple[Any, NDArray]:
         """Learn the design and the response of rows; returns the estimator, and the columns."""
@@ -157,10 +164,9 @@ class FormulaFit:
             ]
         weighed = rows.weights
         fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
-        trials = has_trials(model, rows, context)
-        estimator = chosen(
-            model, design, varying=varying, trials=trials, fractions=fractions, **given
-        )
+        response = Response.of_rows(model, rows, context)
+        said = {"trials": response.has_trials(rows), "fractions": fractions}
+        estimator = chosen(model, design, varying=varying, **said, **given)
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
@@ -173,7 +179,7 @@ class FormulaFit:
         else:
             estimator = following(estimator, model, design, varying)
         self.formula, self._model, self.design_, self._rows = model.text, model, design, rows
-        self.response = Response.learn(model, rows, context, estimator)
+        self.response = response.learned(rows, estimator)
         text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
         self._given["context"] = Context.named_in(text, data.names, context)
         return estimator, columns
@@ -340,21 +346,6 @@ class FormulaFit:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _fit(self, estimator: Any, columns: NDArray) -> Self:
-        self.estimator_ = estimator
-        if self._rows.by is not None and not has_fit_parameter(estimator, "dispersion"):
-            raise ValueError(
-                f"{type(estimator).__name__} takes no dispersion; LinearEB does, for numbers."
-            )
-        arguments, options = self._arguments(self._rows, columns)
-        if self._rows.consent is not None:
-            if not has_fit_parameter(estimator, "consent"):
-                raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
-            options["consent"] = self._rows.classes_of_consent()
-        estimator.fit(*arguments, **options)
-        self._rows.data.forget()
-        return self
-
     def _fit_in_place(self, data: Any, given: Mapping[str, Any]) -> bool:
         """Fit to sums that the engine of a table computes; returns whether these are enough."""
         model, weights, drop = parse(self.formula), given["weights"], given["na_action"] != "raise"
@@ -371,9 +362,9 @@ class FormulaFit:
             values = response_of(scan, self.response)
         except NotPushedError:
             return False
-        backend = style_of(self._rows.labels).backend
         dropped = scan.dropped() if drop else 0
-        self._rows = CompleteRows.none(model, scan.used, backend, dropped, weighed=weights)
+        known = scan.used, self._rows.backend, dropped
+        self._rows = CompleteRows.none(model, *known, weighed=weights)
         try:
             arguments, options = self._sums(scan, columns, values, given["consent"])
             self.estimator_.fit(*arguments, **options)
@@ -426,19 +417,22 @@ class FormulaFit:
         options.pop("groups")
         return (found._replace(summary=counted, columns=[name]),), options
 
-    def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
-        """Rows with their response, as the estimator takes them."""
+    def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[Any, dict[str, Any]]:
+        """Rows with their response, as the estimator takes them, and its other arguments."""
+        read = labelled(self._model, rows.data, columns, self.design_.names)
+        for name, given in {"consent": rows.consent, "dispersion": rows.by}.items():
+            if given is not None and not has_fit_parameter(self.estimator_, name):
+                raise ValueError(f"{type(self.estimator_).__name__} {LACKING[name]}.")
         if is_a(self.estimator_, "LocationEstimator"):
-            return self._of_location(rows, columns)
-        labels = rows.labels
-        if self._model.factors:
-            labels = labels_of_factors(self._model, labels)
+            return self._of_location(rows, read)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
         binomial = family_of(self.estimator_) == "binomial"
         counts = self.response.counts(rows.data, rows.weights if binomial else None)
-        options = {"groups": labels, "sample_weight": rows.weights}
-        options |= {"offset": self.response.offset(rows.data), "dispersion": rows.dispersion}
+        noise = None if rows.by is None else rows.data.series(rows.by)
+        consent = None if rows.consent is None else rows.classes_of_consent(read)
+        options = {"sample_weight": rows.weights, "dispersion": noise, "consent": consent}
+        options["offset"] = self.response.offset(rows.data)
         if counts is None:
             response = self.response.of(rows.data, self.estimator_)
         else:
@@ -446,62 +440,57 @@ class FormulaFit:
             if not self._model.counts:  # of shares weights are the trials
                 options["sample_weight"] = None
         given = {name: value for name, value in options.items() if value is not None}
-        return (self._table(columns), response), given
+        return replace(read, y=response), given
 
-    def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
-        model, style = self._model, style_of(rows.labels)
-        ids, codes = number_groups(rows.labels)
+    def _of_location(self, rows: CompleteRows, read: Rows) -> tuple[Any, dict[str, Any]]:
+        model, name = self._model, column_name(self._model.response)
+        ids, codes = read.numbered
         options: dict[str, Any] = {}
+        if rows.consent is not None:
+            options["consent"] = rows.classes_of_consent(read)
         if self.design_.names:
-            options["covariates"] = self._covariates(columns, ids[codes], ids)
+            options["covariates"] = self._covariates(read)
         if model.counts:
             times = np.ones(len(codes)) if rows.weights is None else rows.weights
             check_whole(times, "binomial")
             counts = self.response.counts(rows.data, None)
             assert counts is not None
             won, trials = (np.bincount(codes, times * each) for each in counts)
-            counted = Summary.from_counts(won, trials, ids)
-            return (Summarised(counted, style, [column_name(model.response)]),), options
+            return Summarised(Summary.from_counts(won, trials, ids), read.style, [name]), options
         values = self.response.of(rows.data, self.estimator_)
-        options["groups"] = rows.labels
         if rows.weights is not None:
             options["sample_weight"] = rows.weights
         offset = self.response.offset(rows.data)
         if offset is not None:
             options["exposure"] = np.exp(offset)
-        return (frame({column_name(model.response): values}, Style(style.backend)),), options
+        if family_of(self.estimator_) != "labels":
+            values = numbers(values, "X", booleans=True)[:, None]
+        return replace(read, X=values, columns=[name]), options
 
-    def _labels(self, data: Columns) -> Any:
-        """Labels of the rows of another frame, of the kind that the fit had."""
-        series = labels_of(self._model, data)
-        if self._model.above:
-            return series
-        known = self.estimator_.groups_
-        text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
-        if text[0] != text[1] and not view_of(self.estimator_).is_server:
+    def _labelled(self, data: Columns) -> Rows:
+        """Columns of the design of another frame, with its labels, of the kind that the fit had."""
+        rows = labelled(self._model, data, self.design_.of(data), self.design_.names)
+        if self._model.above or not rows.levels or view_of(self.estimator_).is_server:
+            return rows
+        text = [each.dtype.kind in "OUS" for each in (*rows.levels, self.estimator_.groups_)]
+        if text[0] != text[1]:
             raise ValueError(
                 f"labels in {self._model.group!r} are {'text' if text[0] else 'numbers'}, and were "
                 f"{'text' if text[1] else 'numbers'} in the fit; convert them."
             )
-        return series
+        return rows
 
-    def _covariates(self, columns: NDArray, labels: NDArray, ids: NDArray) -> Any:
+    def _covariates(self, rows: Rows) -> Any:
         """Covariates of groups, from those of their rows."""
-        names = self.design_.names
+        names, (ids, codes) = self.design_.names, rows.numbered
+        table = frame(dict(zip(names, rows.X.T, strict=True)))
         try:
-            found, _ = read_covariates(names, self._table(columns), labels, ids)
+            found, _ = read_covariates(names, table, ids[codes], ids)
         except ValueError as error:
             other = other_population(self.estimator_)
             raise ValueError(f"in {self.formula!r}: {error}{other}") from None
         group = self._model.group
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
-
-    def _table(self, columns: NDArray) -> Any:
-        """Return columns with their names; estimators answer in the library of the labels."""
-        import pandas as pd
-
-        names = self.design_.names
-        return pd.DataFrame(columns, columns=names) if names else np.empty((len(columns), 0))
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -553,6 +542,13 @@ class FormulaFit:
         twin = type(self)(self.formula, LinearEB(method=own.method), **settings)
         return twin.fit(self._rows.data)
 
+    def _that_has(self, method: str, what: str) -> Self:
+        """Return the fit, or that `_with_tests`, which has a method; a TypeError if neither has."""
+        fit = self._with_tests()
+        if not hasattr(fit.estimator_, method):
+            raise TypeError(f"{fit.estimator_.__class__.__name__} has no {what}.")
+        return fit
+
     def tests(self, *, ddf: Any = None, type: Tested | None = None) -> Any:
         """Test the coefficients of the population's mean, or the terms of the formula.
 
@@ -589,9 +585,7 @@ class FormulaFit:
         1      value  127.6       10.6
         2    capital  213.1       18.8
         """
-        estimator = self._with_tests().estimator_
-        if not hasattr(estimator, "inference"):
-            raise TypeError(f"{estimator.__class__.__name__} has no tests of coefficients.")
+        estimator = self._that_has("inference", "tests of coefficients").estimator_
         if type is None:
             return estimator.tests(ddf=ddf)
         from ebfed.inference.contrasts import term_tests
@@ -691,15 +685,24 @@ class FormulaFit:
         0  peace     140.0       25.0   8.0      82.0      197.0
         1    war     118.0       26.0  10.0      60.0      177.0
         """
-        self = self._with_tests()
-        if not hasattr(self.estimator_, "inference"):
-            raise TypeError(f"{self.estimator_.__class__.__name__} has no tests of coefficients.")
-        from ebfed.formula.margins import margins_of
+        self = self._that_has("inference", "tests of coefficients")
+        from ebfed.families.base import IDENTITY
+        from ebfed.formula.margins import Margins, ReferenceGrid
+        from ebfed.regression.inferring import link_of, spread_of
 
-        named = [terms] if isinstance(terms, str) else list(terms)
-        style = Style(self.__ebfed_view__().style.backend)
-        given = self.design_, self._frame(data), named, at or {}, slope, weights, group, ddf
-        return margins_of(self.estimator_, *given, style)
+        if group not in ("typical", "new"):
+            raise ValueError(f"group must be 'typical' or 'new'; got {group!r}.")
+        own, named = self.estimator_, [terms] if isinstance(terms, str) else list(terms)
+        grid = ReferenceGrid(self.design_, self._frame(data), at or {})
+        labels, contrasts = grid.contrasts(named, weights, slope)
+        return Margins(
+            labels or {"mean": np.array(["all"], object)},
+            contrasts,
+            own.inference() if ddf is None else own.inference(ddf),
+            IDENTITY if slope is not None else link_of(own),
+            spread_of(own) if group == "new" else None,
+            Style(self.__ebfed_view__().style.backend),
+        )
 
     def diagnostics(self, data: Any = None) -> Diagnostics:
         """Return rows with what the fit says of them: residuals, leverages and checks.
@@ -728,18 +731,10 @@ class FormulaFit:
         >>> fit.diagnostics()
         <Diagnostics of 220 rows>
         """
-        self = self._with_tests()
-        if not hasattr(self.estimator_, "diagnostics"):
-            raise TypeError(
-                f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
-                "LogisticEB, GeneralizedEB and CrossedEB have."
-            )
-        rows = self._rows
-        if data is not None:
-            rows = rows.of_others(self._model, data)
-        self._frame(data)  # a copy without rows says so
-        arguments, options = self._arguments(rows, self.design_.of(rows.data))
-        found = self.estimator_.diagnostics(*arguments, **options)
+        others = "LinearEB, LogisticEB, GeneralizedEB and CrossedEB have"
+        self = self._that_has("diagnostics", f"residuals of this kind; {others}")
+        read, options = self._read(data)
+        found = self.estimator_.diagnostics(read, **options)
         return found if data is None else replace(found, leverage=None)
 
     def residuals(
@@ -791,14 +786,11 @@ class FormulaFit:
         TypeError
             If the estimator has no influence of groups.
         """
-        self = self._with_tests()
-        if not hasattr(self.estimator_, "influence"):
-            raise TypeError(f"{type(self.estimator_).__name__} has no influence of groups.")
+        self = self._that_has("influence", "influence of groups")
         if not is_a(self.estimator_, "CrossedEB"):
             return self.estimator_.influence(level, **options)
-        self._frame(None)  # a copy without rows says so
-        arguments, given = self._arguments(self._rows, self.design_.of(self._rows.data))
-        return self.estimator_.influence(*arguments, **(given | {"level": level} | options))
+        read, given = self._read(None)
+        return self.estimator_.influence(read, **(given | {"level": level} | options))
 
     def _of_linear_rows(self) -> dict[str, NDArray]:
         """Columns of `augment` of rows of the fit: of linear models ``.hat`` and ``.cooksd``."""
@@ -818,18 +810,15 @@ class FormulaFit:
         """Return a frame that was given, or else the rows of the fit."""
         if data is not None:
             return Columns.of_rows(data)
-        if not len(split_levels(self._rows.labels)[-1]):
+        if not len(self._rows.data):
             raise ValueError("this copy of the fit has no rows; give a frame.")
         return self._rows.data
 
-    def _read(self, data: Any) -> tuple[Any, Any]:
-        """Return the columns of the design as the estimator takes them, and labels if there are."""
-        data = self._frame(data)
-        has_labels = set(self._model.levels) <= set(data.names)
-        labels = self._labels(data) if has_labels else None
-        if labels is not None and self._model.factors:
-            labels = labels_of_factors(self._model, labels)
-        return self._table(self.design_.of(data)), labels
+    def _read(self, data: Any, *, scored: bool = False) -> tuple[Any, dict[str, Any]]:
+        """Rows with their response, as the estimator takes them; those of the fit if None."""
+        given = self._frame(data)  # a copy without rows says so
+        rows = self._rows if data is None else self._rows.of_others(given, scored=scored)
+        return self._arguments(rows, self.design_.of(rows.data))
 
     def predict(self, data: Any = None, *, type: Predicted = "response") -> NDArray:
         """Predict the expected response of rows as given, with what is known of their groups.
@@ -856,26 +845,25 @@ class FormulaFit:
         estimator = self.estimator_
         if is_lazy(data):
             return self._predict_in_place(data, type)
-        if data is not None and not len(self._frame(data)):
+        rows = self._frame(data)
+        if not len(rows):
             classes = getattr(estimator, "classes_", ())
             return np.empty((0, len(classes)) if len(classes) > 2 else 0)
         if is_a(estimator, "LocationEstimator"):
-            family, frame_ = estimator.protocol().family, self._frame(data)
+            family = estimator.protocol().family
             rate = wants_rate(type, family.has_rates, family.name)
-            mean, codes = self._locate(frame_)
-            found = mean[codes]
+            found = self._estimates(rows)
             if family.has_rates and not rate:
-                found = found * self._exposure(frame_)[:, None]
+                found = found * self._exposure(rows)[:, None]
             return self._rows.padded(found[:, 0] if found.shape[1] == 1 else found, data)
         if is_classifier(estimator):
             wants_rate(type, False, "classes")
-            found = self.predict_proba(data)
+            found = self.predict_proba(None if data is None else rows)
             return found[:, 1] if found.shape[1] == 2 else found
         if not is_a(estimator, "GeneralizedEB", "CrossedEB"):
             wants_rate(type, False, "gaussian")
-        table, labels = self._read(data)
-        options = self._options(data, type)
-        return self._rows.padded(estimator.predict(table, groups=labels, **options), data)
+        found = estimator.predict(self._labelled(rows), **self._options(rows, type))
+        return self._rows.padded(found, data)
 
     def _predict_in_place(self, data: Any, type: Predicted) -> Any:
         """Return a lazy table with predictions as a column."""
@@ -905,11 +893,11 @@ class FormulaFit:
         factors = [None if rate else times]
         return with_figures(data, model.group, estimator.groups_, known, others, factors)
 
-    def _options(self, data: Any, type: Predicted) -> dict[str, Any]:
+    def _options(self, data: Columns, type: Predicted) -> dict[str, Any]:
         """Arguments of `predict` of a regression."""
         if type != "response":
             return {"type": type}
-        offset = self.response.offset(self._frame(data))
+        offset = self.response.offset(data)
         return {} if offset is None else {"offset": offset}
 
     def _exposure(self, data: Columns) -> NDArray:
@@ -919,20 +907,19 @@ class FormulaFit:
         offset = self.response.offset(data)
         return np.ones(1) if offset is None else np.exp(offset)
 
-    def _locate(self, data: Columns) -> tuple[NDArray, NDArray]:
-        """Means of the groups of rows, and which each row's is."""
-        columns = self.design_.of(data)
-        n = len(columns)
-        if not set(self._model.levels) <= set(data.names):
+    def _estimates(self, data: Columns) -> NDArray:
+        """Means of the groups of rows, shape (n_rows, d)."""
+        rows = self._labelled(data)
+        if not rows.levels:
             prior = self.estimator_.prior_
-            mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
-            return np.broadcast_to(mean, (n, mean.shape[-1])), np.arange(n)
-        ids, codes = number_groups(self._labels(data))
-        covariates = self._covariates(columns, ids[codes], ids) if self.design_.names else None
+            mean = prior.at(rows.X).mean_ if rows.X.shape[1] else prior.mean_
+            return np.broadcast_to(mean, (len(rows), mean.shape[-1]))
+        ids, codes = rows.numbered
+        covariates = self._covariates(rows) if self.design_.names else None
         warn_of_mistyped(ids, self.estimator_.groups_)
         with warnings.catch_warnings():  # of labels that were asked for by name
             warnings.simplefilter("ignore", UnseenGroupWarning)
-            return self.estimator_.posterior(groups=ids, covariates=covariates).mean, codes
+            return self.estimator_.posterior(groups=ids, covariates=covariates).mean[codes]
 
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes).
@@ -946,11 +933,11 @@ class FormulaFit:
             return np.column_stack([1 - found, found])
         if family == "labels" and is_a(estimator, "LocationEstimator"):
             return self.predict(data)
-        if is_classifier(estimator) and data is not None and not len(self._frame(data)):
+        rows, of_classes = self._frame(data), is_classifier(estimator)
+        if of_classes and not len(rows):
             return np.empty((0, len(estimator.classes_)))
-        table, labels = self._read(data)
-        options = {} if is_classifier(estimator) else self._options(data, "response")
-        found = estimator.predict_proba(table, groups=labels, **options)
+        options = {} if of_classes else self._options(rows, "response")
+        found = estimator.predict_proba(self._labelled(rows), **options)
         return self._rows.padded(found, data)
 
     @property
@@ -975,23 +962,16 @@ class FormulaFit:
                 )
             low, high = twin.predict_interval(self._frame(data), **options)
             return self._rows.padded(low, data), self._rows.padded(high, data)
-        table, labels = self._read(data)
-        frame_, by = self._frame(data), self._rows.by
+        rows, own = self._frame(data), self.estimator_
         if options.get("kind") != "rate":
-            options |= self._options(data, "response")
-        if by is not None and by in frame_.names:
-            options.setdefault("dispersion", frame_.series(by))
-        weighed = self._rows.weighed
-        if weighed is not None and weighed in frame_.names and self._weights_are_precisions:
-            options.setdefault("sample_weight", frame_.series(weighed))
-        low, high = self.estimator_.predict_interval(table, groups=labels, **options)
+            options |= self._options(rows, "response")
+        if self._rows.by in rows.names:
+            options.setdefault("dispersion", rows.series(self._rows.by))
+        precisions = is_a(own, "LinearEB", "CrossedEB") and family_of(own) == "gaussian"
+        if precisions and self._rows.weighed in rows.names:
+            options.setdefault("sample_weight", rows.series(self._rows.weighed))
+        low, high = own.predict_interval(self._labelled(rows), **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
-
-    @property
-    def _weights_are_precisions(self) -> bool:
-        """Whether the noise of a row is that of the fit over its weight."""
-        family = getattr(self.estimator_, "family", "gaussian")
-        return is_a(self.estimator_, "LinearEB", "CrossedEB") and family == "gaussian"
 
     def posterior(self, data: Any = None, *, groups: Any = None, **options: Any) -> Posterior:
         """Posterior of groups: of the fit, or of a frame with rows of their own.
@@ -1014,9 +994,8 @@ class FormulaFit:
         if data is None:
             given = {} if groups is None else {"groups": groups}
             return self.estimator_.posterior(**given, **options)
-        rows = self._rows.of_others(self._model, data)
-        arguments, given = self._arguments(rows, self.design_.of(rows.data))
-        return self.estimator_.posterior(*arguments, **given, **options)
+        read, given = self._read(data)
+        return self.estimator_.posterior(read, **given, **options)
 
     def score(self, data: Any, y: Any = None) -> float:
         """R squared of the predictions of rows, held out or not.
@@ -1036,7 +1015,7 @@ class FormulaFit:
 
         if is_a(self.estimator_, "VarianceEB", "DurationEB"):
             return self.log_density(data)
-        rows = self._rows.of_others(self._model, data, scored=True)
+        rows = self._rows.of_others(data, scored=True)
         observed = self._observed(rows.data)
         assert observed is not None
         weight = rows.weights
@@ -1064,9 +1043,8 @@ class FormulaFit:
         if not is_a(self.estimator_, "LocationEstimator"):
             name = self.estimator_.__class__.__name__
             raise TypeError(f"{name} has no log predictive density; score is R squared.")
-        rows = self._rows.of_others(self._model, data, scored=True)
-        arguments, options = self._arguments(rows, self.design_.of(rows.data))
-        return self.estimator_.score(*arguments, **options)
+        read, options = self._read(data, scored=True)
+        return self.estimator_.score(read, **options)
 
     def augment(self, data: Any = None) -> Any:
         """Return a frame with its columns and ``.fitted``, ``.resid``, ``.fixed``.

@@ -14,7 +14,7 @@ from ebfed.designs.design import Design
 from ebfed.designs.expressions import names_of
 from ebfed.designs.grammar import plain_name
 from ebfed.designs.terms import Terms, required
-from ebfed.families.base import IDENTITY, Link
+from ebfed.families.base import Link
 from ebfed.inference.contrasts import contrast_tests
 from ebfed.inference.degrees_of_freedom import Inference
 from ebfed.inference.multiplicity import (
@@ -23,11 +23,10 @@ from ebfed.inference.multiplicity import (
     check_adjustment,
     critical_values,
 )
-from ebfed.regression.inferring import link_of, spread_of
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["Margins", "margins_of"]
+__all__ = ["Margins", "ReferenceGrid"]
 
 # Of the range of a column: by how much it is moved for a slope.
 STEP = 1e-3
@@ -170,35 +169,6 @@ class Margins:
         return repr(self.frame())
 
 
-def margins_of(
-    estimator: Any,
-    design: Design,
-    data: Columns,
-    terms: Sequence[str],
-    at: Mapping[str, Any],
-    slope: str | None,
-    weights: str,
-    group: str,
-    ddf: Any,
-    style: Style,
-) -> Margins:
-    """Return the means or slopes of an estimator at the levels of columns of a design."""
-    if weights not in ("equal", "proportional"):
-        raise ValueError(f"weights must be 'equal' or 'proportional'; got {weights!r}.")
-    if group not in ("typical", "new"):
-        raise ValueError(f"group must be 'typical' or 'new'; got {group!r}.")
-    labels, contrasts = ReferenceGrid(design, data, at).contrasts(terms, weights, slope)
-    inference = estimator.inference() if ddf is None else estimator.inference(ddf)
-    return Margins(
-        labels or {"mean": np.array(["all"], object)},
-        contrasts,
-        inference,
-        IDENTITY if slope is not None else link_of(estimator),
-        spread_of(estimator) if group == "new" else None,
-        style,
-    )
-
-
 class ReferenceGrid:
     """All combinations of the levels of a formula's factors, with its numbers at their means.
 
@@ -261,6 +231,8 @@ class ReferenceGrid:
             Values of each column of `terms`.
         contrasts : ndarray of shape (n, p)
         """
+        if weights not in ("equal", "proportional"):
+            raise ValueError(f"weights must be 'equal' or 'proportional'; got {weights!r}.")
         for name in [*terms, *([] if slope is None else [slope])]:
             if name not in self.columns:
                 raise ValueError(self._unknown(name))

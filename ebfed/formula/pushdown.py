@@ -119,12 +119,11 @@ def exposure_of(scan: Scan, response: Response) -> dict[str, Any]:
 def _value(scan: Scan, text: str, response: Response) -> Any:
     if (name := column_name(text)) in scan.used:
         return scan.number(name)
-    design, values = Design.learn(evaluated(text), scan.sample, response.context)
-    if design.figures or values.shape[1] != 1:
+    design, _ = Design.learn(evaluated(text), scan.sample, response.context)
+    found = columns_of(scan, design)
+    if len(found) != 1:
         raise NotPushedError(text)
-    found = _number(scan, text)
-    _check(scan, {"value": found}, values)
-    return found
+    return found.popitem()[1]
 
 
 def columns_of(scan: Scan, design: Design) -> dict[str, Any]:

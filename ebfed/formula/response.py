@@ -18,7 +18,7 @@ from ebfed.tables.columns import Columns
 from ebfed.tables.numbers import NotNumericError, not_numeric, numbers
 from ebfed.tables.of_rows import are_shares, won_of_shares
 
-__all__ = ["Response", "has_trials"]
+__all__ = ["Response"]
 
 
 @dataclass
@@ -49,36 +49,42 @@ class Response:
     designs: dict[str, Design] = field(default_factory=dict)
 
     @classmethod
-    def learn(
-        cls, model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any], estimator: Any
-    ) -> Self:
-        """Learn which labels there are, and how an estimator takes them."""
-        kept = Context.of(responses(model, rows.data.names), rows.data, context)
-        family = family_of(estimator)
-        found = cls(model, kept)
+    def of_rows(cls, model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any]) -> Self:
+        """Return the response of rows, as it is."""
+        return cls(model, Context.of(responses(model, rows.data.names), rows.data, context))
+
+    def has_trials(self, rows: CompleteRows) -> bool:
+        """Whether rows are of several trials: counts, or shares whose weights are the trials."""
+        if self.model.counts or rows.weights is None:
+            return self.model.counts
+        return are_shares(self._values(self.model.response, rows.data))
+
+    def learned(self, rows: CompleteRows, estimator: Any) -> Self:
+        """Return the response with the labels that there are, as an estimator takes them."""
+        model, family = self.model, family_of(estimator)
         if model.counts or family not in ("binomial", "ordinal", "labels"):
-            return found
+            return self
         if getattr(estimator, "binarize", None) is not None:
-            return found
-        order, present = found._labels(rows.data)
+            return self
+        order, present = self._labels(rows.data)
         if family == "ordinal":
             if order is None:
-                return found
+                return self
             used = tuple(each for each in order if each in present)
-            return replace(found, kind="classes", levels=used)
+            return replace(self, kind="classes", levels=used)
         if are_shares(np.array(present)) and (rows.weights is not None or len(present) > 2):
             if rows.weights is None:
                 raise ValueError(
                     f"response {model.response!r} has shares: weights= must be the numbers of "
                     "trials; or write cbind(successes, trials=…)."
                 )
-            return found
+            return self
         labels = present if order is None else [each for each in order if each in present]
         if len(labels) == 2 and (labels != present or not (family == "labels" or _plain(labels))):
-            return replace(found, kind="events", levels=tuple(labels))
+            return replace(self, kind="events", levels=tuple(labels))
         if family == "labels":
-            return replace(found, kind="labels", levels=tuple(labels) if len(labels) == 2 else ())
-        return found
+            return replace(self, kind="labels", levels=tuple(labels) if len(labels) == 2 else ())
+        return self
 
     @classmethod
     def of_data(cls, model: FormulaTerms, context: Context, data: Mapping[str, Any]) -> Self:
@@ -104,14 +110,17 @@ class Response:
 
     def _values(self, text: str, data: Columns, numeric: bool = False) -> NDArray:
         """Values of a column, as they are, or of an expression, as it was in the fit."""
-        if text in self.designs:
-            return self.designs[text].of(data)[:, 0]
-        if numeric and (name := column_name(text)) in data.names:
-            return numbers(data.series(name), f"column {name!r}", booleans=True)
-        values, design = values_of(text, data, self.context)
-        if design is not None:
-            self.designs[text] = design
-        return values
+        if (name := column_name(text)) in data.names:
+            found = data.series(name) if numeric else data.values(name)
+            return numbers(found, f"column {name!r}", booleans=True) if numeric else found
+        if text not in data.computed:
+            if text in self.designs:
+                data.computed[text] = self.designs[text].of(data)[:, 0]
+            else:
+                data.computed[text], design = values_of(text, data, self.context)
+                assert design is not None
+                self.designs[text] = design
+        return data.computed[text]
 
     def _labels(self, data: Columns) -> tuple[list[Any] | None, list[Any]]:
         """Levels of a category in their order, else None; and the labels of rows, sorted."""
@@ -243,14 +252,6 @@ class Response:
             found_in = response[:, None] == np.asarray(classes)[None]
             return found_in[:, 1].astype(float) if len(classes) == 2 else found_in.astype(float)
         return response.astype(float) if response.dtype.kind in "iufb" else None
-
-
-def has_trials(model: FormulaTerms, rows: CompleteRows, context: Mapping[str, Any]) -> bool:
-    """Whether rows are of several trials each: counts, or shares whose weights are the trials."""
-    if model.counts or rows.weights is None:
-        return bool(model.counts)
-    found = Response(model, Context.of(responses(model, rows.data.names), rows.data, context))
-    return are_shares(found._values(model.response, rows.data))
 
 
 def _plain(labels: list[Any]) -> bool:

@@ -14,20 +14,16 @@ from ebfed.designs.terms import evaluated, required
 from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns
-from ebfed.tables.frames import Style, beside, frame, numeric_columns, read_labels
-from ebfed.tables.levels import number_levels, split_levels
+from ebfed.tables.frames import Style, beside, frame, read_labels
 from ebfed.tables.numbers import numbers
-from ebfed.tables.rows import titles
+from ebfed.tables.rows import Rows
 
 __all__ = [
     "WEIGHTS",
     "CompleteRows",
     "column_of_dispersion",
-    "labels_of",
-    "labels_of_factors",
-    "number_groups",
+    "labelled",
     "responses",
-    "style_of",
     "used_columns",
     "with_weights",
 ]
@@ -42,28 +38,22 @@ class CompleteRows:
 
     Attributes
     ----------
+    model : FormulaTerms
     data : Columns
-    labels : series, or list of series
-        Label of the group of each row; of several levels, those of each, from the outermost.
-    consent : series or None
     dropped : int
     weights : ndarray of shape (n_rows,) or None
-    dispersion : series or None
-        Level of the noise of each row.
-    by : str or None
-        Column of these levels.
-    weighed : str or None
-        Column of the weights; `WEIGHTS` if they were given as numbers.
+    consent, by, weighed : str or None
+        Columns of classes of consent, of levels of noise, and of the weights; `WEIGHTS` if they
+        were given as numbers.
     whole : tuple or None
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
 
+    model: FormulaTerms
     data: Columns
-    labels: Any
-    consent: Any
     dropped: int
     weights: NDArray | None = None
-    dispersion: Any = None
+    consent: str | None = None
     by: str | None = None
     weighed: str | None = None
     whole: tuple[Columns, NDArray[np.bool_]] | None = None
@@ -85,7 +75,12 @@ class CompleteRows:
         out[complete] = values
         return out
 
-    def classes_of_consent(self) -> dict[Any, Any]:
+    @property
+    def backend(self) -> str:
+        """Library of the frame."""
+        return frames.backend_of(self.data.table)
+
+    def classes_of_consent(self, rows: Rows) -> dict[Any, Any]:
         """Return each group's class of consent.
 
         Raises
@@ -93,9 +88,10 @@ class CompleteRows:
         ValueError
             If a group has two.
         """
-        ids, codes = number_groups(self.labels)
-        labels = ids[codes].tolist()
-        chosen = read_labels(self.consent, "consent").tolist()
+        assert rows.labels is not None
+        assert self.consent is not None
+        labels = rows.labels.tolist()
+        chosen = read_labels(self.data.series(self.consent), "consent").tolist()
         classes = dict(zip(labels, chosen, strict=True))
         for label, one in zip(labels, chosen, strict=True):
             if classes[label] != one:
@@ -107,8 +103,7 @@ class CompleteRows:
 
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
-        columns, backend = self.data.names, style_of(self.labels).backend
-        known = {"columns": columns, "backend": backend, "dropped": self.dropped}
+        known = {"columns": self.data.names, "backend": self.backend, "dropped": self.dropped}
         of_rows = {"by": self.by, "weighed": self.weighed}
         return known | {name: each for name, each in of_rows.items() if each is not None}
 
@@ -124,7 +119,7 @@ class CompleteRows:
     ) -> Self:
         """Return no rows, in a frame with these columns."""
         data = Columns.of(frame({name: np.zeros(0) for name in columns}, Style(backend)))
-        return cls(data, labels_of(model, data), None, dropped, by=by, weighed=weighed)
+        return cls(model, data, dropped, by=by, weighed=weighed)
 
     @classmethod
     def of(
@@ -151,22 +146,18 @@ class CompleteRows:
         every = data.take(None, used)
         whole = every.complete(used, na_action == "raise")
         kept = every if whole.all() else every.take(whole, used)
-        chosen = None if consent is None else kept.series(consent)
         weighed = None
         if weights is not None:
-            weighed = numeric_columns(kept.native, [weights], "weights", booleans=False)[:, 0]
-        levels = None if by is None else kept.series(by)
+            weighed = numbers(kept.table.select(weights), "weights")[:, 0]
         left = int((~whole).sum())
-        given = chosen, left, weighed, levels, by, weights
         whole_frame = (every, whole) if na_action == "exclude" else None
-        return cls(kept, labels_of(model, kept), *given, whole_frame)
+        return cls(model, kept, left, weighed, consent, by, weights, whole_frame)
 
-    def of_others(self, model: FormulaTerms, data: Any, *, scored: bool = False) -> Self:
+    def of_others(self, data: Any, *, scored: bool = False) -> Self:
         """Return the rows of another frame, which must be complete, with weights as these have.
 
         Parameters
         ----------
-        model : FormulaTerms
         data : data frame
         scored : bool
             Whether they are only to be scored: with weights if they have some, and without noise.
@@ -179,13 +170,13 @@ class CompleteRows:
         data = Columns.of_rows(data)
         there = self.weighed in data.names
         if scored:
-            return self.of(model, data, None, "raise", self.weighed if there else None)
+            return self.of(self.model, data, None, "raise", self.weighed if there else None)
         if self.weighed == WEIGHTS and not there:
             raise ValueError(
                 f"weights of the fit were numbers; those of these rows must be in a column "
                 f"{WEIGHTS!r} of data."
             )
-        return self.of(model, data, None, "raise", self.weighed, self.by)
+        return self.of(self.model, data, None, "raise", self.weighed, self.by)
 
 
 def used_columns(
@@ -263,35 +254,39 @@ def with_weights(data: Columns, weights: Any) -> Columns:
     return Columns.of(beside(data.native, {WEIGHTS: values}))
 
 
-def labels_of(model: FormulaTerms, data: Columns) -> Any:
-    """Labels of the rows of a frame: a series, or a list of those of several levels."""
-    columns = [data.series(name) for name in model.levels]
-    return columns if model.above else columns[0]
+def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[str]) -> Rows:
+    """Read the labels of the rows of a frame, of which columns of a design were made.
 
+    Parameters
+    ----------
+    model : FormulaTerms
+    data : Columns
+        If it lacks a column of labels, the rows have none.
+    columns : ndarray of shape (n_rows, k)
+    names : list of k str
 
-def labels_of_factors(model: FormulaTerms, labels: Any) -> Any:
-    """Labels of the rows of crossed factors: a frame with a column for each, ``a:b`` of pairs."""
-    columns = dict(zip(model.levels, labels, strict=True))
-    style = style_of(columns[model.factors[0][0]])
-    found: dict[str, Any] = {}
+    Returns
+    -------
+    Rows
+        Of crossed factors, a level is a factor; the label of a pair is ``a:b``.
+    """
+    rows = Rows(columns, names or None, (), Style(frames.backend_of(data.table)))
+    if not set(model.levels) <= set(data.names):
+        return rows
+    series = {name: data.series(name) for name in model.levels}
+    styles = {name: frames.style_of(each) for name, each in series.items()}
+    levels = {name: read_labels(each, f"groups {name!r}") for name, each in series.items()}
     for first, *others in model.factors:
-        own = read_labels(columns[first], f"groups {first!r}")
+        own = levels[first]
         for name in others:
-            pairs = zip(
-                own.tolist(), read_labels(columns[name], f"groups {name!r}").tolist(), strict=True
-            )
+            pairs = zip(own.tolist(), levels[name].tolist(), strict=True)
             own = np.array([f"{one}:{two}" for one, two in pairs], object)
-        found[":".join([first, *others])] = own
-    return frame(found, Style(style.backend))
-
-
-def style_of(labels: Any) -> Style:
-    """How frames look whose rows have these labels."""
-    *above, lowest = split_levels(labels)
-    return replace(frames.style_of(lowest), above=tuple(map(frames.style_of, above)))
-
-
-def number_groups(labels: Any) -> tuple[NDArray, NDArray[np.int64]]:
-    """Number the groups of labels of one level or several, by their sorted order."""
-    levels, names = split_levels(labels), titles(style_of(labels))
-    return number_levels([read_labels(*each) for each in zip(levels, names, strict=True)], names)
+        name = ":".join([first, *others])
+        levels[name], styles[name] = own, styles.get(name, Style(rows.style.backend, name))
+    used = [":".join(each) for each in model.factors] or model.levels
+    *above, style = (styles[name] for name in used)
+    return replace(
+        rows,
+        levels=tuple(levels[name] for name in used),
+        style=replace(style, above=tuple(above)),
+    )

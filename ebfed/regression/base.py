@@ -81,6 +81,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     varying: Varying = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
+    # Ends of intervals by profile, and by bootstrap.
+    _ends: Callable[..., NDArray[np.float64]]
     # What a file has of the fit.
     _file: ClassVar = RegressionFile()
 
@@ -136,11 +138,18 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self.converged_ = sent["converged"]
         self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
         self._learn(sent["result"])
-        population = self._population()
-        self.n_parameters_ = population.n_parameters
-        self.likelihood_kind_ = population.likelihood_kind
         if clients is None:
             self.clients_ = self._rows_of(np.arange(len(self._n)))
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of fitted parameters."""
+        return self._population().n_parameters
+
+    @property
+    def likelihood_kind_(self) -> str:
+        """Kind of the log-likelihood."""
+        return self._population().likelihood_kind
 
     # Learning ---------------------------------------------------------------------------------
 

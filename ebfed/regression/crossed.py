@@ -444,16 +444,14 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             raise ValueError("offset= must give the offset of each row, as in the fit.")
         groups = self._named_in(X) if groups is None else groups
         aside = self._set_aside(X)
-        if groups is None:
-            rows = CrossedRows.of(X, None, None, {"offset": offset}, aside)
-            codes = np.full((len(rows), len(self._names)), -1)
-            return self._within(self._design(rows, reset=False)), rows.offset, codes
         rows = CrossedRows.of(X, None, groups, {"offset": offset}, aside)
-        if len(rows.levels) != len(self._names):
+        codes = np.full((len(rows), len(self._names)), -1)
+        if rows.levels and len(rows.levels) != len(self._names):
             raise ValueError(
                 f"groups has {len(rows.levels)} factors; the fit had {len(self._names)}."
             )
-        codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
+        if rows.levels:
+            codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
         return self._within(self._design(rows, reset=False)), rows.offset, codes
 
     def _named_in(self, X: Any) -> list[str] | None:

@@ -19,7 +19,7 @@ from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_inference import inference_of_generalized
-from ebfed.regression.generalized_intervals import confint_of_generalized
+from ebfed.regression.generalized_intervals import ends_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.inferring import (
@@ -27,6 +27,7 @@ from ebfed.regression.inferring import (
     errors_and_degrees,
 )
 from ebfed.regression.influence import influence_of_generalized
+from ebfed.regression.intervals import confint_of_rows
 from ebfed.regression.levelled import (
     learn_levels,
     posterior_of_level,
@@ -492,7 +493,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     influence = influence_of_generalized
     inference = inference_of_generalized
     tests = coefficient_tests
-    confint = confint_of_generalized
+    confint = confint_of_rows
+    _ends = ends_of_generalized
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

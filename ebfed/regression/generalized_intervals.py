@@ -3,114 +3,46 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from ebfed.inference.degrees_of_freedom import Method
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.generalized_notes import UNBOUNDED
 from ebfed.regression.generalized_profile import GeneralizedProfile
-from ebfed.regression.inferring import check_rows_of_all, walds_intervals
-from ebfed.regression.intervals import IntervalMethod, check_draws, check_no_degrees, frame_of_ends
+from ebfed.regression.inferring import check_rows_of_all
+from ebfed.regression.intervals import check_draws
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.levels import parents_of
 
-__all__ = ["confint_of_generalized"]
+__all__ = ["ends_of_generalized"]
 
 
-def confint_of_generalized(
+def ends_of_generalized(
     self: RegressionEstimator,
-    level: float = 0.95,
-    *,
-    method: IntervalMethod = "wald",
-    ddf: Method | None = None,
-    n_boot: int = 1000,
-    random_state: Any = 0,
-    progress: bool = False,
-) -> Any:
-    """Return intervals for the parameters of the population.
-
-    Parameters
-    ----------
-    level : float
-    method : {"wald", "profile", "bootstrap"}
-        Wald's are ``estimate ± t std.error`` of the mean's coefficients, with the standard errors
-        and degrees of freedom of `ddf`.
-        Those by the profile of the likelihood, and by parametric bootstrap, are of spreads,
-        correlations and the family's own parameters too, as lme4's ``confint``. The bootstrap draws
-        coefficients of groups and responses of rows from the fit, fits each draw, and takes
-        quantiles of the estimates.
-    ddf : {"satterthwaite", "asymptotic"}, optional
-        Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
-        lme4's ``confint(method = "Wald")``, right for many groups. Satterthwaite's if None;
-        infinite where rows are at other nodes, or the fit is not by quadrature.
-    n_boot : int
-        Number of draws.
-    random_state : int, Generator or None
-        Seed of the draws.
-    progress : bool
-        Whether to show a progress bar.
-
-    Returns
-    -------
-    DataFrame
-        ``term``, ``estimate``, ``conf.low``, ``conf.high``; by profile with ``effect`` and
-        ``group`` first, as in `tidy`. A parameter that is not identified has NaN.
-
-    Raises
-    ------
-    ValueError
-        If the level is not between 0 and 1, or the method unknown; the rows of the fit are with the
-        clients; by profile, the likelihood has no maximum, or is rounding where responses agree;
-        or, by bootstrap, rows have weights or ordered classes, of which a draw may have no row.
-
-    References
-    ----------
-    Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
-    Softw. 67.
-
-    Examples
-    --------
-    >>> import ebfed as eb
-    >>> rng = np.random.default_rng(0)
-    >>> groups = np.repeat(np.arange(20), 6)
-    >>> x = rng.normal(size=120)
-    >>> y = rng.poisson(np.exp(1 + 0.5 * x + rng.normal(0, 0.5, 20)[groups]))
-    >>> fit = eb.GeneralizedEB("poisson", varying=["intercept"]).fit(x[:, None], y, groups=groups)
-    >>> fit.confint(method="profile")[["term", "estimate", "conf.low", "conf.high"]].round(1)
-                term  estimate  conf.low  conf.high
-    0      intercept       1.1       0.8        1.3
-    1             x0       0.5       0.4        0.6
-    2  sd__intercept       0.4       0.3        0.7
-    """
-    if method not in get_args(IntervalMethod):
-        raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
-    if method == "wald":
-        return walds_intervals(self, level, ddf)
-    check_no_degrees(method, ddf)
-    if not 0 < level < 1:
-        raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
-    check_is_fitted(self, "clients_")
+    rows: Sequence[Parameter],
+    method: str,
+    level: float,
+    n_boot: int,
+    random_state: Any,
+    progress: bool,
+) -> NDArray[np.float64]:
+    """Return the ends of intervals by profile, or by bootstrap, shape (k, 2); see `confint`."""
     check_rows_of_all(self, f"intervals by {method!r}")
-    rows = self.__ebfed_view__().parameters()
     if method == "profile":
         if "sizes" not in self._result:
             raise ValueError("method='profile' needs a fit by quadrature, LogisticEB's 'aghq'.")
-        ends = _profiled(self, rows, level, progress)
-    else:
-        ends = _bootstrapped(self, rows, level, n_boot, random_state, progress)
-    return frame_of_ends(rows, ends, self._style_)
+        return _profiled(self, rows, level, progress)
+    return _bootstrapped(self, rows, level, n_boot, random_state, progress)
 
 
 def _profiled(
-    fit: RegressionEstimator, rows: list[Parameter], level: float, progress: bool
+    fit: RegressionEstimator, rows: Sequence[Parameter], level: float, progress: bool
 ) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
@@ -139,7 +71,7 @@ def _profiled(
 
 def _bootstrapped(
     fit: RegressionEstimator,
-    rows: list[Parameter],
+    rows: Sequence[Parameter],
     level: float,
     n_boot: int,
     random_state: Any,

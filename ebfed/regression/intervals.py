@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import Method
 from ebfed.inference.profiles import Held, MixedDeviance, drawn
@@ -19,15 +20,14 @@ from ebfed.tables.frames import Style, frame
 __all__ = [
     "IntervalMethod",
     "check_draws",
-    "check_no_degrees",
-    "confint_of_linear",
-    "frame_of_ends",
+    "confint_of_rows",
+    "ends_of_linear",
 ]
 
 IntervalMethod = Literal["wald", "profile", "bootstrap"]
 
 
-def confint_of_linear(
+def confint_of_rows(
     self: RegressionEstimator,
     level: float = 0.95,
     *,
@@ -43,16 +43,16 @@ def confint_of_linear(
     ----------
     level : float
     method : {"wald", "profile", "bootstrap"}
-        Wald's are ``estimate ± t std.error`` of the mean's coefficients, with `ddf` degrees of
-        freedom. Those by the profile of the likelihood, and by parametric bootstrap, are of
-        spreads, correlations and noise too, as lme4's ``confint``. The profile is of the
-        likelihood, not the restricted one (Bates and others 2015, section 5.1); the bootstrap draws
-        rows from the fit, fits each draw by the fit's own method, and takes quantiles of the
-        estimates.
+        Wald's are ``estimate ± t std.error`` of the mean's coefficients, with the standard errors
+        and degrees of freedom of `ddf`. Those by the profile of the likelihood, and by parametric
+        bootstrap, are of spreads, correlations, noise and the family's own parameters too, as
+        lme4's ``confint``. The profile is of the likelihood, not the restricted one (Bates and
+        others 2015, section 5.1). The bootstrap draws coefficients of groups and responses of rows
+        from the fit, fits each draw by the fit's own method, and takes quantiles of the estimates.
     ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
         Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as of
         lme4's ``confint(method = "Wald")``. Satterthwaite's if None; infinite where the noise of
-        rows has levels, or rows are at other nodes.
+        rows has levels, rows are at other nodes, or a fit of a family is not by quadrature.
     n_boot : int
         Number of draws.
     random_state : int, Generator or None
@@ -69,9 +69,11 @@ def confint_of_linear(
     Raises
     ------
     ValueError
-        If the level is not between 0 and 1, or the method unknown; or the fit has not the rows, no
-        likelihood or no noise, or covariates of groups or levels of noise, and the method is not
-        Wald's.
+        If the level is not between 0 and 1, or the method unknown. Where the method is not Wald's:
+        if the rows of the fit are with the clients; the fit has no noise, covariates of groups or
+        levels of noise; by profile, the likelihood has no maximum, or is rounding where responses
+        agree; by bootstrap, rows of a family have weights or ordered classes, of which a draw may
+        have no row.
 
     References
     ----------
@@ -97,16 +99,32 @@ def confint_of_linear(
         raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
     if method == "wald":
         return walds_intervals(self, level, ddf)
-    check_no_degrees(method, ddf)
+    if ddf is not None:
+        raise ValueError(f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it.")
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
+    check_is_fitted(self, "clients_")
+    rows = self.__ebfed_view__().parameters()
+    ends = self._ends(rows, method, level, n_boot, random_state, progress)
+    return _frame_of_ends(rows, ends, self._style_)
+
+
+def ends_of_linear(
+    self: RegressionEstimator,
+    rows: Sequence[Parameter],
+    method: str,
+    level: float,
+    n_boot: int,
+    random_state: Any,
+    progress: bool,
+) -> NDArray[np.float64]:
+    """Return the ends of intervals of linear models by profile, or by bootstrap, shape (k, 2)."""
     if self.covariate_names_:
         raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
     if self.noise_variances_:
         raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
     every = _parameters(fit, self._columns().terms_of_levels())
-    rows = self.__ebfed_view__().parameters()
     if method == "profile":
         ends = _profiled(fit, every, level, progress)
     else:
@@ -116,22 +134,16 @@ def confint_of_linear(
         for held, row in zip(every, rows, strict=True)
     ]
     ends[unknown] = np.nan
-    return frame_of_ends(rows, ends, self._style_)
+    return ends
 
 
-def frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any:
+def _frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any:
     """Return a frame of parameters and the ends of their intervals, shape (k, 2)."""
     columns = {
         name: np.array([row[j] for row in rows])
         for j, name in enumerate(("effect", "group", "term", "estimate"))
     }
     return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, style)
-
-
-def check_no_degrees(method: str, ddf: Any) -> None:
-    """Raise a ValueError if degrees of freedom are given for intervals that have none."""
-    if ddf is not None:
-        raise ValueError(f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it.")
 
 
 def check_draws(n_boot: Any) -> int:

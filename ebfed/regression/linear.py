@@ -34,7 +34,7 @@ from ebfed.regression.inferring import (
     inference_of_linear,
 )
 from ebfed.regression.influence import influence_of_linear
-from ebfed.regression.intervals import confint_of_linear
+from ebfed.regression.intervals import confint_of_rows, ends_of_linear
 from ebfed.regression.levelled import (
     learn_levels,
     means_of_parents,
@@ -416,7 +416,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     influence = influence_of_linear
     inference = inference_of_linear
     tests = coefficient_tests
-    confint = confint_of_linear
+    confint = confint_of_rows
+    _ends = ends_of_linear
 
     # Estimates --------------------------------------------------------------------------------
 

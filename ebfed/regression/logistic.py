@@ -17,13 +17,14 @@ from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
 from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.generalized_inference import inference_of_generalized
-from ebfed.regression.generalized_intervals import confint_of_generalized
+from ebfed.regression.generalized_intervals import ends_of_generalized
 from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import (
     coefficient_tests,
     errors_and_degrees,
 )
 from ebfed.regression.influence import influence_of_generalized
+from ebfed.regression.intervals import confint_of_rows
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
@@ -216,7 +217,8 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     influence = influence_of_generalized
     inference = inference_of_generalized
     tests = coefficient_tests
-    confint = confint_of_generalized
+    confint = confint_of_rows
+    _ends = ends_of_generalized
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

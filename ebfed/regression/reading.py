@@ -273,6 +273,9 @@ class CrossedRows(Rows):
                 "fits one."
             )
         given = {name: value for name, value in beside.items() if value is not None}
+        if isinstance(X, Rows):
+            own = Rows.read(X, beside=given, numeric=True)
+            return cls(own.X, own.columns, own.levels, own.style, own.y, own.beside)
         rows = cls.read(X, groups, y=y, beside=given, aside=aside, numeric=True)
         names = [each for each in factors if isinstance(each, str)]
         upper = [
@@ -283,10 +286,6 @@ class CrossedRows(Rows):
         *above, style = upper or [rows.style]
         style = replace(style, above=tuple(above))
         return replace(rows, style=style, names=names if len(names) == len(factors) else None)
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        return len(self.X)
 
     @property
     def offset(self) -> NDArray[np.float64]:

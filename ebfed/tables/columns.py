@@ -24,10 +24,13 @@ class Columns:
     Parameters
     ----------
     table : data frame of narwhals
+    names : list of str, optional
+        Its columns, where they are known.
 
     Attributes
     ----------
-    names : list of str
+    computed : dict of ndarray of shape (n_rows,)
+        Values of expressions of columns, by their text.
 
     Examples
     --------
@@ -42,10 +45,11 @@ class Columns:
     ['kind']
     """
 
-    def __init__(self, table: Any):
-        self.table, self.names = table, list(table.columns)
+    def __init__(self, table: Any, names: list[str] | None = None):
+        self.table, self.names = table, table.columns if names is None else names
         self._series: dict[str, Any] = {}
         self._values: dict[str, NDArray] = {}
+        self.computed: dict[str, NDArray] = {}
 
     @classmethod
     def of(cls, data: Any, also: str = "") -> Self:
@@ -63,14 +67,17 @@ class Columns:
 
         if isinstance(data, cls):
             return data
+        names = None
         if isinstance(data, pd.DataFrame):
-            if not all(isinstance(name, str) for name in data.columns):
+            names = data.columns.tolist()
+            if not all(isinstance(name, str) for name in names):
                 data = data.rename(columns=str)
+                names = data.columns.tolist()
             if not data.columns.is_unique:
                 twice = min(data.columns[data.columns.duplicated()])
                 raise ValueError(f"data has more than one column {twice!r}.")
         try:
-            return cls(nw.from_native(data, eager_only=True))
+            return cls(nw.from_native(data, eager_only=True), names)
         except TypeError:
             raise TypeError(
                 f"data must be a frame in memory, of pandas, polars or Arrow{also}; "
@@ -122,11 +129,12 @@ class Columns:
         """Drop arrays of columns, which the frame has."""
         self._series.clear()
         self._values.clear()
+        self.computed.clear()
 
     def series(self, name: str) -> Any:
         """Return a column as a series of narwhals."""
         if name not in self._series:
-            self._series[name] = self.table[name]
+            self._series[name] = self.table.get_column(name)
         return self._series[name]
 
     def values(self, name: str) -> NDArray:
@@ -191,10 +199,10 @@ class Columns:
 
     def take(self, rows: NDArray[np.bool_] | None, names: Sequence[str]) -> Columns:
         """Return a copy of these rows, all if None, and columns."""
-        table = self.table.select(*names)
+        table, names = self.table.select(*names), list(names)
         if rows is None or rows.all():
-            return Columns(table.clone())
-        return Columns(table.filter(rows.tolist()))
+            return Columns(table.clone(), names)
+        return Columns(table.filter(rows.tolist()), names)
 
 
 def without_values(table: Any, na_values: Sequence[Any]) -> Any:

@@ -23,6 +23,7 @@ from ebfed.tables.numbers import PLAIN, lacks_integer, numbers, plain, unmasked,
 
 __all__ = [
     "Style",
+    "backend_of",
     "beside",
     "frame",
     "indexed_like",
@@ -149,7 +150,7 @@ def style_for(X: Any) -> Style:
 
     given = wrapped(X, eager_only=True, allow_series=True)
     known = isinstance(given, nw.Series | nw.DataFrame)
-    return Style().using(_backend(given)) if known else Style()
+    return Style().using(backend_of(given)) if known else Style()
 
 
 def style_of(labels: Any, style: Style | None = None) -> Style:
@@ -171,7 +172,7 @@ def style_of(labels: Any, style: Style | None = None) -> Style:
         return style
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
     if style.backend == "pandas":
-        style = style.using(_backend(labels))
+        style = style.using(backend_of(labels))
     native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
     return replace(style, group=name, dtype=labels.dtype, native=native)
 
@@ -377,7 +378,8 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     return check_labels(cast(ArrayLike, labels), name)
 
 
-def _backend(native: Any) -> str:
+def backend_of(native: Any) -> str:
+    """Return the library of a frame or series of narwhals."""
     return str(native.implementation).removeprefix("Implementation.").lower()
 
 
@@ -460,7 +462,7 @@ def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:
     import narwhals as nw
 
     table = nw.from_native(X, eager_only=True)
-    new = indexed_like(frame(columns, Style(_backend(table))), X)
+    new = indexed_like(frame(columns, Style(backend_of(table))), X)
     return table.with_columns(*nw.from_native(new, eager_only=True).iter_columns()).to_native()
 
 

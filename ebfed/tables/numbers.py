@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 __all__ = [
     "NA_VALUES",
     "NotNumericError",
+    "Read",
     "check_finite",
     "check_single",
     "column",
@@ -32,8 +33,14 @@ __all__ = [
 
 # Words that say, among numbers or truth values, that there is none; they are text otherwise.
 NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
+
+
+class Read:
+    """What was read already: no table of a library."""
+
+
 # Types that are no frame or series of any library; narwhals would look at all libraries.
-PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None))
+PLAIN = (np.ndarray, list, tuple, str, Mapping, type(None), Read)
 # Objects that Python or NumPy takes for whole numbers.
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)
 # Objects that NumPy turns into numbers, in a unit that nobody chose.

@@ -28,14 +28,14 @@ from ebfed.tables.frames import (
     value_columns,
 )
 from ebfed.tables.levels import number_levels, split_levels, unnamed_levels
-from ebfed.tables.numbers import numbers, wrapped
+from ebfed.tables.numbers import Read, numbers, wrapped
 from ebfed.tables.of_rows import NOTHING, of_rows
 
 __all__ = ["Rows", "titles"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Read):
     """Rows of a table, with what goes with them.
 
     Attributes
@@ -89,6 +89,7 @@ class Rows:
         Parameters
         ----------
         X : array-like or data frame of shape (n_rows, d), or series
+            Or rows that were read, which have their groups and response.
         groups : one or several of these, see `split_levels`; or None
         y : one of these
         beside : mapping
@@ -114,6 +115,8 @@ class Rows:
         NotNumericError
             If values are no numbers.
         """
+        if isinstance(X, cls):
+            return X.with_beside(beside, numeric) if beside or X.y is not None else X
         parts = split_levels(groups, X, tuples)
         if len(parts) > 1 and not several:
             parts = [groups]
@@ -239,6 +242,19 @@ class Rows:
             raise ValueError(f"labels has {len(levels[0])} entries for {n} {first}.")
         tables = {name: each for name, each in paired.items() if name not in (*figures, "labels")}
         return cls(found.pop(first), None, levels, style, None, found, tables)
+
+    def with_beside(self, beside: Mapping[str, Any], numeric: bool) -> Self:
+        """Return rows that were read, with what goes with them beside them; see `read`."""
+        given = dict(beside)
+        if np.ndim(offset := given.get("offset", ())) == 0:
+            given["offset"] = np.full(len(self), offset)  # that of all rows
+        found = {name: of_rows(each, name) for name, each in given.items()}
+        y = numbers(self.y, "y", booleans=True) if numeric and self.y is not None else self.y
+        return replace(self, y=y, beside={**self.beside, **found})
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.X)
 
     @cached_property
     def numbered(self) -> tuple[NDArray, NDArray[np.int64]]:

@@ -279,7 +279,8 @@ class Problem:
                 except np.linalg.LinAlgError as error:  # of numbers out of range
                     failed = error
             # effects as rows show them: those of nearly collinear columns may be large, and cancel
-            if failed or np.linalg.norm(root.T @ self.of_effects @ root, 2) > FAR**2:
+            shown = root.T @ self.of_effects @ root
+            if failed or np.linalg.eigvalsh(shown)[-1] > FAR**2:
                 limit = self.without_noise(root)
                 if limit is not None:
                     self.converged = True

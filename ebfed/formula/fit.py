@@ -165,7 +165,7 @@ class FormulaFit:
         weighed = rows.weights
         fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
         response = Response.of_rows(model, rows, context)
-        said = {"trials": response.has_trials(rows), "fractions": fractions}
+        said: dict[str, Any] = {"trials": response.has_trials(rows), "fractions": fractions}
         estimator = chosen(model, design, varying=varying, **said, **given)
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
@@ -420,8 +420,8 @@ class FormulaFit:
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[Any, dict[str, Any]]:
         """Rows with their response, as the estimator takes them, and its other arguments."""
         read = labelled(self._model, rows.data, columns, self.design_.names)
-        for name, given in {"consent": rows.consent, "dispersion": rows.by}.items():
-            if given is not None and not has_fit_parameter(self.estimator_, name):
+        for name, asked in {"consent": rows.consent, "dispersion": rows.by}.items():
+            if asked is not None and not has_fit_parameter(self.estimator_, name):
                 raise ValueError(f"{type(self.estimator_).__name__} {LACKING[name]}.")
         if is_a(self.estimator_, "LocationEstimator"):
             return self._of_location(rows, read)
@@ -965,11 +965,12 @@ class FormulaFit:
         rows, own = self._frame(data), self.estimator_
         if options.get("kind") != "rate":
             options |= self._options(rows, "response")
-        if self._rows.by in rows.names:
-            options.setdefault("dispersion", rows.series(self._rows.by))
+        by, weighed = self._rows.by, self._rows.weighed
+        if by is not None and by in rows.names:
+            options.setdefault("dispersion", rows.series(by))
         precisions = is_a(own, "LinearEB", "CrossedEB") and family_of(own) == "gaussian"
-        if precisions and self._rows.weighed in rows.names:
-            options.setdefault("sample_weight", rows.series(self._rows.weighed))
+        if precisions and weighed is not None and weighed in rows.names:
+            options.setdefault("sample_weight", rows.series(weighed))
         low, high = own.predict_interval(self._labelled(rows), **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
 

@@ -766,14 +766,12 @@ class LocationRounds:
     def _turns(self, state: LocationState) -> NDArray[np.int8]:
         """Give each client one round, at random; -1 where it does not take part."""
         asked = self._participants(len(state["n"]), state["key"])
-        turns = np.full(len(state["n"]), -1, np.int8)
-        rng = np.random.default_rng([*state["key"], 1])
-        for index, channel in enumerate(self.channels.values()):
-            own = asked & (state["consent"] == index)
-            if not _in_waves(channel):
-                turns[own] = 0
-                continue
-            order = rng.permutation(np.flatnonzero(own))
+        turns = np.where(asked, 0, -1).astype(np.int8)
+        waves = [index for index, each in enumerate(self.channels.values()) if _in_waves(each)]
+        if waves:
+            rng = np.random.default_rng([*state["key"], 1])
+        for index in waves:
+            order = rng.permutation(np.flatnonzero(asked & (state["consent"] == index)))
             sizes = (np.cumsum(WAVES) * len(order)).round().astype(int)
             for wave, (first, last) in enumerate(itertools.pairwise([0, *sizes])):
                 turns[order[first:last]] = wave

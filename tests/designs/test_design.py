@@ -8,8 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ebfed.designs.design import Context, Design, values_of
-from ebfed.designs.terms import evaluated, required
+from ebfed.designs.design import Context, Design, _table, values_of
+from ebfed.designs.grammar import plain_name
+from ebfed.designs.terms import Terms, evaluated, required
+from ebfed.tables.columns import Columns
 
 RNG = np.random.default_rng(0)
 COLUMNS = {
@@ -229,3 +231,26 @@ def test_columns_of_later_rows_that_are_text_or_missing():
         design.of(table.assign(x="1"))
     with pytest.raises(ValueError, match="column 'kind' has 1 missing values, the first in row 1"):
         design.of(table.assign(kind=["a", None, "b"]))
+
+
+@pytest.mark.parametrize("text", ["x", "1", "x * z + `my col`", "0 + z:x", "n + x:n", "on"])
+def test_products_of_columns_need_no_model_matrix(text, monkeypatch):
+    extra = {"n": np.arange(12, dtype=np.int16), "on": np.arange(12) % 3 == 0}
+    data = pd.DataFrame(COLUMNS | extra)
+    context = Context.of([text], data, {})
+    slow = Design(text, context=context)
+    matrix = slow._build(Terms.of(text).formula, _table(Columns.of(data), text, levels=True), [])
+    monkeypatch.setattr(Design, "_build", None)  # formulaic's
+    design, columns = Design.learn(text, data, {})
+    kept = [j for j, name in enumerate(matrix.model_spec.column_names) if name != "Intercept"]
+    np.testing.assert_array_equal(columns, np.asarray(matrix)[:, kept])
+    assert design.names == [plain_name(matrix.model_spec.column_names[j]) for j in kept]
+    assert design.constant == ("Intercept" in matrix.model_spec.column_names)
+    np.testing.assert_array_equal(design.of(data[::-1]), columns[::-1])
+    twin = Design.of_data(text, context, design.as_data())
+    np.testing.assert_array_equal(twin.of(data), columns)
+
+
+def test_a_category_of_numbers_is_no_product():
+    data = pd.DataFrame({"x": pd.Categorical([1, 2, 4]), "y": [1.0, 2.0, 3.0]})
+    assert Design.learn("x:y", data, {})[0].names == ["x[1]:y", "x[2]:y", "x[4]:y"]

@@ -316,3 +316,19 @@ def test_predictions_of_no_rows(formula):
     fit = eb.from_formula(formula.format("hit"), ROWS, family="binomial")
     assert fit.predict(ROWS.head(0)).shape == (0,)
     assert fit.predict_proba(ROWS.head(0)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_response_is_evaluated_once_in_a_fit(family):
+    asked = []
+
+    def halved(values):
+        asked.append(len(values))
+        return values / 2
+
+    rows = ROWS.assign(y=2.0 * (ROWS["p"] if family == "binomial" else X + U[G]))
+    given = {"weights": "n", "family": family, "context": {"halved": halved}}
+    fit = eb.from_formula("halved(y) ~ x + (1 | g)", rows, **given)
+    assert asked == [N]
+    expected = eb.from_formula("y ~ x + (1 | g)", rows.assign(y=rows["y"] / 2), **given)
+    np.testing.assert_array_equal(fit.mean_, expected.mean_)

@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import ebfed as eb
 from ebfed.tables.rows import Rows
 
 FRAME = pd.DataFrame(
@@ -67,3 +68,24 @@ def test_a_frame_of_labels_alone_has_no_values():
     rows = Rows.read(FRAME[["state"]], "state")
     assert rows.X.shape == (3, 0)
     assert rows.columns == []
+
+
+def test_rows_that_were_read_are_taken_as_they_are():
+    arrays = FRAME[["x"]].to_numpy(), FRAME["state"].to_numpy()
+    rows = Rows.read(arrays[0], arrays[1], y=FRAME["y"].to_numpy(), numeric=True)
+    assert Rows.read(Rows.read(rows.X, arrays[1])).labels is not None
+    more = Rows.read(rows, beside={"sample_weight": [1, 2, 3], "offset": 2.0})
+    assert more.labels is rows.labels
+    np.testing.assert_array_equal(more.beside["sample_weight"], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(more.beside["offset"], [2.0, 2.0, 2.0])
+    X = np.arange(12.0)[:, None] ** 0.5
+    y, g = np.sin(np.arange(12.0)), np.repeat(["a", "b", "c"], 4)
+    given = Rows.read(X, g, y=y, numeric=True)
+    weight = np.arange(12.0) + 1
+    fits = [
+        eb.LinearEB().fit(given, sample_weight=weight),
+        eb.LinearEB().fit(X, y, groups=g, sample_weight=weight),
+    ]
+    for each, other in zip(fits[0].mean_, fits[1].mean_, strict=True):
+        assert each == other
+    np.testing.assert_array_equal(fits[0].predict(given), fits[1].predict(X, groups=g))

@@ -19,6 +19,7 @@ from ebfed.designs.expressions import check_names
 from ebfed.designs.grammar import column_name, plain_name
 from ebfed.designs.limits import FACTORS, check_cells, materialized, shortened
 from ebfed.designs.terms import Terms, evaluated, reason_of
+from ebfed.designs.words import MAKE_FACTORS
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.numbers import numbers
 from ebfed.tables.of_rows import NOTHING
@@ -437,7 +438,6 @@ def values_of(
 
 
 HINTS = {
-    "factor": "C(…) makes a factor",
     "offset": "an offset is a term of its own, + offset(log(e))",
     "weights": "there are no weights",
     "s": "there are no smooth terms; bs(x, df=4) is a spline",
@@ -546,8 +546,8 @@ def _coded(factor: Any, categorical: bool) -> str:
     name = f"`{text}`" if looked_up else text
     if not categorical:
         return name if looked_up or text.isidentifier() or text.endswith(")") else f"{{{text}}}"
-    call = None if looked_up else ast.parse(text, mode="eval").body
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "C":
+    call: Any = None if looked_up else ast.parse(text, mode="eval").body
+    if isinstance(call, ast.Call) and getattr(call.func, "id", None) in MAKE_FACTORS:
         levels = [f", {ast.unparse(each)}" for each in call.keywords if each.arg == "levels"]
         name = ast.unparse(call.args[0])
         return f"C({name}, contr.sum{''.join(levels)})"

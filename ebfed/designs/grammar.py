@@ -10,6 +10,7 @@
     y ~ x + (1 | state:county)             the same, states do not differ
     y ~ x + (1 | student) + (1 | lecturer)    an effect of every level of crossed factors
     y ~ x + (1 | student) + (1 + x | lecturer)    the same, x differs between lecturers
+    y ~ . + (1 | county)                   all columns that have no other role
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 The formula is parsed here; formulaic reads its terms.
@@ -22,21 +23,24 @@ formula, which distinguishes them; it is in no name that a user sees.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
+from ebfed.designs.expressions import functions_of, names_of
 from ebfed.designs.limits import check_labels, check_text
 
-__all__ = ["FormulaTerms", "column_name", "marked", "parse", "plain_name"]
+__all__ = ["FormulaTerms", "column_name", "marked", "parse", "plain_name", "spelled_out"]
 
 # Characters of no language: the end of a name that is marked, and what stands for a backtick.
 MARK, TICK = "\ue000", "\ue001"
 QUOTES = r"`[^`]*`|'[^']*'|\"[^\"]*\""
 QUOTED_NAME = r"(?<![\w.`])Q\(\s*(?:'([^']*)'|\"([^\"]*)\")\s*\)"
 COUNTS = "cbind(successes, failures), as in R, or cbind(successes, trials=total)"
+# A point that stands for columns.
+OTHERS = re.compile(r"(^|[\s+*:(-])\.($|[\s+*:)-])")
 FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
 
 
@@ -150,6 +154,42 @@ def parse(formula: str) -> FormulaTerms:
     return _parsed(formula)
 
 
+def spelled_out(
+    formula: str, columns: Callable[[], Sequence[str]], beside: Sequence[str] = ()
+) -> str:
+    """Write the columns that ``.`` stands for: those that have no other role in the formula.
+
+    Parameters
+    ----------
+    formula : str
+    columns : callable
+        Returns the names of the columns that there are.
+    beside : sequence of str
+        Names of columns that have a role beside the formula, such as weights.
+
+    Raises
+    ------
+    ValueError
+        If all columns have a role.
+
+    Examples
+    --------
+    >>> spelled_out("log(y) ~ . + x:z + (1 + x | g)", lambda: ["g", "x", "y", "z", "w"], ["w"])
+    'log(y) ~ (x + z) + x:z + (1 + x | g)'
+    """
+    if not (isinstance(formula, str) and OTHERS.search(formula.partition("~")[2])):
+        return formula
+    left, tilde, right = formula.partition("~")
+    model = parse(left + tilde + OTHERS.sub(r"\g<1>1\g<2>", right))
+    texts = [*model.observed, *([model.offset] if model.offset else [])]
+    used = {*model.levels, *beside, *chain(*(names_of(x) - functions_of(x) for x in texts))}
+    others = [name for name in columns() if name not in {plain_name(each) for each in used}]
+    if not others:
+        raise ValueError(f"'.' stands for no columns in {formula!r}: all have a role.")
+    written = " + ".join(name if name.isidentifier() else f"`{name}`" for name in others)
+    return left + tilde + OTHERS.sub(rf"\g<1>({written})\g<2>", right)
+
+
 @lru_cache(maxsize=1024)
 def _parsed(formula: str) -> FormulaTerms:
     check_text(formula)
@@ -184,7 +224,7 @@ def _parsed(formula: str) -> FormulaTerms:
         raise ValueError(
             f"formula has {many} that says who the groups are: {text!r}. It must be like {FORMS}."
         )
-    if re.search(r"(^|[\s+*:(-])\.($|[\s+*:)-])", fixed):
+    if OTHERS.search(fixed):
         raise ValueError(f"'.' stands for no columns here; name the terms of {text!r}.")
     fixed, offset = _take_offset(fixed)
     fixed = fixed or "1"

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ebfed.blocks import memory
+from ebfed.designs.words import MAKE_FACTORS, words
 
 __all__ = ["check_cells", "check_labels", "check_terms", "check_text", "materialized", "shortened"]
 
@@ -149,15 +150,15 @@ def check_cells(n_rows: int, n_columns: float, what: str, most: int = COLUMNS) -
 
 @lru_cache
 def _bounded_functions() -> Mapping[str, Callable[..., Any]]:
-    """Return those transformations whose arguments say how many columns there are, with a limit."""
+    """Return words of R, and transformations of which arguments say how many columns there are."""
     from formulaic.transforms import TRANSFORMS
 
-    return {
+    return dict(words()) | {
         name: _bounded(name, function)
-        for name, function in TRANSFORMS.items()
+        for name, function in (TRANSFORMS | dict(words())).items()
         if inspect.isfunction(function)
         and SIZES.keys() & set(inspect.signature(function).parameters)
-        if name != "C"  # whose levels are a list
+        if name not in MAKE_FACTORS  # whose levels are a list
     }
 
 

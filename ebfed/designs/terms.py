@@ -84,7 +84,7 @@ class Terms:
         for kind, text in self._factors("lookup", "python"):
             if kind == "lookup":
                 found.add(text)
-            elif not re.match(r"C\(|.*[<>=]", text):
+            elif not re.match(r"(C|factor)\(|.*[<>=]", text):
                 found |= names_of(text)
         return found
 

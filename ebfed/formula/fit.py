@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.designs.design import SHARED, Context, Design, contrasts_of_terms
-from ebfed.designs.grammar import FormulaTerms, column_name, parse
+from ebfed.designs.grammar import FormulaTerms, column_name, parse, spelled_out
 from ebfed.designs.terms import evaluated, required
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
@@ -129,12 +129,13 @@ class FormulaFit:
         max_memory = given.pop("max_memory")
         if given["context"] is None:
             given["context"] = surroundings()
+        beside = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
+        beside = [each for each in beside if isinstance(each, str)]
+        self.formula = spelled_out(self.formula, lambda: column_names(data), beside)
         if is_lazy(data):
             if given["na_values"] is None and self._fit_in_place(data, given):
                 return self
-            named = [given[name] for name in ("weights", "dispersion", "consent", "subset")]
-            texts = [self.formula, *(each for each in named if isinstance(each, str))]
-            data = collected(data, texts, max_memory)
+            data = collected(data, [self.formula, *beside], max_memory)
         self.estimator_, columns = self._learn(Columns.of(data), given)
         rows, options = self._arguments(self._rows, columns)
         self.estimator_.fit(rows, **options)
@@ -1133,7 +1134,8 @@ def from_formula(
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
 
     Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
-    ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. A name that is no word is quoted: `` `a name` `` or
+    ``log(x)``, ``poly(x, 2)``, ``ns(x, df=3)``, ``I(x + 1)``; ``.`` stands for the columns that
+    have no other role. A name that is no word is quoted: `` `a name` `` or
     ``Q('a name')``. Dates are days since 1970-01-01, and time spans are days; they keep their type
     in ``C(…)``, and where they are only compared. If `estimator` is a `GaussianEB`, `BernoulliEB`
     or `PoissonEB`, u in ``y ~ u + (1 | county)`` is a covariate of the groups: it must be constant

@@ -288,16 +288,15 @@ class ReferenceGrid:
 
 
 def _levels_of_columns(design: Design, columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Levels of the columns that are factors as they are, or in ``C(…)``."""
+    """Levels of the columns that are factors as they are, or in ``C(…)`` or ``factor(…)``."""
     found = {}
     for _, factors in [each for text in design.texts for each in Terms.of(text).each]:
         for _, expression in factors:
             if plain_name(expression) in columns:
                 names = {plain_name(expression)}
             else:
-                names = (
-                    names_of(expression) & set(columns) if expression.startswith("C(") else set()
-                )
+                coded = expression.startswith(("C(", "factor("))
+                names = names_of(expression) & set(columns) if coded else set()
             if len(names) == 1 and expression in design.factors:
                 found[names.pop()] = design.factors[expression]
     return found

@@ -244,6 +244,6 @@ def _number(scan: Scan, text: str) -> Any:
 
 
 def _column_of_levels(text: str) -> str | None:
-    """Return the column of which ``C(…)`` has the levels."""
-    found = re.match(r"C\(\s*(?:`([^`]+)`|([^\W\d]\w*))\s*[,)]", text)
+    """Return the column of which ``C(…)`` or ``factor(…)`` has the levels."""
+    found = re.match(r"(?:C|factor)\(\s*(?:`([^`]+)`|([^\W\d]\w*))\s*[,)]", text)
     return plain_name(found[1] or found[2]) if found else None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebfed.designs.grammar import FormulaTerms, parse
+from ebfed.designs.grammar import FormulaTerms, parse, spelled_out
 
 
 def one(text, correlated=True):
@@ -199,3 +199,19 @@ def test_any_text_is_read_or_refused(text):
     assert model.response
     assert model.fixed
     assert model.group
+
+
+@pytest.mark.parametrize(
+    ("formula", "written"),
+    [
+        ("y ~ . + (1 | g)", "y ~ (x + `a b`) + (1 | g)"),
+        ("y ~ . - x + (1 + x | g)", "y ~ (x + `a b`) - x + (1 + x | g)"),
+        ("y ~ (.)**2 | g", "y ~ ((x + `a b`))**2 | g"),
+        ("log(`a b`) ~ . + offset(w) + (1 | g/y)", "log(`a b`) ~ (x) + offset(w) + (1 | g/y)"),
+        ("y ~ x + (1 | g)", "y ~ x + (1 | g)"),
+        ("y ~ I(x * .5) + (1 | g)", "y ~ I(x * .5) + (1 | g)"),
+        ("y | g", "y | g"),
+    ],
+)
+def test_a_point_stands_for_the_other_columns(formula, written):
+    assert spelled_out(formula, lambda: ["g", "y", "x", "a b", "w"], ["w"]) == written

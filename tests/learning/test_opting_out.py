@@ -60,3 +60,24 @@ def test_it_is_one_without_noise_and_a_number_where_given():
 def test_other_words_are_refused():
     with pytest.raises(ValueError, match="ratio must be 'optimal' or a number from 0 to 1; got 'b"):
         learner("best").fit(*rows(0), groups=range(M), consent=CONSENT)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.2])
+def test_means_are_reached_in_two_rounds(ratio):
+    """Aldaghri et al. (2021), Lemma 7: steps of 1 and 1 / (1 + lambda), no noise, long clip."""
+    means, penalty = np.array([0.3, -1.1, 0.4, 1.2, 0.7]), 0.6
+    consent = dict(enumerate(["private"] * 4 + ["open"]))
+    est = eb.learning.FeO2(
+        Linear(fit_intercept=False),
+        regularization=penalty,
+        own_learning_rate=1 / (1 + penalty),
+        ratio=ratio,
+        n_rounds=2,
+        learning_rate=1.0,
+        privacy=eb.ClientPrivacy(noise_multiplier=0.0, clip=100.0),
+        random_state=0,
+    ).fit(np.ones((5, 1)), means, groups=range(5), consent=consent)
+    theta = np.average(means, weights=[ratio] * 4 + [1.0])
+    assert est.shared_["w"].item() == pytest.approx(theta, rel=1e-12)
+    expected = (means + penalty * theta) / (1 + penalty)
+    np.testing.assert_allclose(est.parameters_.ravel(), expected, rtol=1e-12)

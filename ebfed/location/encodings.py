@@ -20,7 +20,7 @@ from ebfed.priors import beta_binomial, negative_binomial
 from ebfed.priors.nested import nested_estimates
 from ebfed.priors.variance_components import MomentTable, fit_components
 from ebfed.tables.categories import NestedCategories
-from ebfed.tables.columns import column_of
+from ebfed.tables.columns import Columns
 from ebfed.tables.frames import read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, statistics
@@ -102,7 +102,7 @@ def sums_of_categories(
     """
     targets = [name for name in column_names(X) if name not in (*columns, weight)]
     found = statistics(X, columns, targets, weight=weight)
-    labels = [read_labels(column_of(found.keys, name), name) for name in columns]
+    labels = [read_labels(Columns.of(found.keys).series(name), name) for name in columns]
     order = np.lexsort([number_labels(each)[1] for each in reversed(labels)])
     size = found.n.astype(float) if found.weight is None else found.weight
     if repeats:

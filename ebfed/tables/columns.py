@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -10,9 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.labels import dates_of_objects
 from ebfed.tables.numbers import plain
 
-__all__ = ["Columns", "column_of", "columns_apart", "days_of", "without_values"]
+__all__ = ["Columns", "columns_apart", "days_of", "without_values"]
 
 
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
@@ -245,20 +245,6 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     return table.with_columns(*columns) if columns else table
 
 
-def column_of(X: Any, name: str) -> Any:
-    """Return a column of a frame as a series with a name, also for Arrow.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").name
-    'x'
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True)[name]
-
-
 def days_of(values: NDArray) -> NDArray:
     """Return dates as days since 1970-01-01, time spans as days, and other values as they are.
 
@@ -269,15 +255,8 @@ def days_of(values: NDArray) -> NDArray:
     >>> days_of(np.array(["1970-01-02T12", "2000-01-01"], "M8[h]"))
     array([1.50000e+00, 1.09570e+04])
     """
-    import pandas as pd
-
-    if values.dtype.kind == "O" and len(values):
-        if isinstance(values[0], datetime.date):  # as datetime.datetime is
-            values = pd.to_datetime(pd.Series(values), utc=True).dt.tz_localize(None).to_numpy()
-        elif isinstance(values[0], pd.Period):
-            values = pd.PeriodIndex(values).to_timestamp().to_numpy()
-        elif isinstance(values[0], datetime.timedelta):
-            values = pd.to_timedelta(pd.Series(values)).to_numpy()
+    if values.dtype.kind == "O":
+        values = dates_of_objects(values, skipna=True)
     if values.dtype.kind == "M":
         values = values - np.datetime64("1970-01-01")
     return values / np.timedelta64(1, "D") if values.dtype.kind == "m" else values

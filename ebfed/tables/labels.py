@@ -286,8 +286,8 @@ def _plain(labels: NDArray) -> tuple[NDArray, bool]:
     return labels, kind == "string"
 
 
-def dates_of_objects(values: NDArray) -> NDArray:
-    """Return objects as dates or time spans, if all of them are: times in UTC.
+def dates_of_objects(values: NDArray, skipna: bool = False) -> NDArray:
+    """Return objects as dates or time spans, if all of them are (or missing): times in UTC.
 
     Examples
     --------
@@ -297,10 +297,10 @@ def dates_of_objects(values: NDArray) -> NDArray:
     """
     import pandas as pd
 
-    kind = pd.api.types.infer_dtype(values, skipna=False) if values.ndim == 1 else ""
-    if kind == "date":
+    kind = pd.api.types.infer_dtype(values, skipna=skipna) if values.ndim == 1 else ""
+    if kind == "date" and not skipna:
         return values.astype("M8[D]")
-    if kind in ("datetime", "datetime64"):
+    if kind in ("date", "datetime", "datetime64"):
         return pd.to_datetime(values, utc=True).tz_localize(None).to_numpy()
     if kind in ("timedelta", "timedelta64"):
         return pd.to_timedelta(values).to_numpy()

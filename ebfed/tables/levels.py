@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.alignment import index_of
-from ebfed.tables.columns import column_of
+from ebfed.tables.columns import Columns
 from ebfed.tables.frames import (
     Style,
     is_frame,
@@ -77,7 +77,7 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     if is_frame(groups):
         names = column_names(groups)
         of_pandas = index_of(groups) is not None  # series that keep its index
-        own = [groups[name] if of_pandas else column_of(groups, name) for name in names]
+        own = [groups[name] if of_pandas else Columns.of(groups).series(name) for name in names]
         return own if len(own) > 1 else [groups]
     if tuples and (columns := _of_tuples(groups)):
         return columns

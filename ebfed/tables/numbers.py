@@ -447,9 +447,7 @@ def _content(array: NDArray) -> tuple[str, NDArray[np.bool_]]:
         for each in flat:
             if isinstance(each, complex | np.complexfloating):
                 return "complex", known
-            if isinstance(
-                each, np.datetime64 | np.timedelta64 | datetime.date | datetime.timedelta
-            ):
+            if isinstance(each, DATES):
                 return "date", known
     return content, known
 

@@ -5,7 +5,7 @@ Each is an array with an entry for each row, or the name of a column of the fram
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
@@ -145,12 +145,13 @@ def of_rows(values: Any, name: str) -> Any:
         if np.ndim(choices := read_response(values, name)) == 0:
             raise ValueError(f"{name} must be a sequence of labels, one per row; got {values!r}.")
         return choices
-    if name not in _CHECKS:
+    if name not in _RULES:
         return read_labels(values, name)
     found = column(values, name, booleans=name == "observed")
     if found.ndim != 1:
         raise ValueError(f"{name} must be one number per row; it has shape {found.shape}.")
-    _CHECKS[name](found)
+    for holds, text in _RULES[name]:
+        _refuse(~holds(found), found, f"{name} {text}")
     return found
 
 
@@ -158,31 +159,6 @@ def _refuse(wrong: NDArray, values: NDArray, text: str) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(f"{text}; row {row} has {values[row]}.")
-
-
-def _refuse_size(values: NDArray, name: str) -> None:
-    """Refuse positive numbers whose powers leave the range of float64."""
-    wrong = (values > 0) & ~((values > SMALLEST) & (values < LARGEST))
-    _refuse(wrong, values, f"{name} must be between {SMALLEST:g} and {LARGEST:g}; rescale")
-
-
-def _check_exposure(values: NDArray) -> None:
-    wrong = ~((values > 0) & np.isfinite(values))
-    _refuse(wrong, values, "exposure must be positive and finite")
-    _refuse_size(values, "exposure")
-
-
-def _check_observed(values: NDArray) -> None:
-    text = "observed must be 1 where the event ended a duration and 0 where that is censored"
-    _refuse(~((values == 0) | (values == 1)), values, text)
-
-
-def _check_weight(values: NDArray) -> None:
-    wrong = ~((values >= 0) & np.isfinite(values))
-    _refuse(wrong, values, "sample_weight must be finite, and 0 or more")
-    _refuse_size(values, "sample_weight")
-    if len(values) and not values.any():
-        raise ValueError("sample_weight must not be zero in every row.")
 
 
 def check_whole(weights: NDArray, rows: str) -> None:
@@ -242,20 +218,32 @@ def won_of_shares(shares: NDArray, trials: NDArray, name: str = "y") -> NDArray[
     return np.rint(won).astype(np.int64)
 
 
-def _check_offset(values: NDArray) -> None:
-    text = "offset must be finite, and at most 100 in size: it is on the scale of the link"
-    _refuse(~(np.abs(values) <= 100), values, f"{text}, such as log(exposure)")
-
-
-def _check_trials(values: NDArray) -> None:
-    wrong = ~((values >= 0) & (values < 2**53)) | (values != np.floor(values))
-    _refuse(wrong, values, "trials must be whole numbers from 0")
-
-
-_CHECKS = {
-    "exposure": _check_exposure,
-    "offset": _check_offset,
-    "trials": _check_trials,
-    "observed": _check_observed,
-    "sample_weight": _check_weight,
+# What must hold of each number, by argument, and how an error says so.
+_SIZE = f"must be between {SMALLEST:g} and {LARGEST:g}; rescale"
+_RULES: Mapping[str, Sequence[tuple[Callable[[NDArray], NDArray], str]]] = {
+    "exposure": [
+        (lambda x: (x > 0) & np.isfinite(x), "must be positive and finite"),
+        (lambda x: (x > SMALLEST) & (x < LARGEST), _SIZE),
+    ],
+    "offset": [
+        (
+            lambda x: np.abs(x) <= 100,
+            "must be finite, and at most 100 in size: it is on the scale of the link, such as "
+            "log(exposure)",
+        )
+    ],
+    "trials": [
+        (lambda x: (x >= 0) & (x < 2**53) & (x == np.floor(x)), "must be whole numbers from 0")
+    ],
+    "observed": [
+        (
+            lambda x: (x == 0) | (x == 1),
+            "must be 1 where the event ended a duration and 0 where that is censored",
+        )
+    ],
+    "sample_weight": [
+        (lambda x: (x >= 0) & np.isfinite(x), "must be finite, and 0 or more"),
+        (lambda x: (x == 0) | ((x > SMALLEST) & (x < LARGEST)), _SIZE),
+        (lambda x: np.full(len(x), x.any()), "must not be zero in every row"),
+    ],
 }

@@ -13,7 +13,7 @@ from ebfed.report.plots.axes import open_axes
 from ebfed.report.plots.labels import coefficient
 from ebfed.report.plots.residual_quantiles import draw_quantiles
 from ebfed.report.view import GroupView, view_of
-from ebfed.tables.columns import column_of
+from ebfed.tables.columns import Columns
 from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def _effects_of(fit: Any, level: str, terms: Sequence[str]) -> dict[str, NDArray
     table = fit.ranef(level=level)
     names = column_names(table)
     if "std.error" in names:  # of a crossed factor, a row for each of its terms
-        effects = np.asarray(column_of(table, "estimate"), float)
+        effects = Columns.of(table).values("estimate")
         if "term" not in names:
             return {"intercept": effects}
-        own = np.asarray(column_of(table, "term"), object)
+        own = Columns.of(table).values("term")
         return {name: effects[own == name] for name in dict.fromkeys(own.tolist())}
-    return {name: np.asarray(column_of(table, name), float) for name in names if name in terms}
+    return {name: Columns.of(table).values(name) for name in names if name in terms}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ebfed.report.plots.axes import BLUE, open_axes
 from ebfed.report.plots.labels import name_points
-from ebfed.tables.columns import column_of
+from ebfed.tables.columns import Columns
 from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def plot_influence(
         raise ValueError("level must be None for a frame, which has the groups of one level.")
     names = list(column_names(table))
     own = names[: names.index("n")]
-    labels = zip(*(np.asarray(column_of(table, name)).tolist() for name in own), strict=True)
+    labels = zip(*(Columns.of(table).values(name).tolist() for name in own), strict=True)
     texts = [" ".join(map(str, each)) for each in labels]
-    distance = np.asarray(column_of(table, "cooksd"), float)
+    distance = Columns.of(table).values("cooksd")
     ax = open_axes(ax)
     x = np.arange(1, len(distance) + 1)
     ax.vlines(x, 0, distance, color=BLUE, lw=1)

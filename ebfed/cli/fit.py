@@ -373,6 +373,7 @@ def _read_columns(
     files: list[Path], options: dict[str, str], drop_missing: bool, dialect: Dialect
 ) -> pd.DataFrame:
     """Read the columns that options name, the first of labels and the others of numbers."""
+    from ebfed.tables.columns import Columns
     from ebfed.tables.files import naming, read_rows
 
     columns = list(options.values())
@@ -385,15 +386,12 @@ def _read_columns(
             if column not in rows:
                 among = ", ".join(map(repr, rows.columns))
                 raise ValueError(f"no column {column!r} ({option}) among {among}")
-        rows = rows[columns]
-        if incomplete := int(rows.isna().any(axis=1).sum()):
-            if not drop_missing:
-                raise ValueError(
-                    f"{incomplete:,} of {len(rows):,} rows are incomplete; fill them in, or drop "
-                    "them with --na-action drop"
-                )
-            typer.echo(f"Left out {incomplete:,} of {len(rows):,} rows.", err=True)
-            rows = rows.dropna()
+        complete, text = Columns.of(rows).lacking(columns)
+        if text and not drop_missing:
+            raise ValueError(f"{text}; fill them in, or drop them with --na-action drop")
+        if text:
+            typer.echo(f"Left out {(~complete).sum():,} of {len(rows):,} rows.", err=True)
+        rows = rows.loc[complete, columns]
         for column in columns[1:]:
             if rows[column].dtype.kind not in "biuf":
                 raise ValueError(f"column {column!r} is not numeric")

@@ -62,9 +62,9 @@ def node(
         make_key_pair,
     )
     from ebfed.engines.flower.node import SUM_KEY
-    from ebfed.engines.flower.rows import blanks
     from ebfed.engines.secure_sum import stored_key
     from ebfed.loading import METHODS
+    from ebfed.tables.columns import Columns
 
     with errors_of_the_user(RuntimeError):
         rules = Rules.read(directory / "node.toml")
@@ -72,7 +72,8 @@ def node(
             raise ValueError(f"{directory / 'node.toml'} must say where the rows are, in [rows].")
         if rules.rows.path is not None:
             columns = [*rules.rows.columns] if rules.rows.columns else None
-            if text := blanks(rules.rows.frame(directory, columns)):
+            frame = Columns.of(rules.rows.frame(directory, columns))
+            if text := frame.lacking(frame.names)[1]:
                 dropped = rules.rows.na_action == "drop"
                 left = "left out" if dropped else "refused in a run that reads them"
                 typer.echo(f"{rules.rows.path}: {text}; they are {left}.")

@@ -139,12 +139,10 @@ class CompleteRows:
             If it is no frame, a column is missing or is there twice, or a value is missing and
             `na_action` is "raise".
         """
-        if na_action not in ("raise", "drop", "exclude"):
-            raise ValueError(f"na_action must be 'raise', 'drop' or 'exclude'; got {na_action!r}.")
         keys = {"consent": consent, "weights": weights, "dispersion": by}
         used, _ = used_columns(model, data.names, keys)
         every = data.take(None, used)
-        whole = every.complete(used, na_action == "raise")
+        whole = every.complete(used, na_action)
         kept = every if whole.all() else every.take(whole, used)
         weighed = None
         if weights is not None:

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from ebfed.tables.labels import dates_of_objects
 from ebfed.tables.numbers import plain
 
-__all__ = ["Columns", "columns_apart", "days_of", "without_values"]
+__all__ = ["Columns", "check_na_action", "columns_apart", "days_of", "without_values"]
 
 
+# What becomes of rows that lack a value.
+NA_ACTIONS = ("raise", "drop", "exclude")
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
@@ -39,7 +41,7 @@ class Columns:
     >>> columns = Columns.of(pd.DataFrame({"x": [1.0, None], "kind": kinds}))
     >>> columns.values("x"), columns.levels("kind"), columns.levels("x")
     (array([ 1., nan]), ['b', 'a'], None)
-    >>> columns.known("kind"), columns.complete(["x"], False)
+    >>> columns.known("kind"), columns.complete(["x"], "drop")
     (array([ True, False]), array([ True, False]))
     >>> columns.take(np.array([False, True]), ["kind"]).names
     ['kind']
@@ -170,29 +172,37 @@ class Columns:
                 return ~np.isnan(values)
         return ~np.asarray(column.is_null().to_numpy(), bool)
 
-    def complete(self, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
+    def lacking(self, names: Sequence[str]) -> tuple[NDArray[np.bool_], str]:
+        """Return which rows have all of these columns, and what the others lack, if any do."""
+        complete, parts = np.ones(len(self), bool), []
+        for name in names:
+            known = self.known(name)
+            complete &= known
+            if not known.all():
+                lost, first = int((~known).sum()), int(np.argmin(known))
+                parts.append(f"column {name!r} has {lost} missing values, the first in row {first}")
+        lost = int((~complete).sum())
+        text = f"{lost:,} of {len(self):,} rows are incomplete ({'; '.join(parts)})"
+        return complete, text if parts else ""
+
+    def complete(self, names: Sequence[str], na_action: str) -> NDArray[np.bool_]:
         """Return a mask of the rows that have all of these columns.
 
         Parameters
         ----------
         names : sequence of str
-        insist : bool
-            Whether every row must be complete.
+        na_action : {"raise", "drop", "exclude"}
+            Whether other rows are refused.
 
         Raises
         ------
         ValueError
-            If `insist` and a value is missing, or no row is complete.
+            If a row is refused, no row is complete, or there is no such action.
         """
-        kept = np.ones(len(self), bool)
-        for name in names:
-            known = self.known(name)
-            if insist and not known.all():
-                raise ValueError(
-                    f"column {name!r} has {int((~known).sum())} missing values, the first in row "
-                    f"{int(np.argmin(known))}; drop those rows, for example with na_action='drop'."
-                )
-            kept &= known
+        check_na_action(na_action)
+        kept, text = self.lacking(names)
+        if text and na_action == "raise":
+            raise ValueError(f"{text}; drop those rows, for example with na_action='drop'.")
         if not kept.any():
             raise ValueError("there is no row without missing values.")
         return kept
@@ -203,6 +213,18 @@ class Columns:
         if rows is None or rows.all():
             return Columns(table.clone(), names)
         return Columns(table.filter(rows.tolist()), names)
+
+
+def check_na_action(na_action: Any, known: Sequence[str] = NA_ACTIONS) -> None:
+    """Refuse what is no action on rows that lack a value.
+
+    Examples
+    --------
+    >>> check_na_action("drop")
+    """
+    if na_action not in known:
+        *others, last = map(repr, known)
+        raise ValueError(f"na_action must be {', '.join(others)} or {last}; got {na_action!r}.")
 
 
 def without_values(table: Any, na_values: Sequence[Any]) -> Any:

@@ -242,9 +242,18 @@ def blank(tmp_path):
     return ["--data", tmp_path / "*.csv", "--group", "ward", "--value", "score"]
 
 
+LACKING = (
+    "south.csv: 1 of 6 rows are incomplete (column 'score' has 1 missing values, the first in row "
+    "3)"
+)
+
+
 def test_a_blank_is_said_before_anything_starts(started, tmp_path, blank):
     line = refusal("up", tmp_path / "t", *blank)
-    assert "south.csv: 1 of 6 rows lacks a value (column 'score': 1, the first in row 3)" in line
+    assert (
+        "south.csv: 1 of 6 rows are incomplete (column 'score' has 1 missing values, the first in row 3)"
+        in line
+    )
     assert "na_action = 'drop'" in line
     assert not started
     assert not (tmp_path / "t").exists()
@@ -253,7 +262,7 @@ def test_a_blank_is_said_before_anything_starts(started, tmp_path, blank):
 def test_blanks_can_be_left_out(started, tmp_path, blank):
     place = tmp_path / "t"
     result = ebfed("up", place, *blank, "--na-action", "drop")
-    said = "south.csv: 1 of 6 rows lacks a value (column 'score': 1, the first in row 3); they are"
+    said = f"{LACKING}; they are"
     assert result.stdout.startswith(f"{said} left out.\nA server")
     assert len(project_of(place, "south")[1]["X"]) == 5
     assert len(project_of(place, "north")[1]["X"]) == 6

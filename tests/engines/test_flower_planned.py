@@ -258,7 +258,7 @@ def test_a_blank_is_refused_in_words_without_figures(make, rows, column):
     assert answer["failure"].startswith("rows that lack values, or have some that the model does")
     assert not set("0123456789") & set(answer["failure"])
     last = reason(node, estimator, rows)
-    assert f"(column {column!r}: 1, the first in row 7)" in last
+    assert f"(column {column!r} has 1 missing values, the first in row 7)" in last
     assert "na_action = 'drop'" in last
 
 

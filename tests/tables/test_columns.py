@@ -33,11 +33,11 @@ def test_what_is_missing_is_missing_in_every_library(library):
     for name in ("x", "k"):
         np.testing.assert_array_equal(columns.known(name), [True, False, True])
     assert columns.known("n").all()
-    kept = columns.take(columns.complete(["x", "k"], False), ["x"])
+    kept = columns.take(columns.complete(["x", "k"], "drop"), ["x"])
     assert kept.names == ["x"]
     np.testing.assert_array_equal(kept.values("x"), [1.0, 3.0])
     with pytest.raises(ValueError, match="column 'k' has 1 missing values, the first in row 1"):
-        columns.complete(["n", "k"], True)
+        columns.complete(["n", "k"], "raise")
 
 
 def test_a_column_is_read_once_and_forgotten_after_a_fit(monkeypatch):

@@ -11,10 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from ebfed.tables.columns import Columns, check_na_action
 from ebfed.tables.dialect import Dialect
 from ebfed.tables.files import naming, read_csv
 
-__all__ = ["ARGUMENTS", "OwnRows", "TableRows", "UnfitRowsError", "blanks", "check_rows"]
+__all__ = ["ARGUMENTS", "OwnRows", "TableRows", "UnfitRowsError", "check_rows"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TableRows:
     opened : bool array of shape (n_rows,), optional
         Which rows agreed to exact figures.
     lacking : str
-        What `blanks` says of the rows that were left out.
+        What the rows that were left out lack.
     """
 
     arguments: Mapping[str, Any]
@@ -44,27 +45,6 @@ ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weig
 
 class UnfitRowsError(ValueError):
     """Rows that the model of a plan does not take: some lack values, or have unsuitable ones."""
-
-
-def blanks(frame: Any) -> str:
-    """Say which columns lack values, and where first; empty if none do.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> blanks(pd.DataFrame({"ward": ["a", "b"], "score": [1.0, None]}))
-    "1 of 2 rows lacks a value (column 'score': 1, the first in row 1)"
-    """
-    lacking = frame.isna()
-    if not (count := int(lacking.any(axis=1).sum())):
-        return ""
-    columns = [
-        f"column {name!r}: {int(each.sum())}, the first in row {int(np.argmax(each))}"
-        for name, each in lacking.items()
-        if each.any()
-    ]
-    verb = "lacks a value" if count == 1 else "lack values"
-    return f"{count} of {len(frame)} rows {verb} ({'; '.join(columns)})"
 
 
 def check_rows(rows: Any) -> dict[str, Any]:
@@ -172,8 +152,8 @@ class OwnRows:
                     raise ValueError(
                         f"open of consent must be a list of values; got {value['open']!r}."
                     )
-            elif field.name == "na_action" and value not in ("raise", "drop"):
-                raise ValueError(f"na_action must be 'raise' or 'drop'; got {value!r}.")
+            elif field.name == "na_action":
+                check_na_action(value, ("raise", "drop"))
             elif value is not None and not isinstance(value, str):
                 raise ValueError(f"{field.name} must be text; got {value!r}.")
 
@@ -215,12 +195,13 @@ class OwnRows:
         own = [self.person] if self.person not in (None, "row") else []
         own += [self.consent["column"]] if self.consent is not None else []
         frame = self.frame(directory, list(dict.fromkeys([*names, *own])), wanted["groups"])
-        if (text := blanks(frame)) and self.na_action == "raise":
+        complete, text = Columns.of(frame).lacking([*frame])
+        if text and self.na_action == "raise":
             raise UnfitRowsError(
                 f"{text}; fill them in, or leave out such rows: na_action = 'drop' in [rows] of "
                 "node.toml, or --na-action drop of ebfed federate up."
             )
-        frame = frame.dropna(ignore_index=True)
+        frame = frame[complete].reset_index(drop=True)
         if not len(frame):
             raise ValueError("there are no rows.")
         people = frame[self.person] if self.person not in (None, "row") else self.person

@@ -15,8 +15,10 @@ import numpy as np
 from sklearn.base import clone
 
 from ebfed.privacy.promises import is_private
+from ebfed.tables.frames import Style
+from ebfed.tables.roles import Roles
 
-__all__ = ["deep_copied", "name_columns", "pickled", "published", "shallow_copied"]
+__all__ = ["FitFile", "deep_copied", "name_columns", "pickled", "published", "shallow_copied"]
 
 
 def published(fit: Any) -> Any:
@@ -91,3 +93,39 @@ def shallow_copied(fit: Any) -> Any:
     twin = object.__new__(type(fit))
     twin.__dict__.update(vars(fit))
     return twin
+
+
+class FitFile:
+    """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`.
+
+    What is here is of estimators whose features and response are read with `_roles`.
+    """
+
+    def of_nobody(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the parts of the last state with an entry for each client, of no clients."""
+        return {"n": np.zeros(0, np.int64)}
+
+    def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
+        """Return names of columns and how frames look; without groups, not the type of labels."""
+        style = fit._style_ if groups else fit._style_.unlabelled()
+        return {"style": style.as_data(), "roles": dict(fit._roles.columns)}
+
+    def name(self, fit: Any, columns: dict[str, Any]) -> None:
+        """Set the names of the columns of the fit, and how its frames look."""
+        fit._style_, fit._roles = Style.of_data(columns["style"]), Roles(columns["roles"])
+
+    def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
+        """Set the learned attributes of an estimator."""
+        of_clients = self.of_nobody(columns)
+        if groups is not None:
+            of_clients = {name: groups[name] for name in of_clients}
+        state = population | of_clients
+        if groups is None or "figures" not in groups:
+            fit.protocol().conclude(state)
+            self.name(fit, columns)
+        else:
+            fit._kept = state
+            name_columns(fit, state)
+            self.name(fit, columns)
+            protocol = fit.protocol()
+            protocol.finish(protocol.broadcast(state), groups["memory"], groups["figures"])

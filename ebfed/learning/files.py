@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines import portable
-from ebfed.engines.publishing import name_columns
+from ebfed.engines.publishing import FitFile, name_columns
 from ebfed.learning.fitting import settle
 from ebfed.models import Torch
 from ebfed.privacy.promises import is_private
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import Style
-from ebfed.tables.roles import Roles
 
 __all__ = ["LearnerFile", "save"]
 
@@ -68,21 +66,13 @@ def save(learner: Any, path: str | Path, *, groups: bool = True) -> None:
     portable.save(learner, path, groups)
 
 
-class LearnerFile:
+class LearnerFile(FitFile):
     """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
 
     def population(self, fit: Any) -> dict[str, Any]:
         """Return what is of all groups together."""
         return {name: x for name, x in fit._kept.items() if name not in OF_CLIENTS} | {
             "n_clients": len(fit._kept["n"])
-        }
-
-    def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
-        """Return names of columns and how frames look; without groups, not the type of labels."""
-        style = fit._style_ if groups else fit._style_.unlabelled()
-        return {
-            "style": style.as_data(),
-            "roles": dict(fit._roles.columns),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -113,8 +103,7 @@ class LearnerFile:
                 raise ValueError(f"parameters must be of shape {(len(clients), net.size)}")
             settle(rounds, sent, groups["memory"], clients, parameters)
             fit.keep_rows = is_private(fit._ledger)
-        fit._style_ = Style.of_data(columns["style"])
-        fit._roles = Roles(columns["roles"])
+        self.name(fit, columns)
 
 
 def _without_rows(labels: NDArray, n: NDArray[np.int64]) -> Clients:

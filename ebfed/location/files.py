@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.engines.publishing import name_columns
+from ebfed.engines.publishing import FitFile
 from ebfed.tables.intake import Intake
 
 __all__ = ["LocationFile"]
@@ -16,7 +16,7 @@ OF_CLIENTS = ("n", "weight", "consent", "turn", "covariates")
 OF_STATE = ("round", "n_rounds", "done", "n_features", "columns", "covariate_names")
 
 
-class LocationFile:
+class LocationFile(FitFile):
     """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
 
     def population(self, fit: Any) -> dict[str, Any]:
@@ -39,22 +39,14 @@ class LocationFile:
             of_groups |= {"figures": fit.summaries_, "memory": fit._learned.memory}
         return of_groups
 
-    def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
-        """Set the learned attributes of an estimator."""
-        nobody = np.zeros(0, np.int8)
-        of_clients: dict[str, Any] = {"n": np.zeros(0, np.int64), "weight": None}
-        of_clients |= {"consent": nobody, "turn": nobody}
-        of_clients["covariates"] = np.zeros((0, len(columns["covariate_names"])))
-        if groups is not None:
-            of_clients = {name: groups[name] for name in OF_CLIENTS}
-        state = population | of_clients
-        if groups is None or "figures" not in groups:
-            fit.protocol().conclude(state)
-            fit._intake = Intake.of_data(columns)
-        else:
-            fit._kept, fit._intake = state, Intake.of_data(columns)
-            name_columns(fit, state)
-            protocol = fit.protocol()
-            protocol.finish(protocol.broadcast(state), groups["memory"], groups["figures"])
+    def of_nobody(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the parts of the last state with an entry for each client, of no clients."""
+        nobody, k = np.zeros(0, np.int8), len(columns["covariate_names"])
+        parts = {"weight": None, "consent": nobody, "turn": nobody, "covariates": np.zeros((0, k))}
+        return super().of_nobody(columns) | parts
+
+    def name(self, fit: Any, columns: dict[str, Any]) -> None:
+        """Set the names of the columns of the fit, and how its frames look."""
+        fit._intake = Intake.of_data(columns)
         if columns["output"]:
             fit._sklearn_output_config = columns["output"]

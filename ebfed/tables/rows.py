@@ -202,8 +202,7 @@ class Rows(Read):
 
         Examples
         --------
-        >>> import pandas as pd
-        >>> given = {"estimates": pd.Series([0.5, 0.7], ["b", "a"]), "df": 4}
+        >>> given = {"estimates": [0.5, 0.7], "df": 4, "labels": ["b", "a"]}
         >>> rows = Rows.of_units(given, ["estimates", "df"], "study")
         >>> rows.labels.tolist(), rows.beside["df"].tolist(), rows.style.group
         (['b', 'a'], [4.0, 4.0], 'study')
@@ -234,7 +233,7 @@ class Rows(Read):
                 f"{', '.join(names)}{' and ' * bool(names)}{last} must be one-dimensional and of "
                 f"one length{also}; they have shapes {' and '.join(map(str, shapes.values()))}."
             )
-        labels = labels_of(paired[first], paired["labels"])
+        labels = labels_of(paired[first], paired.get("labels"))
         style = style_of(labels, style_for(paired[first]))
         style = replace(style, group=unit) if style.group == Style().group else style
         levels: tuple[NDArray, ...] = () if labels is None else (read_labels(labels, "labels"),)

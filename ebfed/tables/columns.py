@@ -166,7 +166,8 @@ class Columns:
         import narwhals as nw
 
         column = self.series(name)
-        if column.dtype.is_numeric() or column.dtype == nw.Object:
+        kind = column.dtype
+        if kind.is_numeric() or kind == nw.Object:
             values = self.values(name)
             if values.dtype.kind in "iuf":
                 return ~np.isnan(values)

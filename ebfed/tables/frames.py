@@ -407,12 +407,13 @@ def _label_array(labels: Any, name: str) -> NDArray:
             f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
         )
     labels = _of_categories(labels)
-    if labels.dtype == nw.Datetime and labels.dtype.time_zone is not None:
+    kind = labels.dtype  # which pandas takes long to tell
+    if kind == nw.Datetime and kind.time_zone is not None:
         labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    if labels.dtype == nw.String:
+    if kind == nw.String:
         return np.asarray(labels.to_list(), dtype=object)
     array = labels.to_numpy()
-    return array.astype("M8[D]") if labels.dtype == nw.Date else array
+    return array.astype("M8[D]") if kind == nw.Date else array
 
 
 def frame(

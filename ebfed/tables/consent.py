@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import number_labels, one_of_each
 
 __all__ = ["classes_of", "epsilons_of"]
 
@@ -105,12 +105,11 @@ def _of_clients(chose: NDArray, ids: NDArray, labels: NDArray | None) -> NDArray
     if labels is None:
         return chose
     owner = number_labels(labels)[1]
-    first = np.zeros(len(ids), np.int64)
-    first[owner[::-1]] = np.arange(len(owner))[::-1]
-    differs = chose != chose[first[owner]]
+    own = chose[one_of_each(owner)]
+    differs = chose != own[owner]
     if differs.any():
         raise ValueError(
             "consent must be the same in all rows of a group; "
             f"{ids[owner[np.argmax(differs)]]!r} has two."
         )
-    return chose[first]
+    return own

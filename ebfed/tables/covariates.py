@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.tables.alignment import aligned, index_of, labels_groups
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import number_labels, one_of_each
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import number_levels
 from ebfed.tables.numbers import NotNumericError, numbers
@@ -208,9 +208,7 @@ def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDAr
             raise ValueError(f"covariates have {len(values)} rows for {len(ids)} groups.")
         return values
     owner = number_labels(labels)[1]
-    first = np.empty(len(ids), np.int64)
-    first[owner[::-1]] = np.arange(len(owner))[::-1]
-    covariates = values[first]
+    covariates = values[one_of_each(owner)]
     # a value that is missing in all rows of a group does not vary
     same = (values == covariates[owner]) | (np.isnan(values) & np.isnan(covariates[owner]))
     if not same.all():

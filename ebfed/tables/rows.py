@@ -123,10 +123,11 @@ class Rows(Read):
         names = [f"groups of level {level}" for level in range(1, len(parts))] + ["groups"]
         roles = dict(zip(names, parts, strict=True)) | {"y": y} | dict(beside)
         paired = aligned({"X": X} | roles)
-        table, style = wrapped(X, eager_only=True, allow_series=True), style_for(X)
+        table = wrapped(X, eager_only=True, allow_series=True)
+        of_frame, style = is_frame(table), style_for(table)
         columns = [table.name] if is_series(table) and _is_name(table.name) else None
         keys = {name: each for name, each in roles.items() if isinstance(each, str)}
-        if is_frame(table):
+        if of_frame:
             columns = value_columns(table.columns, keys, aside)
             paired |= {name: table[column] for name, column in keys.items()}
             X = table.select(*columns) if 0 < len(columns) < len(table.columns) else table
@@ -137,7 +138,6 @@ class Rows(Read):
             )
         tables: dict[str, Any] = {}
         if values == "columns":
-            of_frame = is_frame(table)
             tables = {"X": columns_apart(X) if of_frame else X, "y": paired.pop("y")}
             columns = columns if of_frame else None
             whole = np.empty((len(table), 0) if of_frame else ())

@@ -104,7 +104,7 @@ def to_text() -> str:
             lines += textwrap.wrap(
                 row.figures or row.reason,
                 96,
-                initial_indent=f"{row.item:<30.29} {row.verdict:<19} ",
+                initial_indent=f"{row.item:<30} {row.verdict:<19} ",
                 subsequent_indent=" " * 51,
             )
         lines += ["-" * 96, *textwrap.wrap(f"{len(part)} rows: {counts(part)}", 96)]

@@ -120,6 +120,8 @@ def test_text_and_page_have_every_row():
     for _, name, path, line in TAGS:
         assert f"`{name or path.stem}, {path.relative_to(ledger.ROOT)}:{line}`" in page
     assert f"All {len(ROWS)} rows: {ledger.counts(ROWS)}" in " ".join(text.split())
+    for each in (text, page):
+        assert "Figures of studies are of 20" in " ".join(each.split())
 
 
 def test_commands():

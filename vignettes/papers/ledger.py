@@ -14,7 +14,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -78,14 +80,24 @@ class Row:
         return "; ".join(f"{name}: {value}" for name, value in named.items() if value)
 
 
+@cache
+def read() -> dict[str, Any]:
+    """Read the file of the ledger."""
+    return tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
+
+
 def rows() -> list[Row]:
-    """Read the ledger, in the order of the papers."""
-    table = tomllib.loads((HERE / "ledger.toml").read_text(encoding="utf-8"))
+    """List all rows, in the order of the papers."""
     return [
         Row(letter=letter, item=item, **fields)
         for letter in PAPERS
-        for item, fields in table[letter].items()
+        for item, fields in read()[letter].items()
     ]
+
+
+def made() -> str:
+    """Say when studies were run, and with which code."""
+    return f"Figures of studies are of {read()['date']}, commit {read()['commit']}."
 
 
 def counts(part: list[Row]) -> str:
@@ -108,7 +120,7 @@ def to_text() -> str:
                 subsequent_indent=" " * 51,
             )
         lines += ["-" * 96, *textwrap.wrap(f"{len(part)} rows: {counts(part)}", 96)]
-    total = f"All {len(all_rows)} rows: {counts(all_rows)}"
+    total = f"All {len(all_rows)} rows: {counts(all_rows)}. {made()}"
     return "\n".join([*lines[1:], "", *textwrap.wrap(total, 96)])
 
 
@@ -119,7 +131,7 @@ def to_page() -> str:
         (letter, item): f"{name or path.stem}, {path.relative_to(ROOT)}:{line}"
         for (letter, item), name, path, line in tags()
     }
-    parts = ["| verdict | meaning | rows |", "|---|---|--:|"]
+    parts = [made(), "", "| verdict | meaning | rows |", "|---|---|--:|"]
     found = Counter(row.verdict for row in all_rows)
     parts += [f"| {name} | {meaning} | {found[name]} |" for name, meaning in VERDICTS.items()]
     for letter, title in PAPERS.items():

@@ -154,8 +154,8 @@ class Likelihood(ABC):
     def nodes(self, k: int) -> NDArray:
         """Return an increasing grid of at least `k` values of a scalar theta, shape (>= k,)."""
 
-    def mirrored(self) -> Self | None:
-        """Messages of parameters with the other sign, where these have the same kind of law."""
+    def mirrored(self) -> tuple[Self, float] | None:
+        """Messages about ``total - theta``, of the same kind of law, and the total; or None."""
         return None
 
     def search(self, k: int) -> NDArray:

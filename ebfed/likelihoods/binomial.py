@@ -102,6 +102,10 @@ class Binomial(Likelihood):
         # off 0 and 1 by less than matters: no count is impossible anywhere
         return np.unique(np.clip(np.append(even, sharp), 1e-12, 1 - 1e-12))
 
+    def mirrored(self) -> tuple[Self, float]:
+        """Count failures."""
+        return type(self)(self.trials[:, None] - self.successes, self.trials), 1.0
+
     def search(self, k: int) -> NDArray:
         """Nodes, and values about half an error apart, in ``arcsin(sqrt(theta))``."""
         nodes, tried = self.nodes(k), self.trials > 0

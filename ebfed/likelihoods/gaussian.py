@@ -145,9 +145,9 @@ class Gaussian(Likelihood):
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         return np.union1d(even, sharp)
 
-    def mirrored(self) -> Self:
+    def mirrored(self) -> tuple[Self, float]:
         """Messages with the other sign."""
-        return type(self)(-self.values, self.variances, self.scatter, self.degrees)
+        return type(self)(-self.values, self.variances, self.scatter, self.degrees), 0.0
 
     def search(self, k: int) -> NDArray:
         """Nodes, and values about half an error apart around each estimate."""

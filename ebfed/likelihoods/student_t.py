@@ -144,9 +144,9 @@ class StudentT(Likelihood):
         """As for normal errors, and evenly in gaps: the tails of a t law reach over these."""
         return without_gaps(Gaussian(self.values, self.variances).nodes(k), k)
 
-    def mirrored(self) -> Self:
+    def mirrored(self) -> tuple[Self, float]:
         """Messages with the other sign."""
-        return type(self)(-self.values, self.variances, self.degrees)
+        return type(self)(-self.values, self.variances, self.degrees), 0.0
 
     def search(self, k: int) -> NDArray:
         """As for normal errors: tails of a t law are convex too."""

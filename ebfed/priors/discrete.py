@@ -274,7 +274,7 @@ class Discrete(Prior):
         tol = self.tol * counts.sum()
         weights, self.gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
-        return partial(self._draw_weights, rows, counts, atoms, start, float(len(atoms)))
+        return partial(self._draw_weights, rows, counts, atoms, start, float(len(atoms)), atoms)
 
     @staticmethod
     def _explains(rows: Likelihood, atoms: NDArray) -> None:
@@ -283,29 +283,31 @@ class Discrete(Prior):
             raise ValueError(f"no atom makes the messages of {lost.sum()} clients possible.")
 
     def _npmle(self, rows: Likelihood, counts: NDArray) -> Explore:
-        tol, sign = self.tol * counts.sum(), 1.0
+        tol, sign, total = self.tol * counts.sum(), 1.0, 0.0
         mirrored = rows.mirrored()
         if mirrored is not None:
             # whatever the sign of the parameters, the longer tail is above
             away = rows.local[:, 0] - np.average(rows.local[:, 0], weights=counts)
             if counts @ away**3 < 0:
-                rows, sign = mirrored, -1.0
+                (rows, total), sign = mirrored, -1.0
         atoms, weights, gap, _ = npmle(rows, counts, self.n_nodes, tol)
         if gap > tol:
             said = f"the NPMLE stopped with a duality gap of {gap:.2g}, above {tol:.2g}."
             self._add_note(said[0].upper() + said[1:])
             warnings.warn(said, ConvergenceWarning, stacklevel=6)
         self.gap_ = float(gap)
-        self._set(sign * atoms[:, None], weights, free=2 * len(atoms) - 1)
+        self._set(total + sign * atoms[:, None], weights, free=2 * len(atoms) - 1)
         nodes = rows.nodes(N_NODES)
         # as the number of clusters of a Dirichlet process, which grows like the logarithm
         clusters = np.log1p(counts.sum())
         start = np.full(len(nodes), 1 / len(nodes))
         if rows.is_noisy:  # estimates are averages of the draws: near the fit where it is good
             clusters /= 4
-            nearest = np.abs(nodes - self.atoms_).argmin(axis=1)
-            start = 0.999 * np.bincount(nearest, self.weights_, len(nodes)) + 0.001 * start
-        return partial(self._draw_weights, rows, counts, nodes[:, None], start, 2 * clusters, sign)
+            nearest = np.abs(nodes - atoms[:, None]).argmin(axis=1)
+            start = 0.999 * np.bincount(nearest, weights, len(nodes)) + 0.001 * start
+        places = total + sign * nodes[:, None]
+        known = rows, counts, nodes[:, None], start, 2 * clusters
+        return partial(self._draw_weights, *known, places)
 
     def _bootstrap(self, likelihood: Likelihood) -> None:
         """Fit populations to new messages of the same clients."""
@@ -335,14 +337,14 @@ class Discrete(Prior):
         atoms: NDArray,
         start: NDArray,
         concentration: float,
-        sign: float = 1.0,
+        places: NDArray,
     ) -> None:
-        """Draw weights of known atoms from their posterior under a Dirichlet prior."""
+        """Draw weights of known atoms, kept as `places`, under a Dirichlet prior."""
         shapes = np.full(len(atoms), concentration / len(atoms))
         some = order_of(rows.local)[enough(len(rows))]
         relative = rows.take(some).relative(atoms)
         weights = dirichlet_draws(relative, counts[some], shapes, start, N_DRAWS)
-        self._keep(np.broadcast_to(sign * atoms, (N_DRAWS, *atoms.shape)), weights)
+        self._keep(np.broadcast_to(places, (N_DRAWS, *atoms.shape)), weights)
 
     def _keep(self, atoms: NDArray, weights: NDArray) -> None:
         """Keep draws of places, shape (K, k, d), and of weights, (K, k), as plausible."""

@@ -266,3 +266,18 @@ def test_ends_of_intervals_move_with_the_data(scale, shift, df):
     for end, before in zip(ends, given.interval(), strict=True):
         np.testing.assert_allclose((end - shift) / scale, before, atol=1e-6)
     np.testing.assert_allclose((moved.mean - shift) / scale, given.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rates_of_failures_are_one_less_those_of_successes(seed):
+    """To the last digits, intervals included; the draws of the population are mirrored too."""
+    rng = np.random.default_rng(seed)
+    n = rng.integers(1, 40, 80)
+    won = rng.binomial(n, rng.beta(2, 5, 80))
+    ours, theirs = (
+        eb.BernoulliEB(prior="npmle").fit(eb.Summary.from_counts(k, n)).posterior()
+        for k in (won, n - won)
+    )
+    np.testing.assert_allclose(1 - theirs.mean, ours.mean, atol=1e-9)
+    for end, other in zip(ours.interval(), theirs.interval()[::-1], strict=True):
+        np.testing.assert_allclose(1 - other, end, atol=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,27 @@ from ebfed.tables.of_rows import NOTHING, check_whole
 __all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
 
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
+# Coefficients, of the highest power first, of the polynomials in x of which the ratio is
+# log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, by interpolation at Chebyshev's points in 1/x.
+REMAINDER = (
+    (
+        0.08333333333442508,
+        0.21907800948555362,
+        0.32603673646733444,
+        0.22294567571040977,
+        0.07117280604219456,
+        0.002002469881302594,
+    ),
+    (
+        1.0,
+        2.6289361176334505,
+        3.9457739782699486,
+        2.762983322733386,
+        0.9760304208289934,
+        0.09140705545829968,
+        0.0006463192444214104,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +97,8 @@ def log_factorial(counts: NDArray) -> NDArray:
 def lazy_log_factorial(count: Any) -> Any:
     """Logarithm of ``y!`` by sums, products and logarithms, as expressions of engines have them.
 
-    Stirling's series at y + 8 has an error below 1e-15 of it; the product of the factors between is
-    taken off.
+    Stirling's formula at x = y + 1, the remainder of which is a ratio of polynomials in x: the
+    error is below 5e-14, or 5e-14 of the value. Spark does not compile long expressions.
 
     Examples
     --------
@@ -85,12 +107,9 @@ def lazy_log_factorial(count: Any) -> Any:
     >>> counts.select(lazy_log_factorial(pl.col("y")).round(9))["y"].to_list()
     [0.0, 0.0, 4.787491743]
     """
-    z = count + 8.0
-    q = (count + 1.0) * (count + 7.0)
-    between = q * (q + 5.0) * (q + 8.0) * (count + 4.0)
-    r = 1.0 / (z * z)
-    series = 1 / 12 - r * (1 / 360 - r * (1 / 1260 - r * (1 / 1680 - r * (1 / 1188 - r / 522))))
-    return (count + 7.5) * z.log() - count + series / z - between.log() - (8.0 - LOG_ROOT)
+    x = count + 1.0
+    above, below = (reduce(lambda sum_, each: sum_ * x + each, own) for own in REMAINDER)
+    return (count + 0.5) * x.log() - count + above / below - (1.0 - LOG_ROOT)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ the mean. If the bound is too large for a group, the engine adds up once more, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from importlib.util import find_spec
 from itertools import combinations_with_replacement
+from operator import and_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -376,37 +378,33 @@ def added_up(
     numbers = [column_in(given, name).cast(nw.Float64).alias(alias) for name, alias in own.items()]
     table = given.select(*keys, *numbers)
     beside = {what: nw.col(own[name]) for what, name in of_rows.items()}
-    times, new, checks = beside.get("sample_weight"), {}, {}
+    times, new = beside.get("sample_weight"), {}
+    rules: list[tuple[str, Any]] = []
     if times is not None:
-        whole = (times >= 0) & (times == times.floor()) & (times <= 2**53)
         text = "sample_weight must be whole numbers, the rows that a row stands for"
-        new["times"], checks["times_wrong"] = times, (text, whole)
+        rules.append((text, (times >= 0) & (times == times.floor()) & (times <= 2**53)))
+        new["times"] = times
     names: list[str] = []
     for name in columns:
-        added, rules = figures(nw.col(own[name]), beside)
+        added, own_rules = figures(nw.col(own[name]), beside)
+        rules += own_rules.items()
         names = [what for what, each in added.items() if each is not None]
         for what in names:
             new[f"{own[name]}_{what}"] = added[what] if times is None else times * added[what]
-        checks |= {f"{own[name]}_wrong_{j}": each for j, each in enumerate(rules.items())}
-    wrong = {alias: (~holds).cast(nw.Int64) for alias, (_, holds) in checks.items()}
+    holds = reduce(and_, (each for _, each in rules))
+    for name in columns:  # a sum that is not finite is that of rows of which a rule does not hold
+        events = f"{own[name]}_events"
+        new[events] = nw.when(holds).then(new[events]).otherwise(np.inf)
     found = _collect(
-        table.with_columns(*(x.alias(alias) for alias, x in (new | wrong).items()))
+        table.with_columns(*(each.alias(alias) for alias, each in new.items()))
         .group_by(*keys)
-        .agg(
-            nw.len().alias("ebfed_n"),
-            *(nw.col(alias).sum() for alias in new | wrong),
-            *(nw.col(alias).count().alias(f"{alias}_count") for alias in own.values()),
-        )
+        .agg(nw.len().alias("ebfed_n"), *(nw.col(alias).sum() for alias in new))
     )
     _check_keys(found, keys)
-    n = found["ebfed_n"].to_numpy()
-    if (_array(found, list(own.values()), "count") != n[:, None]).any():
-        raise _invalid_values(table, list(own.values()), list(own))
-    for alias, (text, _) in checks.items():
-        if count := int(found[alias].sum()):
-            raise ValueError(f"{text}; {count} rows have others.")
+    n, aliases = found["ebfed_n"].to_numpy(), [own[name] for name in columns]
+    if not np.isfinite(_array(found, aliases, "events")).all():
+        raise _broken_rule(table, own, rules)
     n = n if times is None else found["times"].to_numpy()
-    aliases = [own[name] for name in columns]
     sums = {what: _array(found, aliases, what) for what in names}
     events = sums.pop("events")
     weight = sums.pop("exposure")[:, 0] if "exposure" in sums else n.astype(np.float64)
@@ -592,6 +590,21 @@ def _check_keys(sums: Any, keys: Sequence[str]) -> None:
                 f"{key} has {rows} missing or infinite labels; drop those rows or give them a "
                 "label."
             )
+
+
+def _broken_rule(table: Any, own: Mapping[str, str], rules: Sequence[tuple]) -> ValueError:
+    """Return the error for rows of which a rule does not hold, or that lack a value."""
+    import narwhals as nw
+
+    aliases = list(own.values())
+    wrong = {alias: nw.col(alias).is_null() for alias in aliases}
+    wrong |= {f"wrong_{j}": ~holds for j, (_, holds) in enumerate(rules)}
+    flags = table.select(*(each.cast(nw.Int64).alias(name) for name, each in wrong.items()))
+    found = _collect(flags.select(*(nw.col(name).sum() for name in wrong)))
+    if any(found[alias][0] for alias in aliases):
+        return _invalid_values(table, aliases, list(own))
+    j = next(j for j in range(len(rules)) if found[f"wrong_{j}"][0])
+    return ValueError(f"{rules[j][0]}; {int(found[f'wrong_{j}'][0])} rows have others.")
 
 
 def _invalid_values(table: Any, names: list[str], columns: Sequence[str]) -> ValueError:

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from ebfed import Summary, families
 from ebfed.families import Poisson
+from ebfed.families.poisson import lazy_log_factorial
 
 RNG = np.random.default_rng(3)
 GROUPS = RNG.integers(0, 12, 200)
@@ -87,3 +88,11 @@ def test_rows_that_are_no_counts_are_refused(values):
 def test_summaries_of_other_rows_are_refused():
     with pytest.raises(ValueError, match="X must summarise counts"):
         Poisson().check_summary(Summary.from_rows([0.5, 0.25], groups=[0, 1]))
+
+
+def test_log_factorials_of_engines_are_those_of_scipy():
+    pl = pytest.importorskip("polars")
+    counts = np.concatenate([np.arange(3000.0), 2.0 ** np.arange(12, 54)])
+    found = pl.DataFrame({"y": counts}).select(lazy_log_factorial(pl.col("y")))["y"].to_numpy()
+    # what the interpolation of the remainder promises
+    np.testing.assert_allclose(found, special.gammaln(counts + 1), rtol=5e-14, atol=5e-14)

@@ -248,7 +248,9 @@ class Rows(Read):
         if np.ndim(offset := given.get("offset", ())) == 0:
             given["offset"] = np.full(len(self), offset)  # that of all rows
         found = {name: of_rows(each, name) for name, each in given.items()}
-        y = numbers(self.y, "y", booleans=True) if numeric and self.y is not None else self.y
+        y = self.y
+        if y is not None:
+            y = numbers(y, "y", booleans=True) if numeric else read_response(y, "y")
         return replace(self, y=y, beside={**self.beside, **found})
 
     def __len__(self) -> int:

@@ -304,8 +304,7 @@ def statistics(
         _check_weights(sums, weight)
     n, total, mean, products = _centre(sums, names, left, right)
     scatter = products[:, left == right]
-    complete = (_array(sums, names, "count") == n).all()
-    if not (complete and (np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
+    if not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
         raise _invalid_values(table, names, columns)
     types = given.collect_schema()
     whole = [types[name].is_integer() or types[name] == nw.Boolean for name in columns]
@@ -475,7 +474,6 @@ def _add_up(
     sums += [nw.col(f"ebfed_{i}_{j}").sum() for i, j in pairs]
     if weighed:
         counted = nw.col(WEIGHT) > 0
-        products += [(nw.col(WEIGHT) * nw.col(name)).alias(f"{name}_times") for name in names]
         products += [
             counted.cast(nw.Int64).alias(f"{WEIGHT}_rows"),
             nw.when(counted).then(nw.col(WEIGHT)).otherwise(1.0).log().alias(f"{WEIGHT}_log"),
@@ -488,8 +486,10 @@ def _add_up(
         ]
     for name in names:
         values = nw.col(name)
-        summed = nw.col(f"{name}_times") if weighed else values
-        sums += [summed.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
+        # sums leave out what is missing, but not an infinity; counts would take longer
+        summed = (nw.col(WEIGHT) * values if weighed else values).fill_null(np.inf)
+        products.append(summed.alias(f"{name}_sum"))
+        sums.append(nw.col(f"{name}_sum").sum())
         if around:
             sums += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
             sums += [nw.col(f"{name}_centre").min()]

@@ -392,8 +392,8 @@ def added_up(
             new[f"{own[name]}_{what}"] = added[what] if times is None else times * added[what]
     holds = reduce(and_, (each for _, each in rules))
     for name in columns:  # a sum that is not finite is that of rows of which a rule does not hold
-        events = f"{own[name]}_events"
-        new[events] = nw.when(holds).then(new[events]).otherwise(np.inf)
+        summed = f"{own[name]}_events"
+        new[summed] = nw.when(holds).then(new[summed]).otherwise(np.inf)
     found = _collect(
         table.with_columns(*(each.alias(alias) for alias, each in new.items()))
         .group_by(*keys)

@@ -237,6 +237,8 @@ def _of_formula(
 
 def _degrees(df: Any) -> Any:
     """Return degrees of freedom; None where all errors are normal."""
+    if is_number(df):
+        _check_degrees(np.array([df], float))
     return None if is_number(df) and df == np.inf else df
 
 

@@ -47,7 +47,7 @@ PLANS = [
 # What a plan names that is a count: each of these was tried with 10**9 or more before.
 COUNTS = {
     *("bits", "levels", "atoms", "max_atoms", "k", "max_k", "n_init", "n_plausible", "df"),
-    *("participation", "n_rounds", "n_draws", "n_steps", "n_components", "hidden", "heads"),
+    *("participation", "n_rounds", "n_steps", "n_components", "hidden", "heads"),
     *("local_steps", "batch_size", "fine_tune", "own_steps", "head_steps", "folds", "refine"),
     *("strength_rounds", "evaluate_every", "early_stopping", "warm_up", "every"),
 }

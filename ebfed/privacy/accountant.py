@@ -43,11 +43,38 @@ __all__ = [
     "epsilons",
     "joint_epsilon",
     "noise_multiplier",
+    "sensitivity_of",
     "step",
 ]
 
 Relation: TypeAlias = Literal["add_or_remove", "replace_one"]
 Method: TypeAlias = Literal["pld", "rdp"]
+
+
+def sensitivity_of(relation: Relation) -> float:
+    """Return how far neighbouring inputs move a sum of vectors of length 1 at most.
+
+    Parameters
+    ----------
+    relation : {"add_or_remove", "replace_one"}
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If there is no such relation.
+
+    Examples
+    --------
+    >>> sensitivity_of("add_or_remove"), sensitivity_of("replace_one")
+    (1.0, 2.0)
+    """
+    if relation not in get_args(Relation):
+        raise ValueError(f"relation must be one of {get_args(Relation)}; got {relation!r}.")
+    return 2.0 if relation == "replace_one" else 1.0
 
 
 def epsilon(

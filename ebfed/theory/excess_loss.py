@@ -4,7 +4,7 @@ The setting of Bietti, Wei, Dudík, Langford and Wu (2022), `ppsgd_risk_bound` a
 N clients minimise the mean of convex losses :math:`f_i(w, \theta_i)` by steps with fresh rows, the
 steps of the shared w being alpha times those of a client's own :math:`\theta_i`. And that of Huang,
 Jiang, Liu, Mahdian, Mao and Mirrokni (2023), `joint_dp_rates`: n owners of m records each, L-
-Lipschitz losses. Bounds of the former have all constants; rates of the latter have none.
+Lipschitz losses. Bounds of the former have all constants; the latter are rates, up to constants.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ebfed.privacy.accountant import Relation, sensitivity_of
 from ebfed.privacy.calibration import (
     as_float,
     check_count,
@@ -27,7 +28,6 @@ from ebfed.privacy.calibration import (
 __all__ = ["joint_dp_rates", "ppsgd_risk_bound", "ppsgd_threshold"]
 
 Objective = Literal["clients", "rows"]
-_SENSITIVITY = {"add_or_remove": 1.0, "replace_one": 2.0}
 
 
 def ppsgd_risk_bound(
@@ -163,7 +163,7 @@ def ppsgd_threshold(
     gradient_variance: float,
     clip: float,
     n_shared: int,
-    relation: Literal["add_or_remove", "replace_one"] = "replace_one",
+    relation: Relation = "replace_one",
 ) -> float:
     r"""Give the number of rows of a client from which on privacy favours learning alone.
 
@@ -218,9 +218,7 @@ def ppsgd_threshold(
         check_count("n_clients", n_clients),
         check_positive("gradient_variance", gradient_variance),
     )
-    if relation not in _SENSITIVITY:
-        raise ValueError(f"relation must be one of {tuple(_SENSITIVITY)}; got {relation!r}.")
-    noise = check_positive("clip", clip) * gaussian_sigma(epsilon, delta, _SENSITIVITY[relation])
+    noise = check_positive("clip", clip) * gaussian_sigma(epsilon, delta, sensitivity_of(relation))
     # [P] Equation 10
     return m * (m - 1) * variance / (check_count("n_shared", n_shared) * noise**2)
 

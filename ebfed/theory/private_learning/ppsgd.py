@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
 
 import numpy as np
 
 from ebfed.privacy import accountant, events, gaussian_delta
-from ebfed.privacy.accountant import Relation
+from ebfed.privacy.accountant import Relation, sensitivity_of
 from ebfed.privacy.calibration import check_count, check_delta, check_positive
 from ebfed.theory.private_learning.sampling import sampled
 
@@ -133,9 +132,7 @@ def ppsgd_joint_epsilon(
     multiplier = check_positive("noise_multiplier", noise_multiplier)
     delta, rounds = check_delta(delta), check_count("rounds", rounds)
     events.fixed_size(n_clients, participants, events.gaussian(multiplier))  # checks the counts
-    if relation not in get_args(Relation):
-        raise ValueError(f"relation must be one of {get_args(Relation)}; got {relation!r}.")
-    sensitivity = 2.0 if relation == "replace_one" else 1.0
+    sensitivity = sensitivity_of(relation)
     rate, rare = participants / n_clients, 1e-6 * delta
     if times is None:
         first = max(int(binom.ppf(rare, rounds, rate)), 1)

@@ -177,9 +177,9 @@ def spelled_out(
     >>> spelled_out("log(y) ~ . + x:z + (1 + x | g)", lambda: ["g", "x", "y", "z", "w"], ["w"])
     'log(y) ~ (x + z) + x:z + (1 + x | g)'
     """
-    if not (isinstance(formula, str) and OTHERS.search(formula.partition("~")[2])):
+    left, tilde, right = formula.partition("~") if isinstance(formula, str) else ("", "", "")
+    if not OTHERS.search(right):
         return formula
-    left, tilde, right = formula.partition("~")
     model = parse(left + tilde + OTHERS.sub(r"\g<1>1\g<2>", right))
     texts = [*model.observed, *([model.offset] if model.offset else [])]
     used = {*model.levels, *beside, *chain(*(names_of(x) - functions_of(x) for x in texts))}

@@ -153,9 +153,9 @@ def _bounded_functions() -> Mapping[str, Callable[..., Any]]:
     """Return words of R, and transformations of which arguments say how many columns there are."""
     from formulaic.transforms import TRANSFORMS
 
-    return dict(words()) | {
+    return words() | {
         name: _bounded(name, function)
-        for name, function in (TRANSFORMS | dict(words())).items()
+        for name, function in (TRANSFORMS | words()).items()
         if inspect.isfunction(function)
         and SIZES.keys() & set(inspect.signature(function).parameters)
         if name not in MAKE_FACTORS  # whose levels are a list

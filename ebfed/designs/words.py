@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ MAKE_FACTORS = ("C", "factor")
 
 
 @lru_cache
-def words() -> Mapping[str, Callable[..., Any]]:
+def words() -> dict[str, Callable[..., Any]]:
     """Return the functions by their names; what the caller or a column calls so goes before.
 
     Examples

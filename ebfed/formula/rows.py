@@ -259,7 +259,7 @@ def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[s
     ----------
     model : FormulaTerms
     data : Columns
-        If it lacks a column of labels, the rows have none.
+        Rows are without labels if a column of these is not there.
     columns : ndarray of shape (n_rows, k)
     names : list of k str
 

@@ -134,7 +134,7 @@ def columns_of_units(
     -------
     columns : ndarray of shape (n, k)
     names : list of k str
-        Names of the columns, or of the series; ``w0``, ``w1``, … if they have none.
+        Names of the columns, or of the series; ``w0``, ``w1``, … for columns without names.
 
     Raises
     ------

@@ -407,7 +407,7 @@ def _label_array(labels: Any, name: str) -> NDArray:
             f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
         )
     labels = _of_categories(labels)
-    kind = labels.dtype  # which pandas takes long to tell
+    kind = labels.dtype  # asked once: it is slow in pandas
     if kind == nw.Datetime and kind.time_zone is not None:
         labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     if kind == nw.String:

@@ -187,7 +187,7 @@ class Rows(Read):
             Which are figures. Of the first, `X`, each unit has a number; of the others, too, or one
             number is that of all. Others that are None are not among the results.
         unit : str
-            Name of the labels, where they have none.
+            Name of the column of labels, if the labels are without a name.
         covariance : str, optional
             Figure that may be of shape (n, n), of each pair of units.
         fill : bool

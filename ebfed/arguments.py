@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
+from numbers import Real
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["WithArguments"]
+__all__ = ["WithArguments", "check_single"]
 
 
 class WithArguments(BaseEstimator):
@@ -35,6 +38,55 @@ class WithArguments(BaseEstimator):
         return super().__repr__(N_CHAR_MAX)
 
 
+def check_single(estimator: Any) -> None:
+    """Refuse values of arguments that are of another kind than the default.
+
+    Arguments that have arguments are looked into.
+
+    Where the default is True or False, these are the only values. Where it is a number or text, a
+    value may be a number, text, None, or an object with arguments of its own, but no array.
+
+    Parameters
+    ----------
+    estimator : object
+        Its arguments are attributes of the same names, as in scikit-learn.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> from ebfed.models import Softmax
+    >>> check_single(Softmax(fit_intercept=7))
+    Traceback (most recent call last):
+    ...
+    ValueError: fit_intercept must be True or False; got 7.
+    """
+    kind: Any = type(estimator)
+    for name, argument in _arguments(kind):
+        value, default = getattr(estimator, name, None), argument.default
+        for part in value.values() if isinstance(value, dict) else [value]:
+            if hasattr(part, "get_params") and not isinstance(part, type):
+                check_single(part)
+        if isinstance(default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False; got {value!r}.")
+        elif isinstance(default, int | float | str) and "Array" not in str(argument.annotation):
+            known = value is None or hasattr(value, "get_params") or isinstance(value, str | Real)
+            known = known and not isinstance(value, np.timedelta64)  # a whole number, to NumPy
+            words = isinstance(default, str) or "Literal" in str(argument.annotation)
+            if not known or (isinstance(value, str) and not words):
+                what = "text or a number" if isinstance(default, str) else "a number"
+                raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
+
+
 @cache
 def _names(cls: Any) -> list[str]:
     return BaseEstimator._get_param_names.__func__(cls)
+
+
+@cache
+def _arguments(kind: type) -> list[tuple[str, inspect.Parameter]]:
+    """Return the arguments of a class, and what is known of them."""
+    return list(inspect.signature(kind).parameters.items())

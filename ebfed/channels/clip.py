@@ -14,7 +14,7 @@ from ebfed.channels.report import Box, Report, box
 from ebfed.privacy.calibration import check_positive
 from ebfed.streams import Stream
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Clip"]
 

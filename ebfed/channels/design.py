@@ -27,7 +27,7 @@ from ebfed.channels.report import Report
 from ebfed.channels.two_bit import TwoBit
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["DEFAULT_GUESS", "Guess", "fisher_information", "settle", "theorem_range"]
 

@@ -17,7 +17,7 @@ from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Box", "Report"]
 

@@ -21,8 +21,8 @@ from ebfed.designs.limits import FACTORS, check_cells, materialized, shortened
 from ebfed.designs.terms import Terms, evaluated, reason_of
 from ebfed.designs.words import MAKE_FACTORS
 from ebfed.tables.columns import Columns, days_of
-from ebfed.tables.numbers import numbers
 from ebfed.tables.of_rows import NOTHING
+from ebfed.tables.values import numbers
 
 __all__ = ["CONSTANT", "Context", "Design", "contrasts_of_terms", "values_of"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ebfed.arguments import WithArguments
+from ebfed.arguments import WithArguments, check_single
 from ebfed.engines.cloning import cloned
 from ebfed.engines.publishing import (
     deep_copied,
@@ -24,14 +24,15 @@ from ebfed.engines.publishing import (
 )
 from ebfed.privacy import ledger
 from ebfed.tables.clients import LARGEST, Clients
+from ebfed.tables.features import check_finite, validated
 from ebfed.tables.frames import Style, frame, indexed_like
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.levels import check_depth, names_of_levels
-from ebfed.tables.numbers import check_finite, check_single, numbers, validated
 from ebfed.tables.of_rows import NOTHING, of_rows
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
+from ebfed.tables.values import numbers
 
 __all__ = ["SupervisedEstimator", "check_size"]
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_single
 from ebfed.engines.rounds import without_messages
 from ebfed.engines.sums import no_secure_sums, unsummed
-from ebfed.tables.numbers import check_single
 
 __all__ = ["SupervisedRounds"]
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.families.base import IDENTITY, Family, Figures, Link
 from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Gaussian"]
 

@@ -50,11 +50,11 @@ from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
-from ebfed.tables.numbers import numbers
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
+from ebfed.tables.values import numbers
 
 if TYPE_CHECKING:
     from ebfed.formula.margins import Margins

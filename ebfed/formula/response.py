@@ -15,8 +15,8 @@ from ebfed.designs.terms import evaluated, required
 from ebfed.formula.choice import family_of
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.tables.columns import Columns
-from ebfed.tables.numbers import NotNumericError, not_numeric, numbers
 from ebfed.tables.of_rows import are_shares, won_of_shares
+from ebfed.tables.values import NotNumericError, not_numeric, numbers
 
 __all__ = ["Response"]
 

@@ -14,9 +14,9 @@ from ebfed.designs.terms import evaluated, required
 from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns
-from ebfed.tables.frames import Style, beside, frame, read_labels
-from ebfed.tables.numbers import numbers
+from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.rows import Rows
+from ebfed.tables.values import numbers, read_labels
 
 __all__ = [
     "WEIGHTS",

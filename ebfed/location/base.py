@@ -37,6 +37,7 @@ from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.features import validated
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
@@ -48,7 +49,6 @@ from ebfed.tables.lazy import (
     counted,
     is_lazy,
 )
-from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import (
     OfRows,
     Predicted,

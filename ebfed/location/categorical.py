@@ -16,10 +16,10 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Dirichlet, Prior
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.frames import read_labels
 from ebfed.tables.intake import GroupRows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.rows import Rows
+from ebfed.tables.values import read_labels
 
 __all__ = ["CategoricalEB"]
 

@@ -22,10 +22,10 @@ from ebfed.location.encodings import (
 from ebfed.location.targets import Target, lazy_target
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.lazy import columns_beside, is_lazy
-from ebfed.tables.numbers import unmasked
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import Lookup, with_codes
+from ebfed.tables.values import unmasked
 
 __all__ = ["GroupEncoder"]
 

@@ -21,10 +21,10 @@ from ebfed.priors.nested import nested_estimates
 from ebfed.priors.variance_components import MomentTable, fit_components
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.columns import Columns
-from ebfed.tables.frames import read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, statistics
 from ebfed.tables.of_rows import check_whole
+from ebfed.tables.values import read_labels
 
 __all__ = [
     "CategoryRows",

@@ -14,9 +14,9 @@ from ebfed.privacy.calibration import is_number
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import columns_of_units
-from ebfed.tables.frames import Style, beside, frame, is_frame
-from ebfed.tables.numbers import NotNumericError
+from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.rows import Rows
+from ebfed.tables.values import NotNumericError, is_frame
 
 __all__ = ["Estimates", "check_level", "covariates_like"]
 

@@ -18,8 +18,8 @@ from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
 from ebfed.tables.alignment import labels_of, of_groups
 from ebfed.tables.clients import LARGEST
-from ebfed.tables.frames import frame, read_labels
-from ebfed.tables.numbers import numbers
+from ebfed.tables.frames import frame
+from ebfed.tables.values import numbers, read_labels
 
 __all__ = ["FayHerriot", "fay_herriot"]
 

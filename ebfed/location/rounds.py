@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from ebfed.arguments import check_single
 from ebfed.channels import Channel, Guess
 from ebfed.channels.design import DEFAULT_GUESS, settle
 from ebfed.channels.report import Report
@@ -50,7 +51,6 @@ from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.consent import classes_of
 from ebfed.tables.intake import Intake
 from ebfed.tables.levels import names_of_parents
-from ebfed.tables.numbers import check_single
 from ebfed.tables.of_rows import OfRows
 
 __all__ = ["RESULTS", "LocationRounds", "lines"]

@@ -12,10 +12,9 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.frames import read_response
-from ebfed.tables.numbers import column
 from ebfed.tables.of_rows import check_whole
 from ebfed.tables.scans import NotPushedError, Scan
+from ebfed.tables.values import column, read_response
 
 __all__ = ["Target", "lazy_target"]
 

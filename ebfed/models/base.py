@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.arguments import WithArguments
+from ebfed.arguments import WithArguments, check_single
 from ebfed.models.losses import CrossEntropy, Loss, SquaredError
-from ebfed.tables.numbers import check_single
 
 __all__ = ["Batch", "Model", "Predictor", "Slope"]
 

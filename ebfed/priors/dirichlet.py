@@ -18,7 +18,7 @@ from ebfed.priors.dirichlet_reports import Reports, dirichlet_scores
 from ebfed.priors.exploration import interval_of
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Dirichlet", "DirichletPosterior"]
 

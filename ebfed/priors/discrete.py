@@ -20,7 +20,7 @@ from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.npmle import npmle
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, order_of
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Discrete"]
 

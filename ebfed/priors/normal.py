@@ -31,7 +31,7 @@ from ebfed.priors.variance_components import (
     informative,
     plausible_components,
 )
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["Normal"]
 

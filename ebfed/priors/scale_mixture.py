@@ -12,7 +12,7 @@ from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
 from ebfed.privacy.calibration import is_number
-from ebfed.tables.numbers import numbers
+from ebfed.tables.values import numbers
 
 __all__ = ["ScaleMixture"]
 

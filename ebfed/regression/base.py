@@ -34,10 +34,11 @@ from ebfed.regression.rounds import RegressionRounds
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import frame, read_labels
+from ebfed.tables.frames import frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import check_depth, number_levels, split_levels
 from ebfed.tables.unseen import warn_of_mistyped, warn_of_unseen
+from ebfed.tables.values import read_labels
 
 __all__ = ["RegressionEstimator"]
 

@@ -65,9 +65,9 @@ from ebfed.regression.reading import (
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
+from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import validated
 from ebfed.tables.of_rows import Predicted, wants_rate
 from ebfed.tables.unseen import warn_of_blanks
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import is_frame
+from ebfed.tables.values import is_frame
 
 __all__ = ["GroupCovariates"]
 

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.engines.supervised import check_size
 from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
 from ebfed.tables.clients import Clients, order_of_rows
+from ebfed.tables.features import check_finite
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import split_levels
-from ebfed.tables.numbers import check_finite
 from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, wants_rate
 from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.tables.numbers import plain
 from ebfed.tables.unseen import warn_of_mistyped
+from ebfed.tables.values import plain
 
 __all__ = ["Categories", "NestedCategories"]
 

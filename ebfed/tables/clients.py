@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
-from ebfed.tables.labels import check_labels, label_range, number_labels, parents_among
-from ebfed.tables.numbers import numbers, plain, unmasked
+from ebfed.tables.labels import label_range, number_labels, parents_among
 from ebfed.tables.trees import Tree, starts_of_tops
+from ebfed.tables.values import check_labels, numbers, plain, unmasked
 
 __all__ = ["Clients", "Summary", "order_of_rows"]
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.labels import dates_of_objects
-from ebfed.tables.numbers import plain
+from ebfed.tables.values import dates_of_objects, numbers, plain
 
-__all__ = ["Columns", "check_na_action", "columns_apart", "days_of", "without_values"]
+__all__ = [
+    "Columns",
+    "check_na_action",
+    "columns_apart",
+    "days_of",
+    "numeric_columns",
+    "value_columns",
+    "without_values",
+]
 
 
 # What becomes of rows that lack a value.
@@ -303,3 +310,75 @@ def columns_apart(X: Any) -> list[Any]:
         (column.cast(nw.String) if column.dtype in (nw.Categorical, nw.Enum) else column).to_numpy()
         for column in table.iter_columns()
     ]
+
+
+def numeric_columns(
+    X: Any, names: Sequence[str], argument: str, *, booleans: bool = True
+) -> NDArray[np.float64]:
+    """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
+
+    Parameters
+    ----------
+    X : data frame
+    names : sequence of k str
+    argument : str
+        Argument that has the names, for errors.
+    booleans : bool
+        Whether True and False are numbers.
+
+    Raises
+    ------
+    ValueError
+        If a column does not exist.
+    TypeError
+        If a column is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numeric_columns(pd.DataFrame({"x": [1, 2], "open": [True, False]}), ["open"], "population")
+    array([[1.],
+           [0.]])
+    """
+    import narwhals as nw
+
+    table: Any = nw.from_native(X, eager_only=True)
+    if missing := [name for name in names if name not in table.columns]:
+        shown = ", ".join(map(repr, table.columns))
+        raise ValueError(
+            f"{argument} names {missing[0]!r}, which is not among the columns {shown}."
+        )
+    return numbers(table.select(*names).to_native(), argument, booleans=booleans)
+
+
+def value_columns(
+    there: Iterable[str], keys: Mapping[str, str], aside: Container[str] = ()
+) -> list[str]:
+    """Return the columns of values, after checks.
+
+    Parameters
+    ----------
+    there : iterable of str
+        All columns.
+    keys : mapping from argument to column
+        Columns of labels and of the response, by argument.
+    aside : container of str
+        Columns that are no values either, where they are there.
+
+    Raises
+    ------
+    ValueError
+        If a named column does not exist.
+
+    Examples
+    --------
+    >>> value_columns(["county", "rate"], {"groups": "county"})
+    ['rate']
+    """
+    there = list(there)
+    for key, name in keys.items():
+        if name not in there:
+            raise ValueError(
+                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, there))}."
+            )
+    return [name for name in there if name not in keys.values() and name not in aside]

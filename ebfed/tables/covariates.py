@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned, index_of, labels_groups
 from ebfed.tables.clients import LARGEST
-from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.labels import number_labels, one_of_each
 from ebfed.tables.lazy import column_names
 from ebfed.tables.levels import number_levels
-from ebfed.tables.numbers import NotNumericError, numbers
+from ebfed.tables.values import NotNumericError, is_frame, numbers, read_labels
 
 __all__ = ["columns_of_units", "named_columns", "read_covariates"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 from ebfed.tables.labels import number_labels
-from ebfed.tables.numbers import plain
+from ebfed.tables.values import plain
 
 __all__ = ["Dispersed", "check_names", "levels_of_rows"]
 

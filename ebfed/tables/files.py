@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.columns import Columns
 from ebfed.tables.dialect import Dialect, explain
-from ebfed.tables.frames import read_labels, style_of
+from ebfed.tables.frames import style_of
 from ebfed.tables.labels import number_labels, one_of_each
 from ebfed.tables.lazy import Summarised
-from ebfed.tables.numbers import NA_VALUES, NotNumericError, numbers
 from ebfed.tables.unseen import warn_of_blanks
+from ebfed.tables.values import NA_VALUES, NotNumericError, numbers, read_labels
 
 if TYPE_CHECKING:
     import pandas as pd

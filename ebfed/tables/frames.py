@@ -11,15 +11,14 @@ import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import labels_of
-from ebfed.tables.labels import check_labels, dates_of_objects
-from ebfed.tables.numbers import PLAIN, lacks_integer, numbers, plain, unmasked, wrapped
+from ebfed.tables.values import PLAIN, check_labels, label_array, read_labels, wrapped
 
 __all__ = [
     "Style",
@@ -27,15 +26,11 @@ __all__ = [
     "beside",
     "frame",
     "indexed_like",
-    "is_frame",
-    "is_series",
-    "numeric_columns",
-    "read_labels",
-    "read_response",
     "style_for",
     "style_of",
+    "style_of_levels",
     "style_of_rows",
-    "value_columns",
+    "titles",
 ]
 
 
@@ -177,6 +172,50 @@ def style_of(labels: Any, style: Style | None = None) -> Style:
     return replace(style, group=name, dtype=labels.dtype, native=native)
 
 
+def style_of_levels(levels: Sequence[Any], style: Style) -> Style:
+    """Return how frames look of groups of one level or several, from the outermost.
+
+    Examples
+    --------
+    >>> style_of_levels([["n", "n"], ["a", "b"]], Style()).above[0].group
+    'parent'
+    """
+    *upper, lowest = levels
+    above = []
+    for each, default in zip(upper, unnamed_levels(len(upper)), strict=True):
+        own = style_of(each)
+        above.append(own if own.group != Style().group else replace(own, group=default.group))
+    return replace(style_of(lowest, style), above=tuple(above))
+
+
+def unnamed_levels(n_above: int) -> tuple[Style, ...]:
+    """Name levels above groups that have no names.
+
+    Examples
+    --------
+    >>> [each.group for each in unnamed_levels(1)], [each.group for each in unnamed_levels(2)]
+    (['parent'], ['parent1', 'parent2'])
+    """
+    numbers = range(1, n_above + 1)
+    return tuple(Style(group="parent" + f"{j}" * (n_above > 1)) for j in numbers)
+
+
+def titles(style: Style) -> list[str]:
+    """Return what errors call the labels of each level, by the names that they have.
+
+    Examples
+    --------
+    >>> titles(Style()), titles(Style(group="ward"))
+    (['groups'], ["groups 'ward'"])
+    """
+    unnamed = {Style().group, *(each.group for each in unnamed_levels(len(style.above)))}
+    shown = [f"groups of level {level}" for level in range(1, len(style.above) + 1)] + ["groups"]
+    for place, each in enumerate((*style.above, style)):
+        if each.group not in unnamed:
+            shown[place] = f"groups {each.group!r}"
+    return shown
+
+
 def style_of_rows(X: Any, style: Style) -> Style:
     """Return how frames look whose groups are the rows of a frame or series of pandas.
 
@@ -195,189 +234,6 @@ def style_of_rows(X: Any, style: Style) -> Style:
     return replace(style_of(named, style), rows=read_labels(own, "the index of X"))
 
 
-def value_columns(
-    there: Iterable[str], keys: Mapping[str, str], aside: Container[str] = ()
-) -> list[str]:
-    """Return the columns of values, after checks.
-
-    Parameters
-    ----------
-    there : iterable of str
-        All columns.
-    keys : mapping from argument to column
-        Columns of labels and of the response, by argument.
-    aside : container of str
-        Columns that are no values either, where they are there.
-
-    Raises
-    ------
-    ValueError
-        If a named column does not exist.
-
-    Examples
-    --------
-    >>> value_columns(["county", "rate"], {"groups": "county"})
-    ['rate']
-    """
-    there = list(there)
-    for key, name in keys.items():
-        if name not in there:
-            raise ValueError(
-                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, there))}."
-            )
-    return [name for name in there if name not in keys.values() and name not in aside]
-
-
-def read_response(values: Any, name: str) -> NDArray:
-    """Return a response as an array of a plain type: numbers, or labels of classes.
-
-    Raises
-    ------
-    ValueError
-        If an entry is masked, or there are several for a row.
-
-    Examples
-    --------
-    >>> read_response(["yes", "no"], "y")
-    array(['yes', 'no'], dtype=object)
-    """
-    import narwhals as nw
-
-    series = wrapped(values, eager_only=True, allow_series=True)
-    if isinstance(series, nw.DataFrame):
-        if series.shape[1] != 1:
-            raise ValueError(f"{name} must be one response for each row; got shape {series.shape}.")
-        series = series[series.columns[0]]
-    if isinstance(series, nw.Series):
-        array = _of_categories(series).to_numpy()
-    else:
-        given = unmasked(values, name)
-        try:
-            array = np.asarray(given)
-        except ValueError as error:
-            raise ValueError(f"{name} must be one response for each row: {error}") from None
-        if array.dtype.kind == "U" and isinstance(given, list | tuple):
-            array = np.array(given, object)  # NumPy turns numbers beside text to text
-    if array.dtype.kind == "O":
-        array = dates_of_objects(array)
-    if array.dtype.kind == "c":
-        return numbers(array, name)  # which refuses them
-    if array.dtype.kind in "iu" and not lacks_integer(array).any():  # classes keep their type
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
-    return plain(array)
-
-
-def _of_categories(series: Any) -> Any:
-    """Return a series of narwhals whose categories are their values."""
-    import narwhals as nw
-
-    if series.dtype not in (nw.Categorical, nw.Enum):
-        return series
-    native = series.to_native()
-    if series.implementation.is_pandas_like():
-        values = native.astype(native.cat.categories.dtype)
-    elif series.implementation.is_pyarrow():
-        values = native.cast(native.type.value_type)
-    else:
-        return series.cast(nw.String)
-    return nw.from_native(values, series_only=True)
-
-
-def is_frame(X: Any) -> bool:
-    """Return whether `X` is a data frame in memory.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame([1.0])
-    (True, False)
-    """
-    if isinstance(X, PLAIN):
-        return False
-    import narwhals as nw
-
-    return isinstance(wrapped(X, eager_only=True), nw.DataFrame)
-
-
-def is_series(X: Any) -> bool:
-    """Return whether `X` is a series.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> is_series(pd.Series([1.0])), is_series([1.0])
-    (True, False)
-    """
-    if isinstance(X, PLAIN):
-        return False
-    import narwhals as nw
-
-    return isinstance(wrapped(X, series_only=True), nw.Series)
-
-
-def numeric_columns(
-    X: Any, names: Sequence[str], argument: str, *, booleans: bool = True
-) -> NDArray[np.float64]:
-    """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
-
-    Parameters
-    ----------
-    X : data frame
-    names : sequence of k str
-    argument : str
-        Argument that has the names, for errors.
-    booleans : bool
-        Whether True and False are numbers.
-
-    Raises
-    ------
-    ValueError
-        If a column does not exist.
-    TypeError
-        If a column is not numeric.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> numeric_columns(pd.DataFrame({"x": [1, 2], "open": [True, False]}), ["open"], "population")
-    array([[1.],
-           [0.]])
-    """
-    import narwhals as nw
-
-    table: Any = nw.from_native(X, eager_only=True)
-    if missing := [name for name in names if name not in table.columns]:
-        shown = ", ".join(map(repr, table.columns))
-        raise ValueError(
-            f"{argument} names {missing[0]!r}, which is not among the columns {shown}."
-        )
-    return numbers(table.select(*names).to_native(), argument, booleans=booleans)
-
-
-def read_labels(labels: Any, name: str = "groups") -> NDArray:
-    """Read labels from an array or a series of any library.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a label is missing, or labels are not a sequence.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> read_labels(pd.Series(["b", "a"])).tolist()
-    ['b', 'a']
-    """
-    import narwhals as nw
-
-    if isinstance(labels, str) or not np.iterable(labels):
-        raise ValueError(f"{name} must be a sequence of labels, one per row; got {labels!r}.")
-    series = wrapped(labels, series_only=True)
-    if isinstance(series, nw.Series):
-        return check_labels(_label_array(series, name), name)
-    return check_labels(cast(ArrayLike, labels), name)
-
-
 def backend_of(native: Any) -> str:
     """Return the library of a frame or series of narwhals."""
     return str(native.implementation).removeprefix("Implementation.").lower()
@@ -394,26 +250,6 @@ def _type_of(text: str) -> Any:
         raise ValueError(f"{text[:40]!r} is no type of labels")
     keywords = called.keywords if isinstance(called, ast.Call) else []
     return kind(**{str(each.arg): ast.literal_eval(each.value) for each in keywords})
-
-
-def _label_array(labels: Any, name: str) -> NDArray:
-    """Return labels as an array: times in UTC, categories as their values."""
-    import narwhals as nw
-
-    missing = labels.is_null()
-    if missing.any():
-        raise ValueError(
-            f"{name} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
-        )
-    labels = _of_categories(labels)
-    kind = labels.dtype  # asked once: it is slow in pandas
-    if kind == nw.Datetime and kind.time_zone is not None:
-        labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    if kind == nw.String:
-        return np.asarray(labels.to_list(), dtype=object)
-    array = labels.to_numpy()
-    return array.astype("M8[D]") if kind == nw.Date else array
 
 
 def frame(
@@ -523,7 +359,7 @@ def _restore(ids: NDArray, style: Style) -> Any:
                 back = nw.from_native(column.to_native().astype(style.native), series_only=True)
             else:
                 back = column.cast(style.dtype)
-            same = np.array_equal(_label_array(back, style.group), ids)
+            same = np.array_equal(label_array(back, style.group), ids)
     except Exception:  # libraries raise different errors if a type cannot hold a value
         return column
     return back if same else column

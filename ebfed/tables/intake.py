@@ -20,7 +20,7 @@ from ebfed.blocks import blocks
 from ebfed.tables.alignment import of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, read_labels
+from ebfed.tables.frames import Style, titles
 from ebfed.tables.labels import number_labels, parents_among, row_numbers
 from ebfed.tables.lazy import Summarised, is_lazy, summarise
 from ebfed.tables.levels import (
@@ -30,12 +30,12 @@ from ebfed.tables.levels import (
     number_levels,
     only_level,
     split_levels,
-    unnamed_levels,
 )
 from ebfed.tables.of_rows import NOTHING
 from ebfed.tables.roles import NEEDED, Roles
-from ebfed.tables.rows import Rows, titles
+from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
+from ebfed.tables.values import read_labels
 
 __all__ = ["GroupRows", "Intake"]
 
@@ -312,9 +312,8 @@ class Intake:
             )
         if learn:
             *upper, lowest = groups or [Style().group]
-            levels = zip(upper, unnamed_levels(len(upper)), strict=True)
-            above = (replace(each, group=name) for name, each in levels)
-            self._remember(Style(group=lowest, above=tuple(above)), learn)
+            above = tuple(Style(group=name) for name in upper)
+            self._remember(Style(group=lowest, above=above), learn)
         elif self.level_names:
             self._check_levels(n_above, ids, learn)
         if (codes[1:] < codes[:-1]).any():

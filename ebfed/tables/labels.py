@@ -1,18 +1,15 @@
-"""Labels of groups: checked, and numbered by their sorted order."""
+"""Labels of groups, numbered by their sorted order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.numbers import lacks_integer, plain, unmasked
+from ebfed.tables.values import check_labels
 
 __all__ = [
-    "check_labels",
-    "dates_of_objects",
     "label_range",
     "number_integers",
     "number_keys",
@@ -25,8 +22,6 @@ __all__ = [
     "row_numbers",
 ]
 
-# What pandas calls objects that are dates or time spans.
-DATES = ("date", "datetime", "datetime64", "timedelta", "timedelta64")
 # Up to so many keys are sorted, which needs no compiled code.
 SHORT = 4096
 # Longer texts are compared as objects: padded to the longest, they would take much memory.
@@ -213,100 +208,6 @@ def number_integers(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return rank[codes], first[order]
-
-
-def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
-    """Return labels as a one-dimensional array; integers become int64."""
-    given = unmasked(labels, name)
-    try:
-        labels = np.asarray(given)
-    except ValueError:
-        raise ValueError(f"{name} must be one label per row; got lists of several.") from None
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(
-            f"{name} must be one label per row, a 1-D array; got shape {labels.shape}."
-        )
-    if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
-        # NumPy turns numbers beside strings into strings, and large integers into floats
-        objects = np.array(given, dtype=object)
-        if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
-            labels = objects
-    text = False
-    if labels.dtype.kind == "O":
-        labels, text = _plain(labels)
-    if not labels.dtype.isnative:
-        labels = labels.astype(labels.dtype.newbyteorder("="))
-    if labels.dtype.kind in "iu":
-        whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
-        missing = lacks_integer(labels) if labels.dtype == np.int32 else np.zeros(0, bool)
-        labels = labels.astype(np.int64, copy=False) if whole else labels
-    elif labels.dtype.kind == "f":
-        if labels.dtype.itemsize not in (4, 8):  # which pandas has no index of
-            labels = labels.astype(np.float64)
-        missing = ~np.isfinite(labels)
-    elif labels.dtype.kind in "Mm":
-        missing = np.isnat(labels)
-    elif labels.dtype.kind == "O" and not text:
-        import pandas as pd
-
-        missing = pd.isna(labels)
-        try:
-            hash(tuple(labels.tolist()))
-        except TypeError as error:
-            raise TypeError(
-                f"{name} must hold labels such as numbers or text, which can be compared: {error}."
-            ) from None
-    elif labels.dtype.kind == "c":
-        raise TypeError(f"{name} must be labels that can be sorted; got complex numbers.")
-    else:
-        missing = np.zeros(0, bool)
-    if missing.any():
-        raise ValueError(
-            f"{name} has {int(missing.sum())} missing or infinite labels, the first in row "
-            f"{int(np.argmax(missing))}; drop those rows or give them a label."
-        )
-    return labels
-
-
-def _plain(labels: NDArray) -> tuple[NDArray, bool]:
-    """Return objects as numbers or dates, if all of them are; and whether all are strings."""
-    import pandas as pd
-
-    kind = pd.api.types.infer_dtype(labels, skipna=False)
-    if kind in DATES:
-        labels = dates_of_objects(labels)
-    elif kind == "mixed-integer-float":
-        labels = plain(labels)
-    elif kind in ("integer", "boolean", "floating"):
-        # integers beyond 64 bits stay objects
-        with suppress(OverflowError):
-            labels = labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
-    return labels, kind == "string"
-
-
-def dates_of_objects(values: NDArray, skipna: bool = False) -> NDArray:
-    """Return objects as dates or time spans, if all of them are (or missing): times in UTC.
-
-    Examples
-    --------
-    >>> import datetime
-    >>> dates_of_objects(np.array([datetime.date(2020, 1, 2)], object))
-    array(['2020-01-02'], dtype='datetime64[D]')
-    """
-    import pandas as pd
-
-    kind = pd.api.types.infer_dtype(values, skipna=skipna) if values.ndim == 1 else ""
-    if kind == "date" and not skipna:
-        return values.astype("M8[D]")
-    if kind in ("date", "datetime", "datetime64"):
-        return pd.to_datetime(values, utc=True).tz_localize(None).to_numpy()
-    if kind in ("timedelta", "timedelta64"):
-        return pd.to_timedelta(values).to_numpy()
-    if kind == "period":
-        return pd.PeriodIndex(values).to_timestamp().to_numpy()
-    return values
 
 
 def label_range(labels: NDArray) -> tuple[int, int]:

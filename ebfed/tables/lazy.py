@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, Summary
-from ebfed.tables.frames import Style, read_labels, style_for, style_of, value_columns
+from ebfed.tables.columns import value_columns
+from ebfed.tables.frames import Style, style_for, style_of
 from ebfed.tables.labels import number_labels
-from ebfed.tables.numbers import PLAIN, not_numeric, wrapped
 from ebfed.tables.of_rows import NOTHING
 from ebfed.tables.scans import column_in, in_memory
+from ebfed.tables.values import PLAIN, not_numeric, read_labels, wrapped
 
 __all__ = [
     "COUNTED",

@@ -18,19 +18,10 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import index_of
 from ebfed.tables.columns import Columns
-from ebfed.tables.frames import (
-    Style,
-    is_frame,
-    is_series,
-)
-from ebfed.tables.labels import (
-    check_labels,
-    number_labels,
-    number_tuples,
-    numbered_rows,
-    one_of_each,
-)
+from ebfed.tables.frames import Style
+from ebfed.tables.labels import number_labels, number_tuples, numbered_rows, one_of_each
 from ebfed.tables.lazy import column_names
+from ebfed.tables.values import check_labels, is_frame, is_series
 
 __all__ = [
     "check_depth",
@@ -43,7 +34,6 @@ __all__ = [
     "only_level",
     "parents_of",
     "split_levels",
-    "unnamed_levels",
 ]
 
 # How a fit names, among what clients state, that groups belong to parents: as lme4 does.
@@ -147,18 +137,6 @@ def _of_tuples(labels: Any) -> list[Any]:
             f"labels of groups that are tuples must have one length, 2 or more; got {lengths}."
         )
     return [list(column) for column in zip(*labels, strict=True)]
-
-
-def unnamed_levels(n_above: int) -> tuple[Style, ...]:
-    """Name levels above groups that have no names.
-
-    Examples
-    --------
-    >>> [each.group for each in unnamed_levels(1)], [each.group for each in unnamed_levels(2)]
-    (['parent'], ['parent1', 'parent2'])
-    """
-    numbers = range(1, n_above + 1)
-    return tuple(Style(group="parent" + f"{j}" * (n_above > 1)) for j in numbers)
 
 
 def names_of_levels(style: Style) -> tuple[str, ...]:

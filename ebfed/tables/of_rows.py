@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.frames import read_labels, read_response
-from ebfed.tables.numbers import column
+from ebfed.tables.values import column, read_labels, read_response
 
 __all__ = [
     "NOTHING",

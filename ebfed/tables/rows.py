@@ -15,23 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.alignment import aligned, index_of, labels_of
-from ebfed.tables.columns import columns_apart
-from ebfed.tables.frames import (
-    Style,
+from ebfed.tables.columns import columns_apart, value_columns
+from ebfed.tables.frames import Style, style_for, style_of, style_of_levels, style_of_rows, titles
+from ebfed.tables.levels import number_levels, split_levels
+from ebfed.tables.of_rows import NOTHING, of_rows
+from ebfed.tables.values import (
+    Read,
     is_frame,
     is_series,
+    numbers,
     read_labels,
     read_response,
-    style_for,
-    style_of,
-    style_of_rows,
-    value_columns,
+    wrapped,
 )
-from ebfed.tables.levels import number_levels, split_levels, unnamed_levels
-from ebfed.tables.numbers import Read, numbers, wrapped
-from ebfed.tables.of_rows import NOTHING, of_rows
 
-__all__ = ["Rows", "titles"]
+__all__ = ["Rows"]
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Rows(Read):
         if groups is None:
             style = style_of_rows(paired["X"], style)
         else:
-            style = _named([paired[name] for name in names], style)
+            style = style_of_levels([paired[name] for name in names], style)
             shown = [keys.get(*each) for each in zip(names, titles(style), strict=True)]
             given = (paired[name] for name in names)
             levels = tuple(read_labels(*each) for each in zip(given, shown, strict=True))
@@ -276,22 +274,6 @@ class Rows(Read):
         return ids[codes]
 
 
-def titles(style: Style) -> list[str]:
-    """Return what errors call the labels of each level, by the names that they have.
-
-    Examples
-    --------
-    >>> titles(Style()), titles(Style(group="ward"))
-    (['groups'], ["groups 'ward'"])
-    """
-    unnamed = {Style().group, *(each.group for each in unnamed_levels(len(style.above)))}
-    shown = [f"groups of level {level}" for level in range(1, len(style.above) + 1)] + ["groups"]
-    for place, each in enumerate((*style.above, style)):
-        if each.group not in unnamed:
-            shown[place] = f"groups {each.group!r}"
-    return shown
-
-
 def _only_column(X: Any, table: Any, columns: Sequence[str] | None) -> Any:
     """Return the column of values, if there is one only; else None."""
     if is_frame(table):
@@ -307,13 +289,3 @@ def _only_column(X: Any, table: Any, columns: Sequence[str] | None) -> Any:
 
 def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name)
-
-
-def _named(levels: Sequence[Any], style: Style) -> Style:
-    """Return the style of results of groups of one level or several."""
-    *upper, lowest = levels
-    above = []
-    for each, default in zip(upper, unnamed_levels(len(upper)), strict=True):
-        own = style_of(each)
-        above.append(own if own.group != Style().group else replace(own, group=default.group))
-    return replace(style_of(lowest, style), above=tuple(above))

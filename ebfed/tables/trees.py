@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.labels import check_labels, number_labels, number_tuples, parents_among
+from ebfed.tables.labels import number_labels, number_tuples, parents_among
+from ebfed.tables.values import check_labels
 
 __all__ = ["Tree", "starts_of_tops"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ebfed as eb
-from ebfed.tables.numbers import NotNumericError
+from ebfed.tables.values import NotNumericError
 
 RNG = np.random.default_rng(3)
 N, AT = 60, 4

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.labels import check_labels, number_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.rows import Rows
+from ebfed.tables.values import check_labels
 
 # What is promised of merging, relative to the largest value for means.
 MERGE = 1e-12

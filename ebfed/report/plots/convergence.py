@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ebfed.report.plots.axes import BLUE, open_axes, plain
-from ebfed.tables.frames import numeric_columns
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:

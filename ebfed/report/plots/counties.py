@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.report.plots.axes import open_axes, plain
 from ebfed.report.plots.states import MISSING, colour_scale, draw_scale, plot_states
-from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
+from ebfed.tables.values import is_frame, read_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ import numpy as np
 
 from ebfed.report.plots.axes import open_axes
 from ebfed.report.plots.studies import plot_curves
-from ebfed.tables.frames import numeric_columns
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from ebfed.report.plots.axes import GREY, open_axes, plain, shades
 from ebfed.report.plots.caterpillar import draw_intervals
 from ebfed.report.plots.labels import fit_height
-from ebfed.tables.frames import is_frame, numeric_columns
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
+from ebfed.tables.values import is_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

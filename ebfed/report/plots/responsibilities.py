@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes, plain
 from ebfed.report.plots.labels import LETTERS, MOST_NAMED, count_groups
 from ebfed.report.view import view_of
-from ebfed.tables.frames import numeric_columns
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import open_axes, plain
-from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
+from ebfed.tables.values import is_frame, read_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,9 +14,9 @@ from sklearn.linear_model import LinearRegression
 from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import read_labels
-from ebfed.tables.numbers import NotNumericError, check_finite, numbers, plain, unmasked, validated
+from ebfed.tables.features import check_finite, validated
 from ebfed.tables.rows import Rows
+from ebfed.tables.values import NotNumericError, numbers, plain, read_labels, unmasked
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
 TIMES = {

@@ -102,7 +102,7 @@ fig.tight_layout()
 # `lmer(ratio ~ 1 + (1 | state), weights = weight)`. A formula says the same here:
 
 # %%
-reml = eb.from_formula("ratio ~ 1 + (1 | state)", claims, weights="weight")
+reml = eb.from_formula("ratio | state", claims, weights="weight")
 factors = reml.estimator_.posterior(integrate=False).weight[:, 0]
 print(f"REML: variance between states {reml.estimator_.prior_.variance_[0]:.0f}")
 print(f"factors {np.round(factors, 3)}")

@@ -134,7 +134,7 @@ print(shown.assign(lower=low, upper=high).round(2).to_string(index=False))
 # ## Covariates of schools
 #
 # Schools differ in their intake. The first model uses only the mean scores of schools: a normal
-# population of means, `score ~ 1 + (1 | school)`. In the second, the mean of the population depends
+# population of means, `score | school`. In the second, the mean of the population depends
 # on the school's mean GCSE result. A location model takes such covariates of groups. They must be
 # constant within schools.
 
@@ -143,7 +143,7 @@ by_school = pupils.groupby("school")
 pupils["intake"] = by_school["gcsecnt"].transform("mean")
 pupils["girls"] = (pupils["gender"] == "F").groupby(pupils["school"]).transform("mean")
 
-alike = eb.from_formula("score ~ 1 + (1 | school)", pupils)
+alike = eb.from_formula("score | school", pupils)
 intake = eb.from_formula("score ~ intake + girls + (1 | school)", pupils, eb.GaussianEB())
 print(intake.tidy().round(3).to_string(index=False))
 for name, means in {"one mean for all": alike, "given the intake": intake}.items():
@@ -222,7 +222,7 @@ print(f"{(ranks['prob_top'] > 0.5).sum()} schools are among the best 20 more pro
 
 # %%
 leas = pd.read_csv(reference / "chem97_lea.csv")
-levels = eb.from_formula("score ~ 1 + (1 | lea/school)", pupils.merge(leas, on="school"))
+levels = eb.from_formula("score | lea/school", pupils.merge(leas, on="school"))
 print(levels.summary())
 
 # %% [markdown]

@@ -8,7 +8,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Self
 
@@ -91,8 +91,6 @@ class Design:
         Whether there is one, of all groups or of terms that differ.
     without_mean : list of str
         Columns of terms that differ between groups alone, the constant perhaps among them.
-    counts_constant : bool
-        Whether the constant is a column like others, and has a name.
     context : Context
         What the terms use besides columns.
     """
@@ -100,7 +98,6 @@ class Design:
     text: str
     names: list[str] = field(default_factory=list)
     constant: bool = True
-    counts_constant: bool = False
     context: Context = field(default_factory=Context)
     without_mean: list[str] = field(default_factory=list)
     # Designs of the terms that have columns without a mean.
@@ -164,8 +161,7 @@ class Design:
             self._check_text(table)
             matrix = self._build(self._spec, table, data.names)
             names, values = list(map(plain_name, matrix.model_spec.column_names)), _matrix(matrix)
-        expected = [] if self.counts_constant else self.names_with_mean
-        if wrong := set(names) - {CONSTANT} ^ set(expected):
+        if wrong := set(names) - {CONSTANT} ^ set(self.names_with_mean):
             raise ValueError(
                 f"the terms give {min(wrong)!r} in one of the frames only; columns of data must "
                 "have the types that they had in the fit."
@@ -220,7 +216,6 @@ class Design:
             "without_mean": self.without_mean,
             "others": [{"text": each.text} | each.as_data() for each in self._others],
             "constant": self.constant,
-            "counts_constant": self.counts_constant,
             "transformations": self._spec.transform_state,
             "kinds": {factor: kind.value for factor, (kind, _) in encoded.items()},
             "categories": _categories(self._spec),
@@ -241,7 +236,7 @@ class Design:
         """
         spec = _spec_of(text, data["kinds"], data["categories"], data["transformations"])
         others: list[Design] = [cls.of_data(each["text"], context, each) for each in data["others"]]
-        rest = data["constant"], data["counts_constant"], context, data["without_mean"]
+        rest = data["constant"], context, data["without_mean"]
         return cls(text, data["names"], *rest, _others=others, _spec=spec)
 
     def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
@@ -279,7 +274,7 @@ class Design:
                 f"term {names[j]!r} is not finite in {int(unknown[:, j].sum())} rows, the first "
                 f"{int(row)}."
             )
-        return values[:, [self.counts_constant or name != CONSTANT for name in names]]
+        return values[:, [name != CONSTANT for name in names]]
 
     @property
     def factors(self) -> dict[str, list[Any]]:
@@ -296,10 +291,6 @@ class Design:
     def figures(self) -> list[str]:
         """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
         return [*self._spec.transform_state, *(x for each in self._others for x in each.figures)]
-
-    def of_constant(self) -> Design:
-        """Return the design of ``1`` whose one column is that of ones."""
-        return replace(self, names=[CONSTANT.lower()], constant=False, counts_constant=True)
 
     def names_in(self, text: str, data: Any, context: Mapping[str, Any]) -> list[str]:
         """Names of the columns of terms that differ between groups, that of the constant included.

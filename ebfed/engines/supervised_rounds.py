@@ -52,7 +52,7 @@ class SupervisedRounds:
             and len(facts["n"]) > 0
             and len(facts["n_features"]) == len(facts["columns"]) == 1
             and facts["n"].min() >= 0
-            and facts["n_features"][0] > 0
+            and facts["n_features"][0] + getattr(self.estimator, "fit_intercept", 0) > 0
         ):
             raise ValueError("facts must be numbers of rows, and columns.")
 

@@ -17,6 +17,7 @@ from ebfed.regression.columns import INTERCEPT
 __all__ = [
     "FAMILIES",
     "RATES",
+    "REGRESSION",
     "check_location",
     "choose",
     "chosen",
@@ -156,8 +157,9 @@ def choose(
 ) -> Any:
     """Choose an estimator for a formula.
 
-    Terms that differ between groups are those of a mixed model. Rates of groups have a conjugate
-    population where a `prior` asks for it, groups send `reports`, or the formula is ``rate | g``.
+    Terms that differ between groups, ``(1 | g)``, are those of a mixed model. Groups have a number
+    each, from a population of such numbers, where a `prior` asks for it, groups send `reports`, or
+    the formula is ``y | g``.
     """
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -179,7 +181,7 @@ def choose(
     single = not design.names and design.constant_with_mean
     if kind in ON_LINK and prior is not None:
         single = not of_prior
-    elif kind in ON_LINK:
+    elif prior is None and kind in REGRESSION:
         mixed = model.varying is not None and not reports
         single = single and not mixed and not (model.offset and kind == "binomial")
     if kind not in REGRESSION or (single and kind in LOCATION):
@@ -267,10 +269,9 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
             f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
             f"GaussianEB() have several, {'/'.join(model.levels)}."
         )
-    if not design.names:
+    if not (design.names or design.constant):
         raise ValueError(
-            f"{model.text!r} has no term for {type(estimator).__name__} to learn from; "
-            "GaussianEB() and BernoulliEB() estimate means and rates."
+            f"{model.text!r} has no term for {type(estimator).__name__} to learn from."
         )
     if varying is not None:
         some, joint = some_of(varying, design), joint_in(model, varying)
@@ -386,8 +387,7 @@ def model_of_columns(
     ----------
     formula : str
         As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is `LinearEB`
-        or `LogisticEB`, ``y | g`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`. Nodes have no
-        column of ones for a mixed model of classes or counts with an intercept alone.
+        or `LogisticEB`, ``y | g`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`.
     family : {"gaussian", "binomial", "poisson"}
 
     Returns

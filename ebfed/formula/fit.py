@@ -22,6 +22,7 @@ from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
     RATES,
+    REGRESSION,
     check_location,
     chosen,
     family_of,
@@ -172,9 +173,6 @@ class FormulaFit:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
             columns = design.of(rows.data)
-        of_rows = is_a(estimator, "LinearEB", "LogisticEB", "GeneralizedEB")
-        if of_rows and not design.names and design.constant_with_mean:
-            design, columns = design.of_constant(), np.ones((len(columns), 1))
         if is_a(estimator, "LocationEstimator"):
             check_location(estimator, model, design, varying)
         else:
@@ -513,42 +511,13 @@ class FormulaFit:
 
         return summary_table(self.__ebfed_view__())
 
-    def _with_tests(self) -> Self:
-        """Return the fit; of means of groups the same model by `LinearEB`, which has tests.
-
-        The two have the same likelihood. Populations that are not normal, and an estimator that was
-        given, stay as they are.
-
-        Raises
-        ------
-        ValueError
-            If this is a copy of the fit without its rows.
-        """
+    def _check_has(self, method: str, what: str) -> None:
+        """Raise a TypeError if the estimator has no such method."""
         own = self.estimator_
-        if self._given["estimator"] is not None or not is_a(own, "LocationEstimator"):
-            return self
-        if own.protocol().family.name != "gaussian":
-            return self
-        if own.method == "moments" or self.design_.names:
-            return self
-        from ebfed.location import GaussianEB
-        from ebfed.regression import LinearEB
-
-        if own.get_params() != GaussianEB(method=own.method).get_params():
-            return self
-        if np.size(own.prior_.mean_) > 1:
-            return self
-        self._frame(None)  # a copy without rows says so
-        settings = {"weights": self._rows.weighed, "context": self._given["context"]}
-        twin = type(self)(self.formula, LinearEB(method=own.method), **settings)
-        return twin.fit(self._rows.data)
-
-    def _that_has(self, method: str, what: str) -> Self:
-        """Return the fit, or that `_with_tests`, which has a method; a TypeError if neither has."""
-        fit = self._with_tests()
-        if not hasattr(fit.estimator_, method):
-            raise TypeError(f"{fit.estimator_.__class__.__name__} has no {what}.")
-        return fit
+        if not hasattr(own, method):
+            mixed = is_a(own, "LocationEstimator") and family_of(own) in REGRESSION
+            advice = f"; the mixed model 'y ~ 1 + (1 | {self._model.group})' has" if mixed else ""
+            raise TypeError(f"{type(own).__name__} has no {what}{advice}.")
 
     def tests(self, *, ddf: Any = None, type: Tested | None = None) -> Any:
         """Test the coefficients of the population's mean, or the terms of the formula.
@@ -586,7 +555,8 @@ class FormulaFit:
         1      value  127.6       10.6
         2    capital  213.1       18.8
         """
-        estimator = self._that_has("inference", "tests of coefficients").estimator_
+        self._check_has("inference", "tests of coefficients")
+        estimator = self.estimator_
         if type is None:
             return estimator.tests(ddf=ddf)
         from ebfed.inference.contrasts import term_tests
@@ -600,21 +570,6 @@ class FormulaFit:
             for name, own in contrasts_of_terms(self.design_, self._frame(None), type).items()
         }
         return frame(term_tests(found, terms), self.__ebfed_view__().style)
-
-    def confint(self, *args: Any, **options: Any) -> Any:
-        """Return intervals for the parameters: see `confint` of the estimator.
-
-        Profiles of the likelihood, the bootstrap, and intervals by t of means of groups, ``y ~ 1 +
-        (1 | g)``, are those of the same model by `LinearEB`.
-
-        Parameters
-        ----------
-        *args, **options
-            As of the estimator.
-        """
-        wald = options.get("method", "wald") == "wald"
-        plain = wald and options.get("ddf") in (None, "asymptotic")
-        return (self if plain else self._with_tests()).estimator_.confint(*args, **options)
 
     def margins(
         self,
@@ -686,7 +641,7 @@ class FormulaFit:
         0  peace     140.0       25.0   8.0      82.0      197.0
         1    war     118.0       26.0  10.0      60.0      177.0
         """
-        self = self._that_has("inference", "tests of coefficients")
+        self._check_has("inference", "tests of coefficients")
         from ebfed.families.base import IDENTITY
         from ebfed.formula.margins import Margins, ReferenceGrid
         from ebfed.regression.inferring import link_of, spread_of
@@ -732,8 +687,7 @@ class FormulaFit:
         >>> fit.diagnostics()
         <Diagnostics of 220 rows>
         """
-        others = "LinearEB, LogisticEB, GeneralizedEB and CrossedEB have"
-        self = self._that_has("diagnostics", f"residuals of this kind; {others}")
+        self._check_has("diagnostics", "residuals of this kind")
         read, options = self._read(data)
         found = self.estimator_.diagnostics(read, **options)
         return found if data is None else replace(found, leverage=None)
@@ -787,7 +741,7 @@ class FormulaFit:
         TypeError
             If the estimator has no influence of groups.
         """
-        self = self._that_has("influence", "influence of groups")
+        self._check_has("influence", "influence of groups")
         if not is_a(self.estimator_, "CrossedEB"):
             return self.estimator_.influence(level, **options)
         read, given = self._read(None)
@@ -955,14 +909,10 @@ class FormulaFit:
         1.
         """
         if not hasattr(self.estimator_, "predict_interval"):
-            twin = self._with_tests()
-            if not hasattr(twin.estimator_, "predict_interval"):
-                raise ValueError(
-                    f"{type(self.estimator_).__name__} has no intervals for rows; predict gives "
-                    "their expected response, and posterior().interval() intervals for groups."
-                )
-            low, high = twin.predict_interval(self._frame(data), **options)
-            return self._rows.padded(low, data), self._rows.padded(high, data)
+            raise ValueError(
+                f"{type(self.estimator_).__name__} has no intervals for rows; predict gives "
+                "their expected response, and posterior().interval() intervals for groups."
+            )
         rows, own = self._frame(data), self.estimator_
         if options.get("kind") != "rate":
             options |= self._options(rows, "response")
@@ -1120,16 +1070,16 @@ def from_formula(
       counties alone is zero, in `LinearEB`.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
-    - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
+    - ``y ~ 1 + (1 | county)`` or ``y ~ (1 | state/county)``: the null models of these, an intercept
+      that differs, so that `anova` compares it with covariates.
     - ``y ~ x + (1 | state:county)``: counties of states differ, and states do not.
     - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
       same with coefficients, see `LinearEB`.
     - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
       factors; ``(1 | dept:service)`` is of pairs, and ``(1 + x | student)`` has
       slopes, of Gaussian rows.
-    - ``y ~ 1 + (1 | county)``: means of counties, see `GaussianEB`; of classes and counts an
-      intercept that differs, on the scale of the link, so that `anova` compares it with covariates.
-    - ``rate | county``: `GaussianEB`, `BernoulliEB` or `PoissonEB`.
+    - ``rate | county``: a number for each county, `GaussianEB`, `BernoulliEB` or `PoissonEB`; so is
+      ``y ~ 1 + (1 | county)`` with `prior`, or where groups send reports through a `channel`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
 
@@ -1165,8 +1115,8 @@ def from_formula(
         second is the event: the second in sorted order, or the second level of a category.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
-        `priors.Discrete`. If `estimator` is None and the rows are binomial or counts, `prior` also
-        chooses the estimator. ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB` or
+        `priors.Discrete`, which in ``y ~ 1 + (1 | county)`` is `GaussianEB`. Of binomial rows and
+        counts, ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB` or
         `NegativeBinomialEB`: rates of groups are beta or gamma, and covariates must be constant
         within groups.
         ``"logit-normal"`` is `LogisticEB` and ``"log-normal"`` is `GeneralizedEB`: coefficients of

@@ -145,8 +145,6 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
     NotPushedError
         If the engine cannot compute one.
     """
-    if design.counts_constant:
-        return {name: scan.constant(1.0) for name in design.names}
     if design.figures or len(design.names) > COLUMNS:
         raise NotPushedError(design.text)
     known: dict[str, dict[str, Any]] = {}

@@ -268,7 +268,7 @@ def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[s
     Rows
         Of crossed factors, a level is a factor; the label of a pair is ``a:b``.
     """
-    rows = Rows(columns, names or None, (), Style(frames.backend_of(data.table)))
+    rows = Rows(columns, names, (), Style(frames.backend_of(data.table)))
     if not set(model.levels) <= set(data.names):
         return rows
     series = {name: data.series(name) for name in model.levels}

@@ -37,6 +37,7 @@ from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import check_depth, number_levels, split_levels
+from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_mistyped, warn_of_unseen
 from ebfed.tables.values import read_labels
 
@@ -125,6 +126,17 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     # Rows of clients as the population takes them.
     _weighed = staticmethod(as_read)
+
+    def _values(self, rows: Rows, reset: bool) -> NDArray[np.float64]:
+        """Check features; a frame may have none beside the intercept that the fit adds."""
+        if rows.columns != [] or not self.fit_intercept:
+            return super()._values(rows, reset)
+        if reset:
+            self.n_features_in_ = 0
+            self.__dict__.pop("feature_names_in_", None)
+        elif self.n_features_in_:
+            raise ValueError(f"X has 0 features; the fit had {self.n_features_in_}.")
+        return rows.X
 
     def _become_server(self, state: Any, kept: dict[str, Any]) -> None:
         super()._become_server(state, kept)

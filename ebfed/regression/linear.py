@@ -317,7 +317,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self._roles = self._roles.learned(X, given) if reset else self._roles
         named = {"y": None, "groups": None} | self._roles.found(X, given)
         y, groups, weight = (named.get(role) for role in given)
-        if not columns_beside(X, named):
+        if not columns_beside(X, named) and not self.fit_intercept:
             raise ValueError(f"X has no column but y={y!r}; nothing to explain it with.")
         of_rows = {} if weight is None else {"sample_weight": weight}
         found = summarise(X, groups, cross=True, of_rows=of_rows)

@@ -113,11 +113,11 @@ WEIGHED = {"groups": "g", "sample_weight": "size"}
 OFFSET = {"groups": "g", "offset": "le"}
 MODELS = {
     "means": Model(
-        "y ~ 1 + (1 | g)", eb.GaussianEB(), ["y"], command=["--value", "y", "--group", "g"],
+        "y | g", eb.GaussianEB(), ["y"], command=["--value", "y", "--group", "g"],
         lazy=True,
     ),
     "means with weights": Model(
-        "y ~ 1 + (1 | g)", eb.GaussianEB(), ["y"], options=WEIGHED, weights="size",
+        "y | g", eb.GaussianEB(), ["y"], options=WEIGHED, weights="size",
         command=["--value", "y", "--group", "g", "--weight", "size"],
     ),
     "rates": Model(
@@ -128,6 +128,11 @@ MODELS = {
         "n ~ offset(le) | g", eb.PoissonEB(), ["n"], family="poisson",
         options={"groups": "g", "exposure": "e"},
         command=["--value", "n", "--group", "g", "--family", "poisson", "--exposure", "e"],
+    ),
+    "null": Model("y ~ 1 + (1 | g)", eb.LinearEB(), [], "y", lazy=True),
+    "null of classes": Model("b ~ 1 + (1 | g)", eb.LogisticEB(), [], "b", family="binomial"),
+    "null of counts": Model(
+        "n ~ 1 + (1 | g)", eb.GeneralizedEB("poisson"), [], "n", family="poisson"
     ),
     "slopes": Model(
         "y ~ x + (1 + x | g)", eb.LinearEB("full"), ["x"], "y", lazy=True,

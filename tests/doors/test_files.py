@@ -108,7 +108,7 @@ def estimates(files, arguments, out):
 
 def assert_one_answer(files, options, tmp_path):
     first = estimates(files, ["--group", "g", "--value", "y", *options], tmp_path / "out.csv")
-    second = estimates(files, ["--formula", "y ~ 1 + (1 | g)", *options], tmp_path / "out.csv")
+    second = estimates(files, ["--formula", "y | g", *options], tmp_path / "out.csv")
     assert (first is None) == (second is None)
     if first is not None:
         assert first["g"].tolist() == second["g"].tolist()
@@ -138,14 +138,14 @@ def test_values_that_are_missing(text, missing, options, tmp_path):
 def test_files_and_frames_lack_the_same_values(tmp_path):
     cells = put(CELLS, "-99")
     (tmp_path / "rows.csv").write_text(lines(LABELS, cells))
-    options = ["--formula", "y ~ 1 + (1 | g)", "--na-action", "drop", "--na-values", "-99"]
+    options = ["--formula", "y | g", "--na-action", "drop", "--na-values", "-99"]
     found = estimates([tmp_path / "rows.csv"], [*options, "--na-values", "f"], tmp_path / "out.csv")
     rows = pd.DataFrame({"g": LABELS, "y": list(map(float, cells))})
     given = {"na_action": "drop", "na_values": [-99, "f"]}
-    expected = eb.from_formula("y ~ 1 + (1 | g)", rows, **given).posterior().to_frame()
+    expected = eb.from_formula("y | g", rows, **given).posterior().to_frame()
     assert found["g"].tolist() == expected["g"].tolist() == list("abcde")
     np.testing.assert_allclose(found["estimate"], expected["estimate"], rtol=1e-12)
-    alone = eb.from_formula("y ~ 1 + (1 | g)", rows, na_action="drop", na_values="f")
+    alone = eb.from_formula("y | g", rows, na_action="drop", na_values="f")
     assert alone.posterior().to_frame()["g"].tolist() == list("abcde")
 
 

@@ -20,7 +20,7 @@ KIND, SEX = RNG.choice(list("abc"), N), RNG.choice(["m", "f"], N)
 ABOVE, OTHER = G // 6, RNG.integers(0, 6, N)
 ROWS = pd.DataFrame({"g": G, "x": X, "z": Z, "u": U[G], "y": Y, "won": WON, "n": N_EVENTS})
 ROWS = ROWS.assign(t=TIME, trials=TRIALS, w=WEIGHT, hits=HITS, kind=KIND, sex=SEX, s=ABOVE, h=OTHER)
-ONE, BOTH = X[:, None], pd.DataFrame({"x": X, "z": Z})
+NONE, ONE, BOTH = ROWS[[]], X[:, None], pd.DataFrame({"x": X, "z": Z})
 DUMMIES = np.column_stack([X, KIND == "b", KIND == "c"]).astype(float)
 TOTALS = eb.Summary.from_counts(*(np.bincount(G, x).astype(int) for x in (HITS, TRIALS)))
 COUNT = {"family": "poisson"}
@@ -59,9 +59,12 @@ CASES = {
         {"groups": ROWS[["s", "g"]]},
     ),
     "y ~ x + (1 | g) + (1 | h)": ({}, eb.CrossedEB(), ONE, Y, {"groups": ROWS[["g", "h"]]}),
-    "y ~ 1 + (1 | g)": ({}, eb.GaussianEB(), Y, None, {}),
+    "y ~ 1 + (1 | g)": ({}, eb.LinearEB(), NONE, Y, {}),
     "y | g": ({"weights": "w"}, eb.GaussianEB(), Y, None, {"sample_weight": WEIGHT}),
-    "y ~ 1 + (1 | s/g)": ({}, eb.GaussianEB(), Y, None, {"groups": ROWS[["s", "g"]]}),
+    "y ~ 1 + (1 | s/g)": ({}, eb.LinearEB(), NONE, Y, {"groups": ROWS[["s", "g"]]}),
+    "won ~ 1 + (1 | g)": ({"family": "binomial"}, eb.LogisticEB(), NONE, WON, {}),
+    "n ~ 1 + (1 | g)": (COUNT, eb.GeneralizedEB("poisson"), NONE, N_EVENTS, {}),
+    "y  ~ 1 + (1 | g)": ({"prior": "npmle"}, eb.GaussianEB(prior="npmle"), Y, None, {}),
     "y ~ u + (1 | g)": (
         {"estimator": eb.GaussianEB()},
         eb.GaussianEB(),

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from r_fits import data_of, fit_of, stored
+from scipy.optimize import minimize
+from scipy.special import gammaln, logsumexp
 
 import ebfed as eb
 
@@ -73,42 +75,93 @@ def test_counts_are_tested_by_z():
         fit.tests(ddf="kenward-roger")
 
 
+def deviance(rows, names, weights=None):
+    """-2 log-likelihood at its maximum, of an intercept that differs, by the dense covariance."""
+    X = np.column_stack([np.ones(len(rows)), *(rows[name] for name in names)])
+    y, own = rows["Reaction"].to_numpy(), rows["Subject"].to_numpy()
+    alike = (own[:, None] == own).astype(float)
+    noise = np.ones(len(rows)) if weights is None else 1 / rows[weights].to_numpy()
+
+    def of(log_spreads):
+        group, row = np.exp(2 * log_spreads)
+        V = group * alike + row * np.diag(noise)
+        solved = np.linalg.solve(V, np.column_stack([X, y]))
+        left = y - X @ np.linalg.solve(X.T @ solved[:, :-1], X.T @ solved[:, -1])
+        lengths = np.linalg.slogdet(V)[1] + len(y) * np.log(2 * np.pi)
+        return lengths + left @ np.linalg.solve(V, left)
+
+    return minimize(of, np.log([30.0, 40.0]), method="Nelder-Mead", options={"xatol": 1e-7}).fun
+
+
 @pytest.mark.parametrize("weights", [None, "w"])
-@pytest.mark.parametrize(
-    "formula", ["Reaction ~ 1 + (1 | Subject)", "Reaction ~ 1 + (1 | s / Subject)"]
-)
-def test_means_of_groups_are_tested_as_the_same_model(formula, weights):
-    """They had no tests, profiles, margins, residuals or influences."""
+def test_a_null_model_is_compared_with_covariates(weights):
+    """The likelihood ratio by the dense covariance; the null model was one of means."""
     rows = data_of("sleepstudy")
-    numbers = np.unique(rows["Subject"], return_inverse=True)[1]
-    rows = rows.assign(s=numbers % 6, w=1.0 + np.arange(len(rows)) % 3)
-    fit = eb.from_formula(formula, rows, weights=weights)
-    assert type(fit.estimator_) is eb.GaussianEB
-    other = eb.from_formula(formula, rows, eb.LinearEB(), weights=weights)
-    pd.testing.assert_frame_equal(fit.tests(), other.tests())
-    pd.testing.assert_frame_equal(fit.tests(ddf="kenward-roger"), other.tests(ddf="kenward-roger"))
-    found = fit.tests()
-    # the two searches end within 1e-4 of the variances
-    np.testing.assert_allclose(found["estimate"][0], fit.tidy("fixed")["estimate"][0], rtol=1e-5)
-    np.testing.assert_allclose(found["std.error"][0], fit.tidy("fixed")["std.error"][0], rtol=1e-3)
-    pd.testing.assert_frame_equal(fit.margins().frame(), other.margins().frame())
-    np.testing.assert_allclose(
-        fit.residuals(), rows["Reaction"] - fit.predict(), rtol=1e-3, atol=0.1
+    rows = rows.assign(w=1.0 + np.arange(len(rows)) % 3)
+    null, days = (
+        eb.from_formula(f"Reaction ~ {terms} + (1 | Subject)", rows, weights=weights)
+        for terms in ("1", "Days")
     )
-    pd.testing.assert_frame_equal(fit.influence(), other.influence())
-    for ends in zip(fit.predict_interval(rows), other.predict_interval(rows), strict=True):
-        np.testing.assert_array_equal(*ends)
-    pd.testing.assert_frame_equal(
-        fit.confint(ddf="satterthwaite"), other.confint(ddf="satterthwaite")
-    )
+    assert type(null.estimator_) is eb.LinearEB
+    expected = [deviance(rows, names, weights) for names in ([], ["Days"])]
+    found = eb.anova(null, days)
+    np.testing.assert_allclose(-2 * found["logLik"], expected, rtol=1e-8)
+    assert found["statistic"][1] == pytest.approx(expected[0] - expected[1], rel=1e-6)
+    assert found["npar"].tolist() == [3, 4]
 
 
-def test_means_of_groups_have_profiles():
-    """Of sleepstudy, as `confint` of lme4 has them; it was a ValueError."""
-    fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"))
-    found = fit.confint(method="profile")
-    other = eb.from_formula(fit.formula, data_of("sleepstudy"), eb.LinearEB())
-    pd.testing.assert_frame_equal(found, other.confint(method="profile"))
-    assert len(found) == 3
-    with pytest.raises(ValueError, match="has no rows"):
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_a_null_model_of_classes_and_counts_is_compared_with_covariates(family):
+    """The likelihood ratio by quadrature over the intercepts of groups."""
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(25), 8), "x": rng.normal(size=200)})
+    mean = np.exp(rng.normal(0, 0.7, 25))[rows["g"]]
+    rows["y"] = rng.poisson(mean)
+    if family == "binomial":
+        rows["y"] = (rng.uniform(size=200) < mean / (1 + mean)).astype(int)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+
+    def deviance_of(parameters):
+        b, slope, log_spread = parameters
+        eta = b + slope * rows["x"].to_numpy()[:, None] + np.exp(log_spread) * nodes
+        y = rows["y"].to_numpy()[:, None]
+        logs = y * eta - np.exp(eta) - gammaln(y + 1)
+        if family == "binomial":
+            logs = y * eta - np.logaddexp(0, eta)
+        groups = np.add.reduceat(logs, np.arange(0, 200, 8)) + np.log(weights / weights.sum())
+        return -2 * logsumexp(groups, axis=1).sum()
+
+    expected = [
+        minimize(lambda p: deviance_of([p[0], 0.0, p[1]]), [0.0, -0.5]).fun,
+        minimize(deviance_of, [0.0, 0.0, -0.5]).fun,
+    ]
+    found = eb.anova(
+        *(eb.from_formula(f"y ~ {x} + (1 | g)", rows, family=family) for x in ("1", "x"))
+    )
+    # the fit's own quadrature has fewer nodes
+    np.testing.assert_allclose(-2 * found["logLik"], expected, rtol=1e-6)
+
+
+def test_a_null_model_has_what_models_with_covariates_have():
+    """The interval of a new row, profiles, tests, influence and residuals; means had none."""
+    rows = data_of("sleepstudy")
+    fit = eb.from_formula("Reaction ~ (1 | Subject)", rows)
+    means = eb.from_formula("Reaction | Subject", rows)
+    assert type(means.estimator_) is eb.GaussianEB
+    # one likelihood; the two searches end within 1e-4 of the variances
+    assert fit.log_likelihood_ == pytest.approx(means.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(fit.predict(), means.predict(), rtol=1e-6)
+    found = fit.tests(ddf="kenward-roger")
+    # balanced groups: the mean of means, over m - 1 degrees of freedom
+    averages = rows.groupby("Subject")["Reaction"].mean()
+    assert found["df"][0] == pytest.approx(17, rel=1e-6)
+    assert found["std.error"][0] == pytest.approx(averages.std() / np.sqrt(18), rel=1e-6)
+    assert len(fit.confint(method="profile")) == 3
+    assert len(fit.influence()) == 18
+    np.testing.assert_allclose(fit.residuals(), rows["Reaction"] - fit.predict())
+    low, high = fit.predict_interval(kind="row")
+    assert np.mean((low < rows["Reaction"]) & (rows["Reaction"] < high)) > 0.9
+    with pytest.raises(ValueError, match="rows of all groups are needed for tests"):
         fit.published().tests()
+    with pytest.raises(TypeError, match=r"the mixed model 'y ~ 1 \+ \(1 | Subject\)' has"):
+        means.tests()

@@ -47,7 +47,7 @@ def test_exposure_as_an_offset():
     formula = "deaths ~ 1 + offset(log(expected)) + (1 | county)"
     fit = eb.from_formula(formula, MMMEC, family="poisson", prior="gamma")
     check_first(fit.estimator_)
-    with pytest.raises(ValueError, match="GaussianEB has no offset; family='poisson'"):
+    with pytest.raises(ValueError, match="LinearEB has no offset; family='poisson'"):
         eb.from_formula(formula, MMMEC)
 
 

@@ -58,7 +58,8 @@ def check_rows(rows: Any) -> dict[str, Any]:
         several = list(columns) if isinstance(columns, list | tuple) else None
         if not (
             isinstance(columns, str)
-            or (name == "X" and several and all(isinstance(each, str) for each in several))
+            or (name == "X" and (several or (several == [] and "y" in rows)))
+            and all(isinstance(each, str) for each in several)
         ):
             raise ValueError(f"rows[{name!r}] must name a column; got {columns!r}.")
     return {name: list(x) if isinstance(x, tuple) else x for name, x in rows.items()}

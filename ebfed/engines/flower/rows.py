@@ -55,12 +55,12 @@ def check_rows(rows: Any) -> dict[str, Any]:
             f"{', '.join(ARGUMENTS)}; got {rows!r}."
         )
     for name, columns in rows.items():
-        several = list(columns) if isinstance(columns, list | tuple) else None
-        if not (
-            isinstance(columns, str)
-            or (name == "X" and (several or (several == [] and "y" in rows)))
-            and all(isinstance(each, str) for each in several)
-        ):
+        if name == "X" and isinstance(columns, list | tuple):
+            named = all(isinstance(each, str) for each in columns)
+            sound = named and (len(columns) > 0 or "y" in rows)  # of an intercept alone
+        else:
+            sound = isinstance(columns, str)
+        if not sound:
             raise ValueError(f"rows[{name!r}] must name a column; got {columns!r}.")
     return {name: list(x) if isinstance(x, tuple) else x for name, x in rows.items()}
 

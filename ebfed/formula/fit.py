@@ -49,7 +49,7 @@ from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, frame
+from ebfed.tables.frames import Style, beside, frame, indexed_like
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.rows import Rows
@@ -758,6 +758,112 @@ class FormulaFit:
         pearson = found.residuals("pearson")
         left = np.where(1 - hat > 1e-12, 1 - hat, np.nan)
         return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / found.rank}
+
+    # Components, and other responses ----------------------------------------------------------
+
+    def VarCorr(self) -> Any:
+        """Return variances and covariances of coefficients between groups, and of the noise.
+
+        Returns
+        -------
+        DataFrame
+            As ``as.data.frame(VarCorr(fit))`` of lme4: ``grp``; ``var1``, and ``var2`` of a
+            covariance, empty otherwise; ``vcov``, and ``sdcor``, the standard deviation or the
+            correlation.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> fit = eb.from_formula("invest ~ value + (1 | firm)", grunfeld)
+        >>> fit.VarCorr().round(1)
+                grp       var1 var2    vcov  sdcor
+        0      firm  intercept       6574.7   81.1
+        1  Residual                  6830.9   82.6
+        """
+        from ebfed.report.tidying import variance_components
+
+        view = self.__ebfed_view__()
+        return frame(variance_components(view), view.style)
+
+    def simulate(self, n: int = 1, *, conditional: bool = False, random_state: Any = 0) -> Any:
+        """Draw responses of the rows of the fit from the fitted model.
+
+        Parameters
+        ----------
+        n : int
+            Number of responses of each row.
+        conditional : bool
+            Whether groups keep the effects that the fit has of them, as of lme4's ``re.form=NULL``;
+            else each draw has new groups, ``re.form=NA``.
+        random_state : int, Generator or None
+            Seed.
+
+        Returns
+        -------
+        DataFrame
+            With the index of the rows of the fit: a column ``sim_1``, ``sim_2``, … for each draw,
+            of what `refit` takes: values of the left side of the formula, the labels where it has
+            labels, and successes of ``cbind(…)``. Rows that ``na_action="exclude"`` left out are
+            missing.
+
+        Raises
+        ------
+        TypeError
+            If the estimator is of one parameter for each group.
+        ValueError
+            If `n` is no positive whole number, or rows have weights and no distribution.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> fit = eb.from_formula("invest ~ value + (1 | firm)", grunfeld)
+        >>> drawn = fit.simulate(3, random_state=1)
+        >>> drawn.columns.tolist(), len(drawn) == len(grunfeld)
+        (['sim_1', 'sim_2', 'sim_3'], True)
+        >>> [round(fit.refit(drawn[name]).estimator_.noise_variance_) for name in drawn]
+        [6228, 5567, 8157]
+        """
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"n must be a positive whole number; got {n!r}.")
+        found, rng = self.diagnostics(), np.random.default_rng(random_state)
+        drawn = {}
+        for j in range(1, n + 1):
+            predictor = found.predictor if conditional else found.renewed(rng)
+            values = self.response.as_given(found.law.draw(predictor, rng), self._rows.data)
+            drawn[f"sim_{j}"] = self._rows.padded(values)
+        rows = self._rows.data if self._rows.whole is None else self._rows.whole[0]
+        return indexed_like(frame(drawn, Style(self._rows.backend)), rows.native)
+
+    def refit(self, response: ArrayLike) -> Self:
+        """Fit the same model to other responses of the rows of the fit.
+
+        The design, the order of labels, weights, offsets and numbers of trials stay.
+
+        Parameters
+        ----------
+        response : array-like or series of shape (n_rows,)
+            As `simulate` draws it: values of the left side of the formula, such as of ``log(y)``;
+            of ``cbind(…)`` the successes.
+
+        Returns
+        -------
+        FormulaFit
+
+        Raises
+        ------
+        ValueError
+            If it is not one value for each row, or this copy of the fit has no rows.
+        """
+        self._frame(None)  # a copy without rows says so
+        twin = shallow_copied(self)
+        twin._rows = self.response.replaced(self._rows, response)
+        rows, options = twin._arguments(twin._rows, self.design_.of(twin._rows.data))
+        twin.estimator_ = clone(self.estimator_).fit(rows, **options)
+        return twin
 
     # Other frames -----------------------------------------------------------------------------
 

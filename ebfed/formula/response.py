@@ -14,7 +14,9 @@ from ebfed.designs.grammar import FormulaTerms, column_name
 from ebfed.designs.terms import evaluated, required
 from ebfed.formula.choice import family_of
 from ebfed.formula.rows import CompleteRows, responses
+from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns
+from ebfed.tables.frames import beside
 from ebfed.tables.of_rows import are_shares, won_of_shares
 from ebfed.tables.values import NotNumericError, not_numeric, numbers
 
@@ -210,6 +212,51 @@ class Response:
                 f"{second!r} counts failures, write cbind({model.response}, {second})."
             )
         return won, trials
+
+    def as_given(self, drawn: NDArray, data: Columns) -> NDArray:
+        """Return responses as an estimator has them, of these rows, as the formula has them.
+
+        Those of counts are shares, of which the successes are returned.
+        """
+        if self.model.counts:
+            counts = self.counts(data, None)
+            assert counts is not None
+            return np.rint(drawn * counts[1]).astype(np.int64)
+        if self.levels:
+            return np.array(self.levels)[drawn.astype(np.int64) - (self.kind == "classes")]
+        return drawn
+
+    def replaced(self, rows: CompleteRows, response: Any) -> CompleteRows:
+        """Return the rows with another response; see `FormulaFit.refit`.
+
+        That of an expression is a column of its name, which is read in its place.
+
+        Raises
+        ------
+        ValueError
+            If it is not one value for each row.
+        """
+        whole, complete = rows.whole or (rows.data, np.ones(len(rows.data), bool))
+        new = np.asarray(aligned({"rows": whole.native, "response": response})["response"])
+        if rows.whole is not None and new.shape == (len(rows.data),):
+            new = rows.padded(new)
+        if new.shape != (len(whole),):
+            raise ValueError(
+                f"response must be one value for each of {len(whole)} rows; got shape {new.shape}."
+            )
+        if self.levels and (unknown := set(new[complete].tolist()) - set(self.levels)):
+            raise ValueError(
+                f"response has {min(unknown, key=str)!r}; the fit had "
+                f"{', '.join(map(repr, self.levels))}."
+            )
+        columns = {column_name(self.model.response): new}
+        if (lost := column_name(self.model.failures)) in whole.names:  # trials stay
+            won, failed = (numbers(whole.series(name), "response") for name in (*columns, lost))
+            columns[lost] = won + failed - new
+        every = Columns.of(beside(whole.native, columns))
+        if rows.whole is None:
+            return replace(rows, data=every)
+        return replace(rows, data=every.take(complete, every.names), whole=(every, complete))
 
     def offset(self, data: Columns) -> NDArray | None:
         """Offset of each row, if the formula has one.

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ebfed.privacy.promises import is_simulated
 from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_of
 
-__all__ = ["glance", "tidy"]
+__all__ = ["glance", "tidy", "variance_components"]
 
 FIXED, SPREAD, COMPONENT = "fixed", "ran_pars", "component"
 # Whose spread that of rows within their groups is, and its name.
@@ -231,3 +231,36 @@ def _shares(between: float, within: float) -> dict[str, float]:
 
 def _one_row(columns: dict[str, Any]) -> dict[str, NDArray]:
     return {name: np.array([value]) for name, value in columns.items()}
+
+
+def variance_components(fit: Any) -> dict[str, NDArray]:
+    """Return variances and covariances between groups, and of rows, as `VarCorr` of lme4.
+
+    Returns
+    -------
+    dict of columns
+        Columns ``grp``, ``var1``, ``var2`` (of a covariance, else empty), ``vcov``, ``sdcor``.
+    """
+    found = tidy(fit)
+    spreads: dict[tuple[str, str], float] = {}
+    rows: list[tuple] = []
+    for effect, group, term, value in zip(
+        *(found[name] for name in ("effect", "group", "term", "estimate")), strict=True
+    ):
+        kind, _, name = term.partition("__")
+        if effect != SPREAD or kind not in ("sd", "cor"):
+            continue
+        if kind == "sd":
+            spreads[group, name] = value
+            within = name.removeprefix("Observation").removeprefix(".")
+            rows.append((group, within if group == WITHIN[0] else name, "", value**2, value))
+            continue
+        own = [each for of, each in spreads if of == group]  # which may have points
+        pair = next((one, two) for one in own for two in own if f"{one}.{two}" == name)
+        both = spreads[group, pair[0]] * spreads[group, pair[1]]
+        rows.append((group, *pair, value * both if both > 0 else 0.0, value))
+    titles = {"grp": object, "var1": object, "var2": object, "vcov": float, "sdcor": float}
+    return {
+        name: np.array([row[j] for row in rows], kind)
+        for j, (name, kind) in enumerate(titles.items())
+    }

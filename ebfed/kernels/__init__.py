@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.kernels.covariances import least_covariance
+    from ebfed.kernels.covariances import (
+        covariance_root,
+        least_covariance,
+        quasi_newton_step,
+        scoring_step,
+    )
     from ebfed.kernels.crossed import (
         canonical_rows,
         combination_variances,
@@ -19,8 +24,6 @@ if TYPE_CHECKING:
         subtract_products,
     )
     from ebfed.kernels.factors import (
-        effect_products,
-        square_products,
         triangular_factors,
         whiten,
         with_column,
@@ -42,6 +45,12 @@ if TYPE_CHECKING:
         expectation_propagation,
         importance,
         log_logistic_normal,
+    )
+    from ebfed.kernels.mixed import (
+        curvature_in_covariance,
+        least_squares,
+        slope_in_covariance,
+        whitened_products,
     )
     from ebfed.kernels.modes import laplace
     from ebfed.kernels.nested import below, nested_products, stacked_factors
@@ -95,9 +104,10 @@ __all__ = [
     "column_sums",
     "combination_variances",
     "count_members",
+    "covariance_root",
     "cross_entropy",
+    "curvature_in_covariance",
     "dirichlet_profile",
-    "effect_products",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
@@ -116,6 +126,7 @@ __all__ = [
     "lattice_sums",
     "lattice_values",
     "least_covariance",
+    "least_squares",
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
@@ -131,14 +142,16 @@ __all__ = [
     "products_of_clients",
     "quadrature_derivatives",
     "quadrature_moments",
+    "quasi_newton_step",
     "rate_derivatives",
     "rectify",
     "rising_sums",
     "row_products",
     "scatter_rows",
+    "scoring_step",
     "shorten_digits",
+    "slope_in_covariance",
     "softmax_normal",
-    "square_products",
     "stacked_factors",
     "step_down",
     "student_blurred",
@@ -153,6 +166,7 @@ __all__ = [
     "sums_of_clients",
     "triangular_factors",
     "whiten",
+    "whitened_products",
     "with_column",
 ]
 

@@ -1,6 +1,8 @@
-"""Cholesky factors of matrices so small that a call of LAPACK costs more than the work."""
+"""Products and factors of matrices so small that a call of BLAS costs more than the work."""
 
 import math
+
+import numpy as np
 
 from ebfed.kernels._jit import jit
 
@@ -58,3 +60,56 @@ def _invert(L):
             for k in range(i, d):
                 total += L[k, i] * L[k, j]
             L[i, j] = total
+
+
+@jit
+def _product(A, B):
+    """Return the product of two matrices."""
+    product = np.zeros((A.shape[0], B.shape[1]))
+    for i in range(A.shape[0]):
+        for k in range(A.shape[1]):
+            for j in range(B.shape[1]):
+                product[i, j] += A[i, k] * B[k, j]
+    return product
+
+
+@jit
+def _applied(A, b):
+    """Return the product of a matrix and a vector."""
+    product = np.zeros(A.shape[0])
+    for i in range(A.shape[0]):
+        for k in range(A.shape[1]):
+            product[i] += A[i, k] * b[k]
+    return product
+
+
+@jit
+def _inner(a, b):
+    """Return the inner product of two vectors."""
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@jit
+def _eliminate(A, b):
+    """Replace b by the solution of A x = b, and A by its upper factor, with pivots."""
+    d = len(b)
+    for j in range(d):
+        pivot = j
+        for i in range(j + 1, d):
+            if abs(A[i, j]) > abs(A[pivot, j]):
+                pivot = i
+        b[j], b[pivot] = b[pivot], b[j]
+        for k in range(j, d):
+            A[j, k], A[pivot, k] = A[pivot, k], A[j, k]
+        for i in range(j + 1, d):
+            share = A[i, j] / A[j, j]
+            b[i] -= share * b[j]
+            for k in range(j + 1, d):
+                A[i, k] -= share * A[j, k]
+    for j in range(d - 1, -1, -1):
+        for k in range(j + 1, d):
+            b[j] -= A[j, k] * b[k]
+        b[j] /= A[j, j]

@@ -1,9 +1,14 @@
-"""The kernel of covariances against projections."""
+"""Kernels of covariances against projections, and steps of searches against NumPy."""
 
 import numpy as np
 import pytest
 
-from ebfed.kernels import least_covariance
+from ebfed.kernels import (
+    covariance_root,
+    least_covariance,
+    quasi_newton_step,
+    scoring_step,
+)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,3 +43,49 @@ def test_a_minimum_is_found_again():
         X, S = least_covariance(least.ravel(), slope.ravel(), *given)
         np.testing.assert_allclose(X, least, atol=1e-9)
         np.testing.assert_allclose(S, slope, atol=1e-9)
+
+
+def test_a_step_of_scoring_is_newtons_where_it_ends_inside():
+    """With the curvature corrected by what the last steps have shown (Broyden 1970)."""
+    rng = np.random.default_rng(1)
+    rows, columns = places = np.array([[0, 1, 1, 2, 2], [0, 1, 2, 1, 2]])
+    ends, root = np.array([0, 1, 3]), np.diag([2.0, 3.0, 4.0])
+    bends = rng.normal(size=(5, 9))
+    bends = bends @ bends.T + np.eye(5)
+    swap = np.array([0, 1, 3, 2, 4])
+    bends = (bends + bends[swap][:, swap]) / 2  # of symmetric matrices
+    last = np.diag([2.1, 2.9, 4.0])
+    slope, before = np.diag([0.1, 0.2, -0.1]), np.diag([0.4, -0.3, -0.2])
+    moved = (root @ root.T - last @ last.T)[rows, columns]
+    turned = (slope - before)[rows, columns]
+    along, memory = bends @ moved, np.zeros((2, 2, 5))
+    turned = turned * (moved @ along) / (moved @ turned)  # as much as is believed
+    before = slope - np.diag(turned[[0, 1, 4]])
+    whole = bends + np.outer(turned, turned) / (moved @ turned)
+    whole -= np.outer(along, along) / (moved @ along)
+    step = -np.linalg.solve(whole, slope[rows, columns])
+    given = root, slope, last, before, memory, bends, places, ends, 1e-9
+    inverse, here, found, fall = scoring_step(*given)
+    arrived = inverse.T @ covariance_root(here + found, places, ends)
+    expected = np.zeros((3, 3))
+    expected[rows, columns] = (root @ root.T)[rows, columns] + step
+    np.testing.assert_allclose(arrived @ arrived.T, expected, rtol=1e-9, atol=1e-9)
+    assert fall == pytest.approx(-slope[rows, columns] @ step, rel=1e-9)
+    np.testing.assert_allclose(memory[:, 1], [moved, turned])
+
+
+@pytest.mark.parametrize("along", [1.0, -1.0])
+def test_a_quasi_newton_step(along):
+    rng = np.random.default_rng(2)
+    half = rng.normal(size=(3, 3))
+    inverse, moved, slope = half @ half.T, rng.normal(size=3), rng.normal(size=3)
+    turned = along * moved + 0.1 * rng.normal(size=3)
+    expected = inverse.copy()
+    if along > 0:
+        share = moved @ turned
+        update = np.eye(3) - np.outer(moved, turned) / share
+        expected = update @ inverse @ update.T + np.outer(moved, moved) / share
+    step, fall = quasi_newton_step(inverse, moved, turned, slope)
+    np.testing.assert_allclose(inverse, expected, rtol=1e-12)
+    np.testing.assert_allclose(step, -expected @ slope, rtol=1e-12)
+    assert fall == pytest.approx(slope @ expected @ slope, rel=1e-12)

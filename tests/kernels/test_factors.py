@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from ebfed.kernels import (
-    effect_products,
-    square_products,
     triangular_factors,
     whiten,
     with_column,
@@ -74,34 +72,6 @@ def test_whiten(diagonal, r):
         np.testing.assert_allclose(white.T @ white, products, rtol=1e-10, atol=1e-10)
         expected += np.linalg.slogdet(V)[1]
     assert total == pytest.approx(expected, rel=1e-12)
-
-
-def effects_of(n):
-    """Effects of three columns of which two reach few rows."""
-    effects, columns = RNG.normal(size=(3, 4, n)), np.array([0, 2, 5])
-    effects[0, 1:], effects[1, 3:] = 0.0, 0.0
-    return effects, columns
-
-
-@pytest.mark.parametrize("n", [BATCH, 3 * BATCH])
-def test_square_products(n):
-    (left, columns), right = effects_of(n), RNG.normal(size=(2, 4, n))
-    K = np.einsum("qin,kin->nqk", left, right)
-    squares = square_products(left, right, columns)
-    np.testing.assert_allclose(squares, (K**2).sum(axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("n", [BATCH, 3 * BATCH])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("k", [1, 3])
-def test_effect_products(n, whole, k):
-    (effects, columns), maps = effects_of(n), RNG.normal(size=(k, 6))
-    white = np.triu(RNG.normal(size=(n, 4, 6))).transpose(2, 1, 0).copy()
-    K = np.einsum("qin,win,kw->nqk", effects, white, maps)
-    kept = np.ones((3, 3)) if whole else np.eye(3)
-    expected = [np.einsum("nqk,npk->qp", some, some) * kept for some in (K[..., :-1], K[..., -1:])]
-    found = effect_products(effects, white, maps, columns, whole)
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 40])

@@ -149,7 +149,7 @@ def test_slopes_are_those_of_the_criterion(covariance, method):
     places = [(0, 0), (1, 0), (1, 1), *map(tuple, 2 + np.argwhere(np.tri(3)))]
     for place in places:
         root[place] = rng.normal() * 0.4
-    slope = 2 * problem.slope(problem.whiten(root), False) @ root
+    slope = 2 * problem.slope(problem.whiten(root)) @ root
     for place in places:
         ends = []
         for step in (-1e-6, 1e-6):

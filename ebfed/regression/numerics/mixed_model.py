@@ -35,7 +35,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.linalg.lapack import dpotrf, dtrtri
 
 from ebfed import kernels
 from ebfed.inference.estimable import null_of
@@ -216,7 +215,6 @@ class Problem:
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
         self.last: tuple[NDArray, Profile] | None = None
-        self.last_effects: NDArray | None = None
         self.converged = True
         pooled = self.solve(0.0, products)
         if pooled.has_few_digits:
@@ -345,11 +343,7 @@ class Problem:
 
     def weigh(self, root: NDArray) -> tuple[float, NDArray]:
         """Whiten the rows: sum of ``log|V_i|``, and products of the columns."""
-        if root.any():
-            log_det = kernels.whiten(self.rows, self.Z, self.varying, root, self.white)
-        else:
-            self.white[:], log_det = self.rows, 0.0
-        return log_det, column_products(self.white)
+        return kernels.whitened_products(self.rows, self.Z, self.varying, root, self.white)
 
     def squares_left(self, beta: NDArray) -> float:
         """Sum of squares of the residuals of the rows that were whitened last."""
@@ -364,72 +358,50 @@ class Problem:
         profile = self.solve(*self.weigh(root))
         if profile.has_few_digits:
             profile.quadratic = max(self.squares_left(profile.beta), 1e-300)
-        self.last, self.last_effects = (root, profile), None
+        self.last = root, profile
         return profile
 
     def solve(self, log_det: float, products: NDArray) -> Profile:
         """Solve for beta, given products of whitened columns."""
-        inner, is_whole = products[:-1, :-1], self.rank == self.p
-        inner = inner if is_whole else self.basis.T @ inner @ self.basis
-        chol, failed = dpotrf(inner, lower=True)
-        if failed:
+        half, beta, quadratic, of_mean = kernels.least_squares(products, self.basis)
+        if math.isnan(of_mean):
             raise np.linalg.LinAlgError("columns of X are collinear, once rows are whitened")
-        half = dtrtri(chol, lower=True)[0]
-        half = half if is_whole else half @ self.basis.T
-        right = half @ products[:-1, -1]
-        beta = half.T @ right
-        quadratic = float(products[-1, -1] - right @ right)
-        of_mean = 2 * sum(map(math.log, chol.diagonal().tolist())) if self.restricted else 0.0
+        of_mean = of_mean if self.restricted else 0.0
         return Profile(log_det, of_mean, products, half, beta, max(quadratic, 1e-300))
 
     def value(self, profile: Profile) -> float:
         """The criterion."""
-        noise = 2 * np.pi * profile.quadratic / self.dof
-        return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
+        noise = 2 * math.pi * profile.quadratic / self.dof
+        return profile.log_det + profile.of_mean + self.dof * (1 + math.log(noise))
 
     def value_at(self, diagonal: NDArray) -> float:
         """The criterion at a diagonal root."""
         return self.value(self.whiten(np.diag(diagonal)))
 
     @cached_property
-    def shares(self) -> list[tuple[NDArray, NDArray, NDArray | None]]:
-        """Of each level, what `effects_of` takes of columns."""
+    def shares(self) -> list[tuple[NDArray, NDArray, NDArray]]:
+        """Of each level: columns of its effects, and what these have of them and of the first."""
         return [self.share_of(level) for level in self.spans]
 
-    def share_of(self, block: slice) -> tuple[NDArray, NDArray, NDArray | None]:
+    def share_of(self, block: slice) -> tuple[NDArray, NDArray, NDArray]:
         """Columns of a level's effects, and what these have of them and of the first column."""
         varying, own = self.varying[block], self.map[:, block]
-        shift = own[0] * (varying > 0)
-        share = own[varying, np.arange(len(varying))]
-        return varying, share[:, None, None], shift[:, None, None] if shift.any() else None
+        return varying, own[varying, np.arange(len(varying))], own[0] * (varying > 0)
 
     def effects_of(self, level: int, rows: NDArray) -> NDArray:
         """Z of a level, from rows that may be whitened."""
         varying, share, shift = self.shares[level]
         Z = rows.take(varying, axis=0)
-        Z *= share
-        if shift is not None:
-            Z += shift * rows[0]
+        Z *= share[:, None, None]
+        if shift.any():
+            Z += shift[:, None, None] * rows[0]
         return Z
 
-    def effects(self) -> NDArray:
-        """Z whitened, from the rows that were whitened last."""
-        if self.last_effects is None:
-            self.last_effects = self.effects_of(0, self.white)
-        return self.last_effects
-
-    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
-        """Slope of the criterion in T, at the rows that were whitened last.
-
-        Where the `diagonal` is enough, the rest may be wrong.
-        """
-        half = profile.half if self.restricted else profile.half[:0]
-        maps = np.zeros((len(half) + 1, self.p + 1))
-        maps[:-1, :-1], maps[-1, :-1], maps[-1, -1] = half, -profile.beta, 1.0
-        given = self.effects(), self.white, maps, self.varying, not diagonal
-        products, scores = kernels.effect_products(*given)
-        slope = self.map.T @ profile.products @ self.map - products
-        return slope - self.dof / profile.quadratic * scores
+    def slope(self, profile: Profile) -> NDArray:
+        """Slope of the criterion in T, at the rows that were whitened last."""
+        half, weight = profile.half if self.restricted else profile.half[:0], self.dof
+        given = half, profile.beta, weight / profile.quadratic
+        return kernels.slope_in_covariance(self.white, *self.shares[0], *given)
 
     def minimise(self) -> tuple[NDArray, list[float]]:
         """Two steps of Fisher scoring for a diagonal T, then descent from there."""
@@ -509,7 +481,7 @@ class Problem:
         def criterion(free: NDArray) -> tuple[float, NDArray]:
             root = entries.root(free)
             profile = self.whiten(root)
-            return self.value(profile), entries.of(2 * self.slope(profile, True) @ root)
+            return self.value(profile), entries.of(2 * self.slope(profile) @ root)
 
         def metric() -> NDArray:
             return entries.metric(root.diagonal(), self.expected())
@@ -525,7 +497,7 @@ class Problem:
     def value_and_slope(self, root: NDArray) -> tuple[float, NDArray]:
         """The criterion at a root, and its slope in T."""
         profile = self.whiten(root)
-        return self.value(profile), self.slope(profile, False)
+        return self.value(profile), self.slope(profile)
 
     @cached_property
     def entries(self) -> NDArray[np.int64]:
@@ -546,25 +518,11 @@ class Problem:
         It is ``sum_i tr(K D K E)`` along D and E, with ``K = Z~_i' Z~_i``, at the rows whitened
         last, less what sharing sigma**2 takes away.
         """
-        assert self.last is not None
-        q = len(self.varying)
-        shared = (self.map.T @ self.last[1].products @ self.map).ravel()
-        whole = self.outer().transpose(0, 3, 1, 2).reshape(q * q, q * q)
-        return whole - np.outer(shared, shared) / self.n_rows
-
-    def outer(self) -> NDArray:
-        """Sum over clients of products of the entries of ``Z~_i' Z~_i``, shape (q, q, q, q)."""
-        Z, q = self.effects(), len(self.varying)
-        total = np.zeros((q * q, q * q))
-        for at in range(0, Z.shape[2], BLOCK):
-            some = Z[:, :, at : at + BLOCK]
-            inner = np.einsum("arm,brm->abm", some, some).reshape(q * q, -1)
-            total += inner @ inner.T
-        return total.reshape(q, q, q, q)
+        return kernels.curvature_in_covariance(self.white, *self.shares[0], self.n_rows, True)
 
     def score(self, diagonal: NDArray) -> NDArray:
         """One step of Fisher scoring for a diagonal T, from the diagonal of a root to another."""
-        slope = self.slope(self.whiten(np.diag(diagonal)), True).diagonal()
+        slope = self.slope(self.whiten(np.diag(diagonal))).diagonal()
         curvature = self.expected()
         bend = curvature.diagonal()
         if self.covariance == "spherical":
@@ -586,10 +544,7 @@ class Problem:
 
         It is ``sum_i (Z~_i' Z~_i)_jk**2``, less what sharing sigma**2 takes away.
         """
-        Z = self.effects()
-        curvature = kernels.square_products(Z, Z, self.varying)
-        shared = np.einsum("qim,qim->q", Z, Z)
-        return curvature - np.outer(shared, shared) / self.n_rows
+        return kernels.curvature_in_covariance(self.white, *self.shares[0], self.n_rows, False)
 
     def conclude(
         self,
@@ -755,7 +710,7 @@ class _CommonProblem(Problem):
         """Search all sizes: columns of different sizes may give several minima."""
         return best_size(lambda root: self.value(self.whiten(root)), sizes_near(first), len(first))
 
-    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
+    def slope(self, profile: Profile) -> NDArray:
         """Slope of the criterion in T, of which only the trace is right."""
         share = self.spread * self.weights
         moved = self.products(np.sqrt(share * self.weights))

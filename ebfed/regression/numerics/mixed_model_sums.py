@@ -319,7 +319,7 @@ class _SumsProblem(Problem):
         """Sum of squares of the residuals of the rows that were whitened last."""
         return float(self.replies.of("residuals", roots=self.root[None], beta=beta)["residuals"])
 
-    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
+    def slope(self, profile: Profile) -> NDArray:
         """Slope of the criterion in T."""
         away = np.append(-profile.beta, 1.0)
         weights = self.dof / profile.quadratic * np.outer(away, away)
@@ -347,9 +347,12 @@ class _SumsProblem(Problem):
         lost = left <= 1e-9 * whole
         return np.full(len(lost), lost.all()) if self.covariance == "spherical" else lost
 
-    def outer(self) -> NDArray:
-        """Sum over clients of products of the entries of ``Z~_i' Z~_i``."""
-        return self.found["outer"].reshape([len(self.varying)] * 4)
+    def whole_curvature(self) -> NDArray:
+        """Expected curvature of the criterion in all entries of T, from products of entries."""
+        q = len(self.varying)
+        shared = (self.map.T @ self.found["products"] @ self.map).ravel()
+        whole = self.found["outer"].reshape([q] * 4).transpose(0, 3, 1, 2).reshape(q * q, q * q)
+        return whole - np.outer(shared, shared) / self.n_rows
 
     def curvature(self) -> NDArray:
         """Expected curvature of the criterion in the diagonal of T."""

@@ -193,7 +193,7 @@ class NestedProblem(Problem):
             self.whitened = [self.effects_of(level, white) for level, white in whites]
         return self.whitened
 
-    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
+    def slope(self, profile: Profile) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last."""
         J, c = np.zeros((self.p + 1, self.p + 1)), np.append(-profile.beta, 1.0)
         if self.restricted:

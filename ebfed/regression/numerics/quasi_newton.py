@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed import kernels
+
 __all__ = ["descend", "settled"]
 
 
@@ -25,7 +27,7 @@ def descend(
     Parameters
     ----------
     function : callable
-        Function that returns value and slope.
+        Function that returns value and slope, a new array.
     x : ndarray of shape (k,)
     metric : callable
         Function that returns about the inverse of the second derivatives at x, after the criterion
@@ -45,10 +47,10 @@ def descend(
     converged : bool
     """
     value, slope = function(x)
-    path, inverse = [value], metric()
+    path, inverse = [value], np.array(metric(), order="C")
+    moved = turned = np.zeros_like(slope)
     for _ in range(1000):
-        step = -inverse @ slope
-        fall = -slope @ step  # twice what a quadratic has left to fall
+        step, fall = kernels.quasi_newton_step(inverse, moved, turned, slope)
         if fall < max(tolerance, 1e-13 * abs(value)):
             break
         length = 1.0
@@ -63,9 +65,6 @@ def descend(
         moved, turned = candidate - x, there - slope
         x, value, slope = candidate, reached, there
         path.append(value)
-        if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
-            update = np.eye(len(x)) - np.outer(moved, turned) / along
-            inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
     return x, path, settled(fall, value, max(tolerance, left))
 
 

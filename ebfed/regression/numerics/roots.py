@@ -55,7 +55,7 @@ class DiagonalRoot(RootEntries):
 
     def of(self, slope: NDArray) -> NDArray:
         """Slope in the free entries."""
-        return slope.diagonal()
+        return slope.diagonal().copy()
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
         """About the inverse curvature in the free entries."""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from ebfed.regression.numerics.covariance_descent import _Space
+from ebfed.kernels.covariances import _least, covariance_root
+from ebfed.regression.numerics.covariance_descent import entries_of
 from ebfed.regression.numerics.mixed_model import Problem
 from ebfed.regression.numerics.nested_model import NestedProblem
 from ebfed.tables.clients import Clients
@@ -57,7 +58,7 @@ def least(problem, starts):
         root = np.zeros((q, q))
         root[places] = free
         profile = problem.whiten(root)
-        return problem.value(profile), (2 * problem.slope(profile, False) @ root)[places]
+        return problem.value(profile), (2 * problem.slope(profile) @ root)[places]
 
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-8}
     found = [
@@ -120,18 +121,25 @@ def test_curvature_is_that_of_dense_matrices(levels):
 
 def test_the_least_of_a_quadratic_has_no_negative_eigenvalues():
     """Matrix and slope at the least are positive semidefinite, and their product is zero."""
-    space = _Space([slice(0, 3), slice(3, 5)])
+    places, ends = entries_of([slice(0, 3), slice(3, 5)])
+    rows, columns = places
+
+    def matrix(entries):
+        found = np.zeros((5, 5))
+        found[rows, columns] = entries
+        return (found + found.T) / 2
+
     zeros = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
         K = rng.normal(size=(30, 5, 4))
         K = (K @ K.swapaxes(1, 2)) / 30
-        rows, columns = space.rows, space.columns
         bends = (K[:, rows[:, None], rows] * K[:, columns[:, None], columns]).sum(axis=0)
-        slope = space.flat(space.matrix(rng.normal(size=13)))
-        here = space.of(space.nearest(rng.normal(size=13)))
-        found = space.least(here, slope, bends, 1e-10)
-        X, S = space.matrix(found), space.matrix(slope + bends @ (found - here))
+        slope = matrix(rng.normal(size=13))[rows, columns]
+        root = covariance_root(rng.normal(size=13), places, ends)
+        here = (root @ root.T)[rows, columns]
+        found = _least(here, slope, bends, places, ends, 1e-10)
+        X, S = matrix(found), matrix(slope + bends @ (found - here))
         assert np.linalg.eigvalsh(X)[0] > -1e-12
         assert np.linalg.eigvalsh(S)[0] > -1e-3 * np.abs(slope).max()
         assert np.abs(X @ S).max() < 1e-3 * np.abs(slope).max() * np.abs(found).max()

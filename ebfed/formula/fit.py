@@ -17,7 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.designs.design import SHARED, Context, Design, contrasts_of_terms
 from ebfed.designs.grammar import FormulaTerms, column_name, parse, spelled_out
-from ebfed.designs.terms import evaluated, required
+from ebfed.designs.terms import required
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
@@ -31,29 +31,19 @@ from ebfed.formula.choice import (
     other_population,
     terms_of_factors,
 )
-from ebfed.formula.pushdown import columns_of, exposure_of, response_of, scan_of
+from ebfed.formula.in_place import LazyRows, predicted_in_place, sums_of
 from ebfed.formula.response import Response
-from ebfed.formula.rows import (
-    WEIGHTS,
-    CompleteRows,
-    column_of_dispersion,
-    labelled,
-    responses,
-    used_columns,
-    with_weights,
-)
-from ebfed.formula.subset import chosen_rows
+from ebfed.formula.rows import CompleteRows, labelled, responses
 from ebfed.privacy.promises import is_private
-from ebfed.regression.reading import predicted_beside
 from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import Columns, without_values
+from ebfed.tables.columns import Columns
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, frame, indexed_like
-from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
+from ebfed.tables.lazy import Summarised, column_names, is_lazy
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import NotPushedError, Scan, collected, with_figures
+from ebfed.tables.scans import NotPushedError, collected
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 from ebfed.tables.values import numbers
 
@@ -65,6 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FormulaFit", "from_formula"]
 
+# Arguments of `from_formula` that say which rows there are, and what goes with them.
+OF_ROWS = ("na_values", "weights", "subset", "dispersion", "consent", "na_action")
 LACKING = {
     "consent": "has no classes of consent",
     "dispersion": "takes no dispersion; LinearEB does, for numbers",
@@ -134,30 +126,35 @@ class FormulaFit:
         beside = [each for each in beside if isinstance(each, str)]
         self.formula = spelled_out(self.formula, lambda: column_names(data), beside)
         if is_lazy(data):
-            if given["na_values"] is None and self._fit_in_place(data, given):
-                return self
-            data = collected(data, [self.formula, *beside], max_memory)
-        self.estimator_, columns = self._learn(Columns.of(data), given)
-        rows, options = self._arguments(self._rows, columns)
-        self.estimator_.fit(rows, **options)
-        self._rows.data.forget()
+            try:
+                return self._fit(LazyRows, data, given)
+            except NotPushedError:
+                data = collected(data, [self.formula, *beside], max_memory)
+        return self._fit(CompleteRows, data, given)
+
+    def _fit(self, kind: type[CompleteRows], data: Any, given: dict[str, Any]) -> Self:
+        """Fit to rows of a kind, or to the sums that the engine of a lazy table computes."""
+        settings, model, context = dict(given), parse(self.formula), given["context"]
+        rows = kind.read(model, data, context, **{name: settings.pop(name) for name in OF_ROWS})
+        columns = self._learn(rows, model, settings)
+        with rows.explained():
+            if isinstance(rows, LazyRows):
+                read, options = sums_of(rows, self.design_, self.response, self.estimator_)
+            else:
+                read, options = self._arguments(rows, columns)
+            self.estimator_.fit(read, **options)
+        subset = given["subset"]
+        text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
+        self._given["context"] = Context.named_in(text, rows.there, context)
+        self._rows = rows.kept()
         return self
 
-    def _learn(self, data: Columns, given: Mapping[str, Any]) -> tuple[Any, NDArray]:
-        """Learn the design and the response of rows; returns the estimator, and the columns."""
-        given, model = dict(given), parse(self.formula)
-        if (na_values := given.pop("na_values")) is not None:
-            data = Columns(without_values(data.table, na_values))
-        weights, subset, context = given.pop("weights"), given.pop("subset"), given.pop("context")
-        if weights is not None and not isinstance(weights, str):
-            data, weights = with_weights(data, weights), WEIGHTS
-        if subset is not None:
-            data = data.take(chosen_rows(data, subset, context), data.names)
-        by = column_of_dispersion(given.pop("dispersion"))
-        rows = CompleteRows.of(
-            model, data, given.pop("consent"), given.pop("na_action"), weights, by
-        )
-        design, columns = Design.learn(model.fixed, rows.data, context, data.names)
+    def _learn(
+        self, rows: CompleteRows, model: FormulaTerms, settings: dict[str, Any]
+    ) -> NDArray[np.float64]:
+        """Learn the design and the response of rows, and choose an estimator; returns columns."""
+        context = settings.pop("context")
+        design, columns = Design.learn(model.fixed, rows.data, context, rows.there)
         varying = None
         if model.varying is not None:
             varying = [
@@ -168,7 +165,7 @@ class FormulaFit:
         fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
         response = Response.of_rows(model, rows, context)
         said: dict[str, Any] = {"trials": response.has_trials(rows), "fractions": fractions}
-        estimator = chosen(model, design, varying=varying, **said, **given)
+        estimator = chosen(model, design, varying=varying, **said, **settings)
         if model.slopes:
             varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
@@ -177,11 +174,9 @@ class FormulaFit:
             check_location(estimator, model, design, varying)
         else:
             estimator = following(estimator, model, design, varying)
-        self.formula, self._model, self.design_, self._rows = model.text, model, design, rows
-        self.response = response.learned(rows, estimator)
-        text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
-        self._given["context"] = Context.named_in(text, data.names, context)
-        return estimator, columns
+        self.formula, self._model, self.design_ = model.text, model, design
+        self.response, self.estimator_ = response.learned(rows, estimator), estimator
+        return columns
 
     # Arguments ----------------------------------------------------------------------------------
 
@@ -344,77 +339,6 @@ class FormulaFit:
     __deepcopy__ = deep_copied
 
     # Rows -------------------------------------------------------------------------------------
-
-    def _fit_in_place(self, data: Any, given: Mapping[str, Any]) -> bool:
-        """Fit to sums that the engine of a table computes; returns whether these are enough."""
-        model, weights, drop = parse(self.formula), given["weights"], given["na_action"] != "raise"
-        rows_needed = given["subset"], given["dispersion"], *model.above, *model.factors
-        if any(each is not None for each in rows_needed) or not isinstance(weights, str | None):
-            return False
-        try:
-            keys = {"consent": given["consent"], "weights": weights}
-            scan = scan_of(data, *used_columns(model, column_names(data), keys), drop)
-            self.estimator_, _ = self._learn(scan.sample, given)
-            if not is_a(self.estimator_, "LinearEB", "LocationEstimator"):
-                return False
-            columns = columns_of(scan, self.design_)
-            values = response_of(scan, self.response)
-        except NotPushedError:
-            return False
-        dropped = scan.dropped() if drop else 0
-        known = scan.used, self._rows.backend, dropped
-        self._rows = CompleteRows.none(model, *known, weighed=weights)
-        try:
-            arguments, options = self._sums(scan, columns, values, given["consent"])
-            self.estimator_.fit(*arguments, **options)
-        except ValueError as error:
-            raise scan.lacking() or error from None
-        return True
-
-    def _sums(
-        self, scan: Scan, columns: Mapping[str, Any], values: Mapping[str, Any], consent: str | None
-    ) -> tuple[tuple, dict[str, Any]]:
-        """Return a lazy table with the columns of an estimator, and what they are."""
-        model, weights = self._model, self._rows.weighed
-        keys = {"groups": model.group} | ({} if consent is None else {"consent": consent})
-        name, options = column_name(model.response), dict(keys)
-        name = "(response)" if name in {*keys.values(), *columns} else name
-        used = {name: values["response"]}
-        if weights is not None:
-            options["sample_weight"] = WEIGHTS
-            used[WEIGHTS] = scan.number(weights)
-
-        if is_a(self.estimator_, "LinearEB"):
-            return (scan.select([*keys.values()], {**columns, **used}), name), options
-        if columns:
-            found = summarise(scan.select([model.group], columns), model.group)
-            if (wrong := found.summary.scatter > 0).any():
-                row, j = np.argwhere(wrong)[0]
-                raise ValueError(
-                    f"in {self.formula!r}: covariate {found.columns[j]!r} must be the same in all "
-                    f"rows of a group; {found.summary.ids[row]!r} has different ones."
-                    f"{other_population(self.estimator_)}"
-                )
-            of_groups = dict(zip(found.columns, found.summary.mean.T, strict=True))
-            options["covariates"] = frame({model.group: found.summary.ids} | of_groups, found.style)
-        if "exposure" in values:
-            options["exposure"] = "(exposure)"
-            used["(exposure)"] = values["exposure"]
-        if "trials" not in values:
-            return (scan.select([*keys.values()], used),), options
-        new = {"(trials)": values["trials"], "(wrong)": values["wrong"]}
-        table = scan.select([*keys.values()], {name: used[name]} | new)
-        found = summarise(table, model.group, consent)
-        counts = np.rint(found.summary.mean * found.summary.n[:, None]).astype(np.int64)
-        won, trials, wrong = counts.T
-        if wrong.any():
-            raise ValueError(
-                f"{model.response!r} must be counts, whole numbers from 0 to the number of trials; "
-                f"{int(wrong.sum())} rows have others."
-            )
-        counted = Summary.from_counts(won, trials, found.summary.ids)
-        options.pop("groups")
-        return (found._replace(summary=counted, columns=[name]),), options
 
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[Any, dict[str, Any]]:
         """Rows with their response, as the estimator takes them, and its other arguments."""
@@ -926,33 +850,10 @@ class FormulaFit:
         found = estimator.predict(self._labelled(rows), **self._options(rows, type))
         return self._rows.padded(found, data)
 
-    def _predict_in_place(self, data: Any, type: Predicted) -> Any:
-        """Return a lazy table with predictions as a column."""
-        estimator, model, there = self.estimator_, self._model, column_names(data)
-        linear, rate = is_a(estimator, "LinearEB"), False
-        texts = [model.fixed, *([evaluated(model.offset, there)] if model.offset else [])]
-        try:
-            if not (linear or is_a(estimator, "LocationEstimator")) or model.above:
-                raise NotPushedError
-            scan = scan_of(data, list({*required(texts, there), model.group}), texts)
-            columns, times = columns_of(scan, self.design_), None
-            if linear:
-                rate = wants_rate(type, False, "gaussian")
-                return predicted_beside(estimator, data, model.group, columns)
-            family = estimator.protocol().family
-            rate = wants_rate(type, family.has_rates, family.name)
-            if is_a(estimator, "DurationEB"):
-                times = response_of(scan, self.response)["response"]
-            if columns or np.size(estimator.prior_.mean_) > 1:
-                raise NotPushedError
-            times = exposure_of(scan, self.response).get("exposure", times)
-        except NotPushedError:
-            raise ValueError(
-                f"predictions of {self.formula!r} need the rows of data in memory; collect them."
-            ) from None
-        known, others = estimator.posterior().mean, estimator.prior_.mean_
-        factors = [None if rate else times]
-        return with_figures(data, model.group, estimator.groups_, known, others, factors)
+    def _predict_in_place(self, data: Any, type: Predicted, classes: Any = None) -> Any:
+        """Return a lazy table with predictions as columns."""
+        learned = self.design_, self.response, self.estimator_
+        return predicted_in_place(data, type, *learned, classes)
 
     def _options(self, data: Columns, type: Predicted) -> dict[str, Any]:
         """Arguments of `predict` of a regression."""
@@ -985,10 +886,13 @@ class FormulaFit:
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes).
 
-        They are in the order of `classes_`: of two, that of the event is last.
+        They are in the order of `classes_`: of two, that of the event is last. Of a lazy table,
+        that table with a column for each class, such as ``.fitted_yes``.
         """
         estimator = self.estimator_
         family = family_of(estimator)
+        if is_lazy(data):
+            return self._predict_in_place(data, "response", self._labels_of_classes(family))
         if family == "binomial":
             found = self.predict(data)
             return np.column_stack([1 - found, found])
@@ -1000,6 +904,18 @@ class FormulaFit:
         options = {} if of_classes else self._options(rows, "response")
         found = estimator.predict_proba(self._labelled(rows), **options)
         return self._rows.padded(found, data)
+
+    def _labels_of_classes(self, family: str) -> list[Any]:
+        """Labels of the classes; none of those that are numbers from 1."""
+        if self.response.levels:
+            return list(self.response.levels)
+        if family == "labels":
+            return list(self.estimator_.classes_.tolist())
+        if family == "binomial":
+            return [0, 1]
+        if family == "ordinal":
+            return []
+        raise ValueError(f"predict_proba is of classes; rows are {family} here.")
 
     @property
     def classes_(self) -> NDArray:

@@ -24,7 +24,7 @@ from ebfed.designs.terms import Terms, evaluated
 from ebfed.formula.response import Response
 from ebfed.tables.scans import NotPushedError, Scan
 
-__all__ = ["columns_of", "exposure_of", "response_of", "scan_of"]
+__all__ = ["columns_of", "exposure_of", "offset_of", "response_of", "scan_of"]
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50
@@ -60,7 +60,7 @@ def scan_of(
     data: Any,
     used: Sequence[str],
     texts: Sequence[str],
-    drop: bool = False,
+    na_action: str = "raise",
 ) -> Scan:
     """Return a lazy table of which a few rows are in memory, with all levels that terms have.
 
@@ -71,8 +71,8 @@ def scan_of(
         Columns in use.
     texts : sequence of str
         Terms.
-    drop : bool
-        Whether rows that lack a value are left out.
+    na_action : {"raise", "drop", "exclude"}
+        Treatment of rows that lack a value.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def scan_of(
     each = [factor for own in texts for _, factors in Terms.of(own).each for factor in factors]
     labels = [_column_of_levels(text) for _, text in each]
     columns = [plain_name(text) for kind, text in each if kind == "lookup"]
-    return Scan.of(data, used, columns, [name for name in labels if name is not None], drop)
+    return Scan.of(data, used, columns, [name for name in labels if name is not None], na_action)
 
 
 def response_of(scan: Scan, response: Response) -> dict[str, Any]:
@@ -112,8 +112,13 @@ def response_of(scan: Scan, response: Response) -> dict[str, Any]:
 
 def exposure_of(scan: Scan, response: Response) -> dict[str, Any]:
     """Return the exposure as an expression of the engine, if there is an offset."""
+    return {"exposure": offset_of(scan, response).exp()} if response.model.offset else {}
+
+
+def offset_of(scan: Scan, response: Response) -> Any:
+    """Return the offset as an expression of the engine, 0 if there is none."""
     offset = response.model.offset
-    return {"exposure": _value(scan, offset, response).exp()} if offset else {}
+    return _value(scan, offset, response) if offset else 0.0
 
 
 def _value(scan: Scan, text: str, response: Response) -> Any:

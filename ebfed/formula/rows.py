@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from ebfed.designs.grammar import FormulaTerms
 from ebfed.designs.terms import evaluated, required
+from ebfed.formula.subset import chosen_rows
 from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
-from ebfed.tables.columns import Columns
+from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.rows import Rows
 from ebfed.tables.values import numbers, read_labels
@@ -21,11 +23,9 @@ from ebfed.tables.values import numbers, read_labels
 __all__ = [
     "WEIGHTS",
     "CompleteRows",
-    "column_of_dispersion",
     "labelled",
     "responses",
     "used_columns",
-    "with_weights",
 ]
 
 # Column of weights that were given as numbers; R's name for it.
@@ -47,6 +47,8 @@ class CompleteRows:
         were given as numbers.
     whole : tuple or None
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
+    there : list of str
+        All columns that the frame had.
     """
 
     model: FormulaTerms
@@ -57,6 +59,56 @@ class CompleteRows:
     by: str | None = None
     weighed: str | None = None
     whole: tuple[Columns, NDArray[np.bool_]] | None = None
+    there: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(
+        cls,
+        model: FormulaTerms,
+        data: Any,
+        context: Mapping[str, Any],
+        *,
+        na_values: Any = None,
+        weights: Any = None,
+        subset: Any = None,
+        dispersion: str | None = None,
+        consent: str | None = None,
+        na_action: str = "raise",
+    ) -> Self:
+        """Read the rows of a fit.
+
+        Parameters
+        ----------
+        model : FormulaTerms
+        data : data frame
+        context : mapping
+            Names that `subset` uses besides columns.
+        na_values, weights, subset, dispersion, consent, na_action
+            As in `from_formula`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `of`, or if an argument does not fit the frame.
+        """
+        data = Columns.of(data)
+        if na_values is not None:
+            data = Columns(without_values(data.table, na_values))
+        if weights is not None and not isinstance(weights, str):
+            data, weights = with_weights(data, weights), WEIGHTS
+        if subset is not None:
+            data = data.take(chosen_rows(data, subset, context), data.names)
+        by = column_of_dispersion(dispersion)
+        return cls.of(model, data, consent, na_action, weights, by)
+
+    def explained(self) -> AbstractContextManager[Any]:
+        """Let errors of a fit be those of its rows: they are."""
+        return nullcontext()
+
+    def kept(self) -> CompleteRows:
+        """Return what a fit keeps: the rows, of which arrays are read again."""
+        self.data.forget()
+        return self
 
     def padded(self, values: NDArray, given: Any = None) -> NDArray:
         """Return what is of complete rows for all rows: missing for those that were excluded.
@@ -149,7 +201,7 @@ class CompleteRows:
             weighed = numbers(kept.table.select(weights), "weights")[:, 0]
         left = int((~whole).sum())
         whole_frame = (every, whole) if na_action == "exclude" else None
-        return cls(model, kept, left, weighed, consent, by, weights, whole_frame)
+        return cls(model, kept, left, weighed, consent, by, weights, whole_frame, data.names)
 
     def of_others(self, data: Any, *, scored: bool = False) -> Self:
         """Return the rows of another frame, which must be complete, with weights as these have.

@@ -58,7 +58,7 @@ from ebfed.tables.of_rows import (
 from ebfed.tables.of_rows import of_rows as read_of_rows
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import with_figures
+from ebfed.tables.scans import FITTED, Beside
 
 __all__ = ["LocationEstimator"]
 
@@ -449,7 +449,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         if not rate:
             times = self.protocol().family.times_column(self._learned.terms[0], known)
         mean = self._learned.estimates_of(rows)
-        return with_figures(X, known["groups"], rows.summary.ids, mean, [np.nan], [times])
+        beside = Beside.of(X, known["groups"], rows.summary.ids, mean, [np.nan])
+        return beside.fitted({FITTED: beside.total([times])})
 
     def transform(
         self,

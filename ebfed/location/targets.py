@@ -123,7 +123,7 @@ def lazy_target(X: Any, name: str, kind: str) -> tuple[Target, dict[str, Any], S
     ValueError
         If there are too many classes, or the target is not what `kind` says.
     """
-    scan = Scan.of(X, [name], [], [], drop=False)
+    scan = Scan.of(X, [name], [], [], "raise")
     values = read_response(scan.sample.series(name), "y")
     different = len(pd.unique(values))
     many = MOST_CLASSES if values.dtype.kind in "iu" else 2
@@ -131,7 +131,7 @@ def lazy_target(X: Any, name: str, kind: str) -> tuple[Target, dict[str, Any], S
         values.dtype.kind not in "iuf" or different <= many
     ):
         try:
-            scan = Scan.of(X, [name], [], [name], drop=False)
+            scan = Scan.of(X, [name], [], [name], "raise")
         except NotPushedError:
             if values.dtype.kind not in "iuf":
                 raise ValueError(f"y has too many classes: {name!r} is text.") from None

@@ -15,6 +15,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.beside import groups_beside, responses_beside
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
@@ -44,6 +45,7 @@ from ebfed.regression.protocol import GeneralizedResult
 from ebfed.regression.reading import (
     IntervalKind,
     check_interval,
+    known_of_rows,
     offset_of,
     posterior_of_rows,
     responding_clients,
@@ -51,6 +53,7 @@ from ebfed.regression.reading import (
 from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
+from ebfed.tables.lazy import is_lazy
 from ebfed.tables.of_rows import Predicted, wants_rate
 
 __all__ = ["GeneralizedEB"]
@@ -401,14 +404,26 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
         Returns
         -------
-        ndarray of shape (n_rows,)
+        ndarray of shape (n_rows,), or lazy table
             Expected counts; of binomial rows, the probability of a success; of ordinal rows, the
-            mean of the number of the class.
+            mean of the number of the class. Of a table of another engine, that table with a column
+            ``.fitted``, computed when it is read. (For probabilities the largest variance of a
+            linear predictor is read at once.)
         """
         if wants_rate(type, self._family.link == "log", self.family):
             offset = 0.0
+        if is_lazy(X):
+            return self._beside(X, groups, offset)
         predictors = self._predictors(X, groups, offset)
         return self._family.mean(*predictors, self._result["shapes"])
+
+    def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:
+        """Return a lazy table with predictions as columns."""
+        given = known_of_rows(self, X, False, offset=offset)
+        offset = given.get("offset", 0.0)
+        named = {} if isinstance(offset, float | int) else {"offset": offset}
+        groups = groups_beside(self, X, groups, **named)
+        return responses_beside(self, X, groups, offset=offset, classes=classes)
 
     @available_if(_has_classes)
     def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
@@ -422,9 +437,12 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
         Returns
         -------
-        ndarray of shape (n_rows, n_classes)
-            Of classes 1, 2, ….
+        ndarray of shape (n_rows, n_classes), or lazy table
+            Of classes 1, 2, …. Of a table of another engine, that table with columns
+            ``.fitted_1``, ``.fitted_2``, ….
         """
+        if is_lazy(X):
+            return self._beside(X, groups, offset, classes=[])
         predictors = self._predictors(X, groups, offset)
         return self._family.probabilities(*predictors, self._result["shapes"])
 

@@ -18,6 +18,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.beside import groups_beside, predicted_beside
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.dispersion import (
@@ -54,7 +55,6 @@ from ebfed.regression.reading import (
     check_interval,
     of_weights,
     posterior_of_rows,
-    predicted_beside,
     predicted_numbers,
 )
 from ebfed.report.view import RegressionView
@@ -498,10 +498,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def _beside(self, X: Any, groups: Any, covariates: Any) -> Any:
         """Return a lazy table with predictions as a column."""
-        groups = self._roles.found(X, {"groups": groups}).get("groups")
-        columns_beside(X, {"groups": groups})
-        if covariates is not None or self.covariate_names_ or self._level_names:
-            raise ValueError("covariates= and levels of groups need the rows of X in memory.")
+        groups = groups_beside(self, X, groups)
+        if covariates is not None or self.covariate_names_:
+            raise ValueError("covariates= needs the rows of X in memory.")
         return predicted_beside(self, X, groups)
 
     def predict_interval(

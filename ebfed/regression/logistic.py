@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.beside import groups_beside, predictors_beside, responses_beside
 from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
 from ebfed.regression.families import Binomial, Responses
@@ -36,6 +37,8 @@ from ebfed.regression.protocol import LogisticResult
 from ebfed.regression.reading import posterior_of_rows
 from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
+from ebfed.tables.lazy import is_lazy
+from ebfed.tables.scans import FITTED, where
 
 __all__ = ["LogisticEB"]
 
@@ -223,6 +226,34 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         return replace(super().__ebfed_view__(), degrees=errors_and_degrees(self))
+
+    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Predict each row's label; of a lazy table, that table with a column ``.fitted``.
+
+        Parameters
+        ----------
+        X, groups
+            As in `ClassRegression.predict`.
+        """
+        if not is_lazy(X):
+            return super().predict(X, groups=groups)
+        rows = predictors_beside(self, X, groups_beside(self, X, groups))
+        first, second = self.classes_.tolist()
+        # an average over a symmetric law is above one half where its centre is above zero
+        return rows.fitted({FITTED: where(rows.centre > 0, second, first)})
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Probability of each class; of a lazy table, that table with a column for each.
+
+        Parameters
+        ----------
+        X, groups
+            As in `predict`. Columns have names such as ``.fitted_yes``.
+        """
+        if not is_lazy(X):
+            return super().predict_proba(X, groups=groups)
+        given = X, groups_beside(self, X, groups)
+        return responses_beside(self, *given, classes=self.classes_.tolist())
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
 from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
@@ -17,10 +16,9 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.features import check_finite
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import split_levels
-from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, wants_rate
+from ebfed.tables.of_rows import are_shares, check_whole, wants_rate
 from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import with_figures
 from ebfed.tables.unseen import warn_of_mistyped
 
 __all__ = [
@@ -30,10 +28,10 @@ __all__ = [
     "as_read",
     "check_interval",
     "fit_with_block",
+    "known_of_rows",
     "of_weights",
     "offset_of",
     "posterior_of_rows",
-    "predicted_beside",
     "predicted_numbers",
     "repeated",
     "responding_clients",
@@ -75,28 +73,6 @@ def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = Non
     ids, codes = number_labels(labels)
     mean = population.posterior_given_spread(estimator._rows_of(ids)).mean
     return np.einsum("np,np->n", rows, mean[codes])
-
-
-def predicted_beside(
-    estimator: Any, X: Any, groups: str, columns: Mapping[str, Any] = NOTHING
-) -> Any:
-    """Return a lazy table with the linear predictor of its rows as a column.
-
-    Parameters
-    ----------
-    estimator : RegressionEstimator
-    X : lazy table
-    groups : str
-        Column of labels.
-    columns : mapping of str to Expr
-        Columns of the design, by name, that are not columns of `X`.
-    """
-    check_is_fitted(estimator, "mean_")
-    population, ids = estimator._population(), estimator.groups_
-    known = population.posterior_given_spread(estimator._rows_of(ids)).mean
-    constant = estimator.fit_intercept
-    factors = [None] * constant + [columns.get(x, x) for x in estimator.terms_[constant:]]
-    return with_figures(X, groups, ids, known, population.centre, factors)
 
 
 def as_read(block: Any) -> Any:

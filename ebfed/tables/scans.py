@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
@@ -12,18 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.blocks import memory
-from ebfed.tables.columns import Columns
+from ebfed.tables.columns import Columns, check_na_action
 
 __all__ = [
     "FITTED",
+    "Beside",
     "Lookup",
     "NotPushedError",
     "Scan",
     "collected",
     "column_in",
+    "columns_of_classes",
     "in_memory",
+    "where",
     "with_codes",
-    "with_figures",
 ]
 
 # Name of the column of predictions.
@@ -83,7 +85,7 @@ class Scan:
         used: Sequence[str],
         columns: Sequence[str],
         labels: Sequence[str],
-        drop: bool,
+        na_action: str,
     ) -> Self:
         """Read a few rows of a table.
 
@@ -96,13 +98,14 @@ class Scan:
             Columns of which the levels are read, if they are not numbers.
         labels : sequence of str
             Columns of which the levels are read, whatever they are.
-        drop : bool
-            Whether rows that lack a value are left out.
+        na_action : {"raise", "drop", "exclude"}
+            Treatment of rows that lack a value: if they are not left out, `lacking` says which
+            they are, once sums are not finite.
 
         Raises
         ------
         ValueError
-            If no row is complete.
+            If no row is complete, or there is no such action.
         NotPushedError
             If a column has too many levels.
 
@@ -110,12 +113,13 @@ class Scan:
         --------
         >>> import polars as pl
         >>> rows = pl.LazyFrame({"x": [1.0, 2.0, None], "kind": ["a", "b", "b"]})
-        >>> scan = Scan.of(rows, ["x", "kind"], ["x", "kind"], [], drop=True)
+        >>> scan = Scan.of(rows, ["x", "kind"], ["x", "kind"], [], "drop")
         >>> scan.dropped(), scan.in_sample({"b": scan.is_level("kind", "b")}).mean()
         (1, np.float64(0.5))
         """
         import narwhals as nw
 
+        check_na_action(na_action)
         table = nw.from_native(data)
         complete = table.filter(
             ~nw.any_horizontal(*_missing(table, used).values(), ignore_nulls=True)
@@ -135,10 +139,13 @@ class Scan:
         every = {name: levels.get(name, head[name]) for name in used}
         sample = {name: each[(rows % len(each)).tolist()] for name, each in every.items()}
         native = nw.from_dict(sample, backend=head.implementation).to_native()
-        return cls(table, complete if drop else table, list(used), Columns.of(native))
+        kept = table if na_action == "raise" else complete
+        return cls(table, kept, list(used), Columns.of(native))
 
     def dropped(self) -> int:
         """Return how many rows are left out."""
+        if self.table is self.whole:
+            return 0
         return _n_rows(self.whole) - _n_rows(self.table)
 
     def lacking(self) -> ValueError | None:
@@ -305,43 +312,24 @@ def in_memory(table: Any) -> Any:
     return table.collect("pyarrow").to_pandas()
 
 
-def with_figures(
-    X: Any,
-    groups: str,
-    ids: NDArray,
-    figures: NDArray[np.float64],
-    others: ArrayLike,
-    factors: Sequence[Any],
-) -> Any:
-    """Add a column of predictions to a lazy table: sums of figures of groups times columns.
+@dataclass(frozen=True)
+class Beside:
+    """A lazy table with figures of the group of each row beside it, in its own engine.
 
-    Parameters
+    Attributes
     ----------
-    X : table that narwhals calls lazy
-    groups : str
-        Column of labels.
-    ids : ndarray of shape (n_groups,)
-    figures : ndarray of shape (n_groups, k)
-    others : array-like of shape (k,)
-        Figures of labels that are not among these.
-    factors : list of k str, Expr or None
-        Columns, or expressions of them, by which figures are multiplied; None stands for 1.
-
-    Returns
-    -------
-    lazy table of the same engine
-        With a column ``".fitted"``; rows without a label have those of `others`.
-
-    Raises
-    ------
-    ValueError
-        If the table has a column of that name, or lacks one of the others.
+    table : lazy table of narwhals
+    there : list of str
+        Columns that it had.
+    figures : list of k Expr
+        Figures of the group of each row.
 
     Examples
     --------
     >>> import polars as pl
     >>> rows = pl.LazyFrame({"g": ["a", "b"], "x": [2.0, 3.0]})
-    >>> with_figures(rows, "g", np.array(["a"]), np.array([[5.0]]), [1.0], ["x"]).collect()
+    >>> beside = Beside.of(rows, "g", np.array(["a"]), np.array([[5.0]]), [1.0])
+    >>> beside.fitted({FITTED: beside.total(["x"])}).collect()
     shape: (2, 3)
     ┌─────┬─────┬─────────┐
     │ g   ┆ x   ┆ .fitted │
@@ -352,24 +340,130 @@ def with_figures(
     │ b   ┆ 3.0 ┆ 3.0     │
     └─────┴─────┴─────────┘
     """
+
+    table: Any
+    there: list[str]
+    figures: list[Any]
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        groups: str,
+        ids: NDArray,
+        figures: NDArray[np.float64],
+        others: ArrayLike,
+    ) -> Self:
+        """Join a lazy table with figures of groups.
+
+        Parameters
+        ----------
+        X : table that narwhals calls lazy
+        groups : str
+            Column of labels.
+        ids : ndarray of shape (n_groups,)
+        figures : ndarray of shape (n_groups, k)
+        others : array-like of shape (k,)
+            Figures of labels that are not among these, and of rows without a label.
+
+        Raises
+        ------
+        ValueError
+            If the table has no such column, or its engine joins no small table.
+        """
+        import narwhals as nw
+
+        table = nw.from_native(X)
+        there = list(table.collect_schema())
+        if groups not in there:
+            raise ValueError(f"X has no column {groups!r}.")
+        names = [f"ebfed_figure_{j}" for j in range(figures.shape[1])]
+        joined = _joined(table, dict(zip(names, figures.T, strict=True)), {groups: ids})
+        filled = [
+            where(nw.col(name).is_null(), other, nw.col(name))
+            for name, other in zip(names, np.asarray(others, float).ravel().tolist(), strict=True)
+        ]
+        return cls(joined, there, filled)
+
+    def column(self, factor: Any) -> Any:
+        """Return a column by its name, an expression as it is, and None as 1.
+
+        Raises
+        ------
+        ValueError
+            If the table has no such column.
+        """
+        if not isinstance(factor, str):
+            return 1.0 if factor is None else factor
+        if factor not in self.there:
+            raise ValueError(f"X has no column {factor!r}.")
+        return column_in(self.table, factor)
+
+    def total(self, factors: Sequence[Any], first: int = 0) -> Any:
+        """Return the sum of figures from the first, each times a factor as `column` takes it."""
+        own = self.figures[first : first + len(factors)]
+        terms = [x * self.column(each) for x, each in zip(own, factors, strict=True)]
+        return sum(terms[1:], start=terms[0])
+
+    def computed(self, columns: Mapping[str, Any]) -> tuple[Self, list[Any]]:
+        """Let the engine compute expressions once; returns them as columns."""
+        import narwhals as nw
+
+        names = {name: f"ebfed_{name}" for name in columns}
+        new = [each.alias(names[name]) for name, each in columns.items()]
+        table = self.table.with_columns(*new)
+        return replace(self, table=table), [nw.col(name) for name in names.values()]
+
+    def largest(self, values: Any) -> float:
+        """Return the largest number that an expression has in any row; 0 without rows."""
+        import narwhals as nw
+
+        found = in_memory(
+            self.table.select(values.alias("ebfed_n")).select(nw.col("ebfed_n").max())
+        )
+        return float(np.nan_to_num(np.asarray(found["ebfed_n"], float)[0]))
+
+    def fitted(self, new: Mapping[str, Any]) -> Any:
+        """Return the table that was given, with new columns.
+
+        Raises
+        ------
+        ValueError
+            If it has a column of such a name.
+        """
+        for name in new:
+            if name in self.there:
+                raise ValueError(f"X has a column {name!r}, the name of predictions; rename it.")
+        named = [each.alias(name) for name, each in new.items()]
+        return self.table.select(*self.there, *named).to_native()
+
+
+def columns_of_classes(classes: Sequence[Any], chances: Sequence[Any]) -> dict[str, Any]:
+    """Name the probabilities of classes as columns, of classes without labels by number.
+
+    Examples
+    --------
+    >>> columns_of_classes(["no", "yes"], [0.25, 0.75])
+    {'.fitted_no': 0.25, '.fitted_yes': 0.75}
+    """
+    names = classes or range(1, len(chances) + 1)
+    return {f"{FITTED}_{name}": each for name, each in zip(names, chances, strict=True)}
+
+
+def where(condition: Any, one: Any, other: Any) -> Any:
+    """Choose between two expressions, or values, by a condition, as `numpy.where`.
+
+    Examples
+    --------
+    >>> import narwhals as nw, polars as pl
+    >>> rows = nw.from_native(pl.DataFrame({"x": [1, 2]}))
+    >>> rows.select(where(nw.col("x") > 1, "yes", "no").alias("is")).rows()
+    [('no',), ('yes',)]
+    """
     import narwhals as nw
 
-    table = nw.from_native(X)
-    there = list(table.collect_schema())
-    if missing := {groups, *(each for each in factors if isinstance(each, str))} - {*there}:
-        raise ValueError(f"X has no column {', '.join(map(repr, sorted(missing)))}.")
-    if FITTED in there:
-        raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
-    names = [f"ebfed_figure_{j}" for j in range(len(factors))]
-    small = {name: figures[:, j] for j, name in enumerate(names)}
-    joined = _joined(table, small, {groups: ids})
-    terms = [
-        nw.when(nw.col(name).is_null()).then(float(other)).otherwise(nw.col(name))
-        * (1.0 if factor is None else nw.col(factor) if isinstance(factor, str) else factor)
-        for name, other, factor in zip(names, np.asarray(others).ravel(), factors, strict=True)
-    ]
-    fitted = sum(terms[1:], start=terms[0])
-    return joined.select(*there, fitted.alias(FITTED)).to_native()
+    one, other = (each if isinstance(each, nw.Expr) else nw.lit(each) for each in (one, other))
+    return nw.when(condition).then(one).otherwise(other)
 
 
 def with_codes(X: Any, lookups: Sequence[Lookup]) -> Any:

@@ -199,6 +199,3 @@ def test_a_fit_of_sums_has_no_rows(lazy):
     new = TABLE.set_column(3, "kind", pa.array(["violet"] * N))
     with pytest.raises(ValueError, match="the rows of the fit had no 'violet'"):
         eb.from_formula("y ~ kind + (1 | g)", lazy(TABLE)).predict(lazy(new))
-    binomial = eb.from_formula("won ~ x + (1 | g)", TABLE, family="binomial")
-    with pytest.raises(ValueError, match="need the rows of data in memory"):
-        binomial.predict(lazy(TABLE))

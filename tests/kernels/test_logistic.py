@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from ebfed.kernels import expectation_propagation, importance, laplace, log_logistic_normal
-from ebfed.kernels.logistic import _add_log_likelihoods, _exp, _tilted
+from ebfed.kernels.logistic import LOGIT_STEP, _add_log_likelihoods, _exp, _tilted
 from ebfed.kernels.responses import BINOMIAL
 
 # The trapezoidal rule's own promise.
@@ -45,7 +45,7 @@ def on_grid(X, offset, signs, reach=8.0, count=321):
 @pytest.mark.parametrize("mean", [-30.0, -2.0, 0.0, 0.7, 12.0])
 def test_tilted_moments(mean, variance, sign):
     sums, out = np.empty(3), np.empty(3)
-    _tilted(mean, variance, sign, sums, out)
+    _tilted(mean, variance, sign, LOGIT_STEP, sums, out)
     sd = np.sqrt(variance)
     low = min(mean, mean + sign * variance) - 9 * sd
     high = max(mean, mean + sign * variance) + 9 * sd
@@ -64,7 +64,7 @@ def test_tilted_moments(mean, variance, sign):
 def test_far_out_nothing_overflows(mean):
     sums, out = np.empty(3), np.empty(3)
     for variance in (0.0, 1.0, 1e6):
-        _tilted(mean, variance, 1.0, sums, out)
+        _tilted(mean, variance, 1.0, LOGIT_STEP, sums, out)
         assert np.isfinite(out).all()
         assert out[2] >= 0
 
@@ -113,7 +113,7 @@ def test_expectation_propagation_is_a_fixed_point():
     for x, o, s, t, u in zip(X, offset, signs, precision, shift, strict=True):
         v, z = x @ V @ x, x @ mean[0]
         cavity, centre = v / (1 - t * v), (z - v * u) / (1 - t * v)
-        _tilted(centre + o, cavity, s, sums, out)
+        _tilted(centre + o, cavity, s, LOGIT_STEP, sums, out)
         assert centre + cavity * out[1] == pytest.approx(z, abs=1e-8)
         assert cavity - cavity**2 * out[2] == pytest.approx(v, abs=1e-8)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.regression.families.lazily import LazyPredictors
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.of_rows import are_shares, won_of_shares
+from ebfed.tables.scans import where
 
 __all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows", "responses_of"]
 
@@ -143,6 +145,10 @@ class ResponseFamily(ABC):
         """Mean response where the linear predictor is normal with this centre and variance."""
 
     @abstractmethod
+    def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
+        """Return `mean` as an expression of the engine of a lazy table."""
+
+    @abstractmethod
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean response at a linear predictor."""
 
@@ -150,6 +156,10 @@ class ResponseFamily(ABC):
         self, centre: NDArray, variance: NDArray, shapes: NDArray
     ) -> NDArray[np.float64]:
         """Probability of each class, (n_rows, n_classes), if responses are classes."""
+        raise NotImplementedError
+
+    def lazy_probabilities(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:
+        """Return the probability of each class, of binomial rows too, as expressions."""
         raise NotImplementedError
 
     @abstractmethod
@@ -200,6 +210,11 @@ class LogLink(ResponseFamily):
         and a normal approximation is no distribution: the mean is then that at the centre.
         """
         return np.exp(centre + np.where(variance < SEPARATED, variance, 0.0) / 2)
+
+    def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
+        """Return `mean` as an expression."""
+        known = where(rows.variance < SEPARATED, rows.variance, 0.0)
+        return (rows.centre + known / 2).exp()
 
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``e^z``."""

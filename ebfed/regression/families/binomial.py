@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from scipy.special import betainc, expit, gammaln, xlogy
 from ebfed import kernels
 from ebfed.kernels.responses import BINOMIAL
 from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+from ebfed.regression.families.lazily import LazyPredictors
 
 __all__ = ["Binomial"]
 
@@ -62,6 +63,15 @@ class Binomial(ResponseFamily):
         out = np.empty(len(centre))
         kernels.log_logistic_normal(centre, variance, out)
         return np.exp(out)
+
+    def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
+        """Return `mean` as an expression."""
+        return rows.logistic()
+
+    def lazy_probabilities(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:
+        """Return the probabilities of a failure and of a success, as expressions."""
+        won = rows.logistic()
+        return [1.0 - won, won]
 
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``1 / (1 + e^-z)``."""

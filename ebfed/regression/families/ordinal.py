@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from scipy.special import expit, logit
 from ebfed import kernels
 from ebfed.kernels.responses import ORDINAL
 from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+from ebfed.regression.families.lazily import LazyPredictors
 from ebfed.report.view import Parameter
+from ebfed.tables.scans import where
 
 __all__ = ["Ordinal"]
 
@@ -120,6 +123,13 @@ class Ordinal(ResponseFamily):
         """Mean of the number of the class."""
         return 1 + self._above(centre, variance, shapes).sum(axis=1)
 
+    def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
+        """Return `mean` as an expression."""
+        return sum(self._lazy_above(rows, shapes), start=1.0)
+
+    def _lazy_above(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:
+        return [rows.logistic(float(threshold)) for threshold in self._thresholds(shapes)]
+
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean of the number of the class."""
         return 1 + expit(z[:, None] - self._thresholds(shapes)).sum(axis=1)
@@ -132,6 +142,12 @@ class Ordinal(ResponseFamily):
         above = self._above(centre, variance, shapes)
         ends = np.column_stack([np.ones(n), above, np.zeros(n)])
         return np.maximum(ends[:, :-1] - ends[:, 1:], 0.0)
+
+    def lazy_probabilities(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:
+        """Return `probabilities` as expressions."""
+        above = self._lazy_above(rows, shapes)
+        ends = [1.0 - above[0], *(one - other for one, other in pairwise(above)), above[-1]]
+        return [where(each > 0, each, 0.0) for each in ends]
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a class up to y."""

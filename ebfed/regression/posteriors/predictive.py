@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ebfed.regression.families import ResponseFamily
 
-__all__ = ["averaged_variance", "predictive_quantiles", "variance_of_mean"]
+__all__ = ["AT_LIMIT", "averaged_variance", "predictive_quantiles", "variance_of_mean"]
 
 # Nodes over the linear predictor, and rows at once.
 N_NODES, AT_ONCE = 41, 20_000

@@ -116,7 +116,7 @@ def _room(matrix, step):
 
 
 @jit
-def scoring_step(root, slope, last_root, last_slope, memory, expected, places, ends, enough):
+def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, places, ends, enough):
     """Step to where a quadratic is least among covariances T without negative eigenvalues.
 
     Parameters
@@ -127,6 +127,9 @@ def scoring_step(root, slope, last_root, last_slope, memory, expected, places, e
         Those before the last step; the same before the first.
     memory : ndarray of shape (2, m, k)
         Ways of the last steps, and how the slope turned along them. The last step is added.
+    slow : bool
+        Whether the expected curvature has led nowhere: then all of these steps correct it, however
+        far they are from it. Otherwise the last two do, within a factor of two.
     expected : ndarray of shape (k, k)
         Expected curvature of the criterion in the k entries of T.
     places : int64 ndarray of shape (2, k)
@@ -155,8 +158,8 @@ def scoring_step(root, slope, last_root, last_slope, memory, expected, places, e
             memory[0, m, i], memory[1, m, i] = memory[0, m + 1, i], memory[1, m + 1, i]
         memory[0, -1, i] = now[i] - last[i]
         memory[1, -1, i] = flat[i] - last_slope[rows[i], columns[i]]
-    for m in range(memory.shape[1]):
-        _correct(bends, memory[0, m], memory[1, m])
+    for m in range(0 if slow else memory.shape[1] - 2, memory.shape[1]):
+        _correct(bends, memory[0, m], memory[1, m], 100.0 if slow else 2.0)
     axes, inverse = _axes(bends, ends)
     for i in range(k):
         for j in range(k):
@@ -210,15 +213,17 @@ def _entries(root, places):
 
 
 @jit
-def _correct(bends, moved, turned):
+def _correct(bends, moved, turned, trust):
     """Correct the curvature along a step by how the slope turned (Broyden 1970).
 
     With few groups, expected and true curvature differ, and the last steps would be many. Far from
-    the minimum they differ more, and what is learned there is soon wrong.
+    the minimum they differ more, and what is learned there is soon wrong. Where coefficients that
+    differ between groups have no mean, or a vague one, they differ at the minimum too, for the
+    fixed coefficients move with the covariances.
     """
     along, found = _applied(bends, moved), _inner(moved, turned)
     expected = _inner(moved, along)
-    if expected / 2 < found < 2 * expected:
+    if expected / trust < found < trust * expected:
         for i in range(len(moved)):
             for j in range(len(moved)):
                 bends[i, j] += turned[i] * turned[j] / found - along[i] * along[j] / expected

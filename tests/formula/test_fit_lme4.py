@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 
 import ebfed as eb
 
@@ -158,6 +159,52 @@ def test_new_rows(fitted):
     augmented = fit.augment(new)
     np.testing.assert_array_equal(augmented[".fitted"], found["prediction"])
     np.testing.assert_array_equal(augmented[".fixed"], found["population"])
+
+
+def test_slopes_without_a_mean():
+    """The intercept moves with the covariance: the search took 46 steps, and stopped early.
+
+    Figures are those of the dense likelihood, polished by Newton's method. lme4's `lmer` by ML ends
+    within 1e-4 standard errors of them: 257.762108, 24.615576, 11.926691, -.188997.
+    """
+    fit = eb.from_formula("Reaction ~ 1 + (Days | Subject)", rows("sleepstudy"), method="ml")
+    assert len(fit.history_) <= 20
+    assert fit.log_likelihood_ == pytest.approx(-887.737941, abs=1e-6)
+    fixed = fit.tidy("fixed")
+    assert fixed["estimate"].item() == pytest.approx(257.761777, rel=1e-7)
+    assert abs(fixed["estimate"] - 257.762108).item() < 1e-4 * fixed["std.error"].item()
+    expected = [24.615496, 11.926704, -0.188982, 25.591816]
+    np.testing.assert_allclose(fit.VarCorr()["sdcor"], expected, rtol=3e-6)
+
+
+def test_an_intercept_without_a_mean():
+    """Its spread stands for the mean: 1,001 steps did not reach the maximum, by BFGS in logs."""
+    sleep = rows("sleepstudy")
+    fit = eb.from_formula("Reaction ~ 0 + Days + (Days | Subject)", sleep, method="ml")
+    assert fit.converged_
+    assert len(fit.history_) <= 40
+    y, x = sleep["Reaction"].to_numpy(), sleep["Days"].to_numpy()
+    own = sleep["Subject"].to_numpy()
+    alike, Z = own[:, None] == own, np.column_stack([np.ones(len(x)), x])
+
+    def deviance(parameters):
+        a, b, c, noise = parameters
+        root = np.array([[np.exp(a), 0.0], [b, np.exp(c)]])
+        V = alike * (Z @ root @ root.T @ Z.T) + np.exp(2 * noise) * np.eye(len(y))
+        solved = np.linalg.solve(V, np.column_stack([x, y]))
+        left = y - x * (x @ solved[:, 1]) / (x @ solved[:, 0])
+        return (
+            np.linalg.slogdet(V)[1] + len(y) * np.log(2 * np.pi) + left @ (np.linalg.solve(V, left))
+        )
+
+    best = minimize(deviance, [np.log(250.0), -7.0, np.log(6.0), np.log(25.0)], method="BFGS")
+    assert -2 * fit.log_likelihood_ == pytest.approx(best.fun, abs=1e-5)
+
+
+def test_the_mean_of_every_day():
+    """``Reaction ~ 0 + factor(Days) + (1 | Subject)`` of lme4: its REML criterion."""
+    fit = eb.from_formula("Reaction ~ 0 + factor(Days) + (1 | Subject)", rows("sleepstudy"))
+    assert fit.glance()["REMLcrit"].item() == pytest.approx(1729.49256, abs=1e-5)
 
 
 def test_rates_in_herds():

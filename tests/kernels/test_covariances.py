@@ -64,7 +64,7 @@ def test_a_step_of_scoring_is_newtons_where_it_ends_inside():
     whole = bends + np.outer(turned, turned) / (moved @ turned)
     whole -= np.outer(along, along) / (moved @ along)
     step = -np.linalg.solve(whole, slope[rows, columns])
-    given = root, slope, last, before, memory, bends, places, ends, 1e-9
+    given = root, slope, last, before, memory, False, bends, places, ends, 1e-9
     inverse, here, found, fall = scoring_step(*given)
     arrived = inverse.T @ covariance_root(here + found, places, ends)
     expected = np.zeros((3, 3))

@@ -28,7 +28,10 @@ __all__ = ["descend_covariances"]
 SMALL_FALL = 0.1
 
 # Steps of which it is remembered how the slope turned.
-MEMORY = 2
+MEMORY = 5
+
+# Share of the fall before that a step is to fall at most, or the expected curvature is a poor one.
+SLOW = 0.25
 
 
 def descend_covariances(
@@ -71,13 +74,15 @@ def descend_covariances(
     value, slope = function(root)
     path: list[float] = [value]
     before, memory = (root, slope), np.zeros((2, MEMORY, places.shape[1]))
-    fall = np.inf
+    fall, slow = np.inf, False
     for _ in range(1000):
         if fall > SMALL_FALL:  # after a small one it is about the same
             expected = curvature()
         enough = max(tolerance, 1e-14 * abs(value))
-        given = root, slope, *before, memory, expected, places, ends, enough
+        given = root, slope, *before, memory, slow, expected, places, ends, enough
+        fall_before = fall
         inverse, here, step, fall = kernels.scoring_step(*given)
+        slow = slow or bool(fall > SLOW * fall_before)
         if fall < enough:
             break
         length = 1.0

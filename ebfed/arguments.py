@@ -66,6 +66,8 @@ def check_single(estimator: Any) -> None:
     kind: Any = type(estimator)
     for name, argument in _arguments(kind):
         value, default = getattr(estimator, name, None), argument.default
+        if value is default and isinstance(default, bool | int | float | str):
+            continue
         for part in value.values() if isinstance(value, dict) else [value]:
             if hasattr(part, "get_params") and not isinstance(part, type):
                 check_single(part)

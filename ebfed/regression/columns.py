@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Columns:
     levels: tuple[str, ...] = ()
     fixed: Sequence[str | int] | None = None
 
-    @property
+    @cached_property
     def terms(self) -> list[str]:
         """Names of the coefficients."""
         numbered = [f"x{j}" for j in range(self.n_features)]
@@ -81,7 +82,10 @@ class Columns:
         ValueError, TypeError
             If `fixed` does not name columns, or a column is neither there nor varies.
         """
-        own, p, varying = self._places(self.fixed, "fixed"), len(self), self.varying_places()
+        p, varying = len(self), self.varying_places()
+        if self.fixed is None:
+            return np.arange(p + len(varying) * n_covariates)
+        own = self._places(self.fixed, "fixed")
         if idle := [
             self.terms[j] for j in sorted({*range(p)} - {*own.tolist(), *varying.tolist()})
         ]:
@@ -122,6 +126,10 @@ class Columns:
         ValueError, TypeError
             If `varying` does not name columns, or not all levels.
         """
+        return self._terms_of_levels
+
+    @cached_property
+    def _terms_of_levels(self) -> list[list[NDArray[np.int64]]]:
         levels, varying = self.levels or ("",), self.varying
         if not isinstance(varying, Mapping):
             return [self._terms(varying)] * len(levels)

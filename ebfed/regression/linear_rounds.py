@@ -234,17 +234,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         parts = tuple(levels.split("\n")) if levels else ()
         return Columns(n_features, names, self.fit_intercept, self.varying, parts, self.fixed)
 
-    def _of_mean(self, state: LinearState) -> list[str]:
-        """Names of the coefficients of the mean."""
-        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
-        names = state["covariates"].split("\n") if state["covariates"] else []
-        return columns.of_mean(names)
-
-    def _fixed(self, state: LinearState) -> NDArray[np.int64]:
-        """Places of the coefficients of the mean that are not zero."""
-        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
-        return columns.fixed_places(_n_covariates(state["covariates"]))
-
     def ask(self, state: LinearState) -> LinearSent:
         """Ask for factors with so many rows, or for sums."""
         sent: LinearSent = {"done": False, "round": state["round"], "size": state["size"]}
@@ -311,7 +300,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         columns = self._columns(state["n_features"], state["columns"])
         n, varying = messages["n"], columns.places_of_levels()[0]
         notes = _open_questions(n, varying)
-        fixed = self._fixed(state)
+        fixed = columns.fixed_places(_n_covariates(state["covariates"]))
         [known], lost = self._known(columns, messages, [], [varying], [], fixed)
         [sizes] = columns.sizes_of_terms([known])
         notes = notes or lost
@@ -331,7 +320,9 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
 
         fit, learned = self._minimised(state, messages, fitted)
         varying = known if lost else varying
-        return _with_result(self._end(state | {"round": 1}, fit, [varying], notes), learned)
+        return _with_result(
+            self._end(state | {"round": 1}, columns, fit, [varying], notes), learned
+        )
 
     def fitted_parameters(self, state: LinearState) -> dict[str, tuple[NDArray, NDArray]]:
         """Return coefficients, variances and the noise, with their standard errors."""
@@ -402,7 +393,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         sizes = sizes_of_levels(parents, n)
         open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
-        fixed = self._fixed(state)
+        fixed = columns.fixed_places(_n_covariates(state["covariates"]))
         known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
 
         def fitted(rows: NDArray) -> Fit:
@@ -421,7 +412,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         fit, learned = self._minimised(state, messages, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}
         notes = [*dict.fromkeys(note for note in open_ if note), *lost]
-        last = self._end(cast(LinearState, ended | {"round": 1}), fit, known, notes)
+        last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes)
         last = _with_result(last, learned)
         last["result"] |= {
             "levels": state["levels"],
@@ -444,7 +435,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             method=self.method,
             intercept=self.fit_intercept,
             identified=not _open_questions(n, varying),
-            fixed=self._fixed(state),
+            fixed=columns.fixed_places(_n_covariates(state["covariates"])),
             sizes=columns.sizes_of_terms([varying])[0],
         )
         if not isinstance(found, Fit):
@@ -455,22 +446,23 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         notes = _open_questions(n, varying)
         notes += confounded_notes([found.confounded], [varying], columns.terms, [])
         known = varying[~found.confounded]
-        return self._end(cast(LinearState, ended), found, [known], notes, n_sums)
+        return self._end(cast(LinearState, ended), columns, found, [known], notes, n_sums)
 
     def _end(
         self,
         state: LinearState,
+        columns: Columns,
         fit: Fit,
         varying: Sequence[NDArray],
         notes: list[str],
         n_sums: int = 0,
     ) -> LinearState:
         """Add what was learned, in plain numbers."""
-        columns = self._columns(state["n_features"], state["columns"], state.get("levels", ""))
         terms = columns.terms
         if state["n"].sum() <= fit.rank:
             notes = [*notes, NO_ROWS_LEFT]
-        estimable = Estimable(fit.null, self._of_mean(state))
+        covariates = state["covariates"].split("\n") if state["covariates"] else []
+        estimable = Estimable(fit.null, columns.of_mean(covariates))
         if fit.null.shape[1]:
             notes = [*notes, collinear_note(estimable)]
         # of any covariance, that of collinear columns is one of their sum

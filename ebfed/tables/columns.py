@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.values import dates_of_objects, numbers, plain
+from ebfed.tables.values import dates_of_objects, missing_in, numbers, plain
 
 __all__ = [
     "Columns",
@@ -173,12 +173,14 @@ class Columns:
         import narwhals as nw
 
         column = self.series(name)
-        kind = column.dtype
-        if kind.is_numeric() or kind == nw.Object:
+        # narwhals takes long to tell the type of a column of pandas
+        kind = getattr(getattr(column.to_native(), "dtype", None), "kind", "O")
+        holds_numbers = kind in "iuf" or column.dtype.is_numeric() or column.dtype == nw.Object
+        if holds_numbers:
             values = self.values(name)
             if values.dtype.kind in "iuf":
                 return ~np.isnan(values)
-        return ~np.asarray(column.is_null().to_numpy(), bool)
+        return ~missing_in(column)
 
     def lacking(self, names: Sequence[str]) -> tuple[NDArray[np.bool_], str]:
         """Return which rows have all of these columns, and what the others lack, if any do."""
@@ -217,10 +219,17 @@ class Columns:
 
     def take(self, rows: NDArray[np.bool_] | None, names: Sequence[str]) -> Columns:
         """Return a copy of these rows, all if None, and columns."""
-        table, names = self.table.select(*names), list(names)
-        if rows is None or rows.all():
-            return Columns(table.clone(), names)
-        return Columns(table.filter(rows.tolist()), names)
+        import narwhals as nw
+
+        names, every = list(names), rows is None or bool(rows.all())
+        if names == self.names:
+            table = self.table.clone() if every else self.table
+        elif self.table.implementation.is_pandas():  # by place: names take five times as long
+            places = [self.names.index(name) for name in names]
+            table = nw.from_native(self.native.take(places, axis=1), eager_only=True)
+        else:
+            table = self.table.select(*names)
+        return Columns(table if rows is None or every else table.filter(rows.tolist()), names)
 
 
 def check_na_action(na_action: Any, known: Sequence[str] = NA_ACTIONS) -> None:

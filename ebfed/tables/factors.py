@@ -151,7 +151,9 @@ class Factors:
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
-        places = np.array_split(np.arange(len(self)), max(1, min(n_blocks, len(self))))
+        if n_blocks == 1 or len(self) < 2:
+            return [self]
+        places = np.array_split(np.arange(len(self)), min(n_blocks, len(self)))
         return [self.take(slice(place[0], place[-1] + 1)) for place in places]
 
     def joined(self, ids: NDArray) -> Self:

@@ -29,6 +29,7 @@ __all__ = [
     "is_series",
     "label_array",
     "lacks_integer",
+    "missing_in",
     "not_numeric",
     "numbers",
     "plain",
@@ -371,15 +372,29 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     return labels
 
 
+def missing_in(series: Any) -> NDArray[np.bool_]:
+    """Return a mask of the missing values of a series of narwhals, which takes long in pandas.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> missing_in(wrapped(pd.Series(["a", None]), series_only=True))
+    array([False,  True])
+    """
+    pandas = series.implementation.is_pandas()
+    found = series.to_native().isna() if pandas else series.is_null()
+    return np.asarray(found.to_numpy(), bool)
+
+
 def label_array(labels: Any, name: str) -> NDArray:
     """Return labels as an array: times in UTC, categories as their values."""
     import narwhals as nw
 
-    missing = labels.is_null()
+    missing = missing_in(labels)
     if missing.any():
         raise ValueError(
             f"{name} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
+            f"{int(np.argmax(missing))}; drop those rows or give them a label."
         )
     labels = _of_categories(labels)
     kind = labels.dtype  # asked once: it is slow in pandas

@@ -29,7 +29,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -214,7 +214,7 @@ class Problem:
         self.of_effects = self.map.T @ products @ self.map / max(n_rows, 1)
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
-        self.last: tuple[NDArray, Profile] | None = None
+        self.last: tuple[bytes, Profile] | None = None
         self.converged = True
         pooled = self.solve(0.0, products)
         if pooled.has_few_digits:
@@ -278,7 +278,8 @@ class Problem:
                     failed = error
             # effects as rows show them: those of nearly collinear columns may be large, and cancel
             shown = root.T @ self.of_effects @ root
-            if failed or np.linalg.eigvalsh(shown)[-1] > FAR**2:
+            far = np.trace(shown) > FAR**2 and np.linalg.eigvalsh(shown)[-1] > FAR**2
+            if failed or far:
                 limit = self.without_noise(root)
                 if limit is not None:
                     self.converged = True
@@ -353,12 +354,13 @@ class Problem:
 
     def whiten(self, root: NDArray) -> Profile:
         """Whiten the rows, and solve for beta."""
-        if self.last is not None and (root == self.last[0]).all():
+        known = root.tobytes()
+        if self.last is not None and known == self.last[0]:
             return self.last[1]
         profile = self.solve(*self.weigh(root))
         if profile.has_few_digits:
             profile.quadratic = max(self.squares_left(profile.beta), 1e-300)
-        self.last = root, profile
+        self.last = known, profile
         return profile
 
     def solve(self, log_det: float, products: NDArray) -> Profile:
@@ -768,7 +770,7 @@ def column_products(columns: NDArray) -> NDArray:
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
     """Slices of these sizes, one after another."""
-    return [slice(*each) for each in pairwise(np.cumsum([0, *sizes]).tolist())]
+    return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
 
 
 def means_of(products: NDArray) -> NDArray:

@@ -362,6 +362,7 @@ class SupervisedEstimator(WithArguments, ABC):
             y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f":
             check_finite(y, "y")
+            check_size(y, "y")
         elif y.dtype.kind in "OMm" and (missing := pd.isna(y)).any():
             raise ValueError(
                 f"y contains missing values, the first in row {int(np.argmax(missing))}."

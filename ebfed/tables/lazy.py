@@ -314,7 +314,7 @@ def statistics(
     if cross:  # a column of whole numbers may have inexact products with others
         whole = [all(whole)] * len(whole)
     if _is_inexact(n, total, scatter + total * mean**2, scatter, np.array(whole)):
-        around = _around_means(table, keys, names)
+        around = _around_means(table, keys, names, weight is not None)
         sums = _add_up(around, keys, names, pairs, weight is not None, around=True)
         n, total, rest, products = _centre(sums, names, left, right)
         low, high, centre = (_array(sums, names, what) for what in ("low", "high", "centre"))
@@ -488,7 +488,12 @@ def _add_up(
     for name in names:
         values = nw.col(name)
         # sums leave out what is missing, but not an infinity; counts would take longer
-        summed = (nw.col(WEIGHT) * values if weighed else values).fill_null(np.inf)
+        if weighed:  # whatever the weight, a value is a number that can be squared
+            small = values.abs() < LARGEST
+            summed = nw.when(small).then(nw.col(WEIGHT) * values).otherwise(np.inf)
+        else:
+            summed = values
+        summed = summed.fill_null(np.inf)
         products.append(summed.alias(f"{name}_sum"))
         sums.append(nw.col(f"{name}_sum").sum())
         if around:
@@ -497,15 +502,19 @@ def _add_up(
     return _collect(table.with_columns(*products).group_by(*keys).agg(*sums))
 
 
-def _around_means(table: Any, keys: Sequence[str], names: list[str]) -> Any:
-    """Subtract the means of the groups from all values; the means are further columns."""
+def _around_means(table: Any, keys: Sequence[str], names: list[str], weighed: bool) -> Any:
+    """Subtract the means of the groups from all values; the means are further columns.
+
+    They are without weights, but of rows whose weight is not 0.
+    """
     import narwhals as nw
 
-    means = table.group_by(*keys).agg(
+    counted = table.filter(nw.col(WEIGHT) > 0) if weighed else table
+    means = counted.group_by(*keys).agg(
         *(nw.col(name).mean().alias(f"{name}_centre") for name in names)
     )
     # Dask has no .over()
-    return table.join(means, on=list(keys), how="inner").with_columns(
+    return table.join(means, on=list(keys), how="left" if weighed else "inner").with_columns(
         *((nw.col(name) - nw.col(f"{name}_centre")).alias(name) for name in names)
     )
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.tables import lazy as pushdown
@@ -220,6 +221,27 @@ def test_weights_are_refused(engine, wrong):
         eb.GaussianEB().fit(
             engine(weighted_table(["small"], weights)), groups="g", sample_weight="w"
         )
+
+
+@pytest.mark.parametrize("learner", [eb.GaussianEB(), eb.LinearEB()])
+def test_values_are_numbers_that_can_be_squared_whatever_their_weight(engine, learner):
+    large, w = COLUMNS["small"].copy(), np.array(WEIGHTS)
+    large[5], w[5] = 1e200, 0.0
+    table = weighted_table(["small", "whole"], w).set_column(1, "small", pa.array(large))
+    given = ["small"] if isinstance(learner, eb.LinearEB) else []
+    with pytest.raises(ValueError, match=r"holds a value too large .* \(up to 1e\+200\)"):
+        clone(learner).fit(engine(table), *given, groups="g", sample_weight="w")
+
+
+def test_rows_of_weight_zero_cost_others_no_digits(engine):
+    values, w = COLUMNS["large"].copy(), np.array(WEIGHTS)
+    values[5], w[5] = 1e12, 0.0
+    table = weighted_table(["large"], w).set_column(1, "large", pa.array(values))
+    found, expected = (
+        eb.GaussianEB().fit(each, groups="g", sample_weight="w")
+        for each in (engine(table), table.filter(pa.compute.greater(table["w"], 0)))
+    )
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=CLOSE)
 
 
 def test_rates_are_those_of_the_rows_in_memory(engine):

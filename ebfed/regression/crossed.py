@@ -54,7 +54,7 @@ from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
-from ebfed.regression.posteriors.predictive import averaged_variance, predictive_quantiles
+from ebfed.regression.posteriors.predictive import averaged_variance, predictive_interval
 from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
     CrossedRows,
@@ -568,18 +568,11 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if check_interval(level, kind, family is not None and family.link == "log", self.family):
             offset = 0.0
         mean, variance = self._predictors(X, groups, offset)
-        tails = ((1 - level) / 2, (1 + level) / 2)
-        if family is None:
-            noise = self._noise(X, sample_weight) if kind == "row" else 0.0
-            error = np.sqrt(variance + noise)
-            low, high = (mean + ndtri(q) * error for q in tails)
-        elif kind == "row":
-            none = np.zeros(0)
-            low, high = (predictive_quantiles(family, none, mean, variance, q) for q in tails)
-        else:
-            error = np.sqrt(variance)
-            low, high = (family.inverse(mean + ndtri(q) * error, np.zeros(0)) for q in tails)
-        return low, high
+        if family is not None:
+            return predictive_interval(family, np.zeros(0), mean, variance, level, kind == "row")
+        noise = self._noise(X, sample_weight) if kind == "row" else 0.0
+        reach = ndtri((1 + level) / 2) * np.sqrt(variance + noise)
+        return mean - reach, mean + reach
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         """Noise variance of new rows."""

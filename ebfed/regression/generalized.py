@@ -38,7 +38,7 @@ from ebfed.regression.levelled import (
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import (
     averaged_variance,
-    predictive_quantiles,
+    predictive_interval,
     variance_of_mean,
 )
 from ebfed.regression.protocol import GeneralizedResult
@@ -471,18 +471,12 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         -------
         lower, upper : ndarray of shape (n_rows,)
         """
-        from scipy.special import ndtri
-
         if check_interval(level, kind, self._family.link == "log", self.family):
             offset = 0.0
-        mean, variance = self._predictors(X, groups, offset, given_spread=False)
-        tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
-        shapes = self._result["shapes"]
-        if kind == "row":
-            low, high = (predictive_quantiles(family, shapes, mean, variance, q) for q in tails)
-        else:
-            low, high = (family.inverse(mean + ndtri(q) * np.sqrt(variance), shapes) for q in tails)
-        return low, high
+        found = self._predictors(X, groups, offset, given_spread=False)
+        return predictive_interval(
+            self._family, self._result["shapes"], *found, level, kind == "row"
+        )
 
     def score(  # type: ignore[override]
         self,

@@ -33,8 +33,9 @@ from ebfed.regression.posteriors.logistic import (
     NormalCoefficients,
     log_probabilities,
 )
+from ebfed.regression.posteriors.predictive import predictive_interval
 from ebfed.regression.protocol import LogisticResult
-from ebfed.regression.reading import posterior_of_rows
+from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
 from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.lazy import is_lazy
@@ -212,6 +213,35 @@ class LogisticEB(ClassifierMixin, ClassRegression):
             method=self.method_,
             **nodes_of(result),
         )
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        groups: Any = None,
+        level: float = 0.95,
+        kind: IntervalKind = "row",
+    ) -> tuple[NDArray, NDArray]:
+        """Interval for each row's probability of the second class, or for the class.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+        level : float in (0, 1)
+        kind : {"row", "mean"}
+            Whether the interval is to hold a new response, 0 or 1, or its probability given the
+            coefficients of the row's group. It includes uncertainty in the spread of the
+            population.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+        """
+        check_interval(level, kind, False, "binomial")
+        rows, codes, posterior = posterior_of_rows(self, X, groups)
+        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
+        found = mean, posterior.variance_along(rows, codes)
+        return predictive_interval(Binomial(), np.zeros(0), *found, level, kind == "row")
 
     score = RegressionEstimator.score  # the mixin's has no groups
 

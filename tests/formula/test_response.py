@@ -305,10 +305,19 @@ def test_levels_of_an_order_that_no_row_has():
     assert fit("abd", subset="years > 15").response.levels == ("b", "d")
 
 
-def test_binary_rows_have_no_intervals():
+@pytest.mark.parametrize("kind", ["mean", "row"])
+def test_intervals_of_binary_rows_are_those_of_one_trial(kind):
+    """They were refused, where rows of trials had them."""
     fit = eb.from_formula("hit ~ x + (1 | g)", ROWS, family="binomial")
-    with pytest.raises(ValueError, match="LogisticEB has no intervals for rows; predict gives"):
-        fit.predict_interval(ROWS)
+    twin = eb.from_formula("hit ~ x + (1 | g)", ROWS, eb.GeneralizedEB("binomial"))
+    assert type(fit.estimator_) is eb.LogisticEB
+    found, expected = (each.predict_interval(ROWS, kind=kind) for each in (fit, twin))
+    # the two searches end within 1e-4 of the spread
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    low, high = found
+    assert ((low <= fit.predict()) & (fit.predict() <= high)).all()
+    with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):
+        fit.predict_interval(ROWS, kind="rate")
 
 
 @pytest.mark.parametrize("formula", BINARY)

@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 
 from ebfed.regression.families import ResponseFamily
 
-__all__ = ["AT_LIMIT", "averaged_variance", "predictive_quantiles", "variance_of_mean"]
+__all__ = [
+    "AT_LIMIT",
+    "averaged_variance",
+    "predictive_interval",
+    "predictive_quantiles",
+    "variance_of_mean",
+]
 
 # Nodes over the linear predictor, and rows at once.
 N_NODES, AT_ONCE = 41, 20_000
@@ -49,6 +55,34 @@ def variance_of_mean(rows: NDArray, mean_covariance: NDArray) -> NDArray[np.floa
         Of the coefficients of the mean; NaN of those that are not identified.
     """
     return np.einsum("np,pq,nq->n", rows, np.nan_to_num(mean_covariance), rows)
+
+
+def predictive_interval(
+    family: ResponseFamily,
+    shapes: NDArray,
+    mean: NDArray,
+    variance: NDArray,
+    level: float,
+    of_rows: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Interval for new responses, or for their means, of a normal linear predictor.
+
+    Parameters
+    ----------
+    family, shapes, mean, variance
+        As of `predictive_quantiles`.
+    level : float in (0, 1)
+    of_rows : bool
+        Whether it is to hold responses rather than means.
+    """
+    from scipy.special import ndtri
+
+    def end(q: float) -> NDArray[np.float64]:
+        if of_rows:
+            return predictive_quantiles(family, shapes, mean, variance, q)
+        return family.inverse(mean + ndtri(q) * np.sqrt(variance), shapes)
+
+    return end((1 - level) / 2), end((1 + level) / 2)
 
 
 def predictive_quantiles(

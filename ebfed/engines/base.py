@@ -182,7 +182,7 @@ class Blocks(Cohort):
         key: NDArray,
     ):
         self._engine, self.key = engine, key
-        blocks = clients.split(engine.n_blocks)
+        blocks = [clients] if engine.n_blocks == 1 else clients.split(engine.n_blocks)
         edges = np.cumsum([0, *map(len, blocks)])
         self._slices = [slice(*edge) for edge in itertools.pairwise(edges)]
         memories = [cut(memory, each) for each in self._slices]

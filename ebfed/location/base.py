@@ -9,7 +9,7 @@ server do), and `Learned` (what the fit found, and posteriors).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
@@ -637,12 +637,12 @@ def _check_in_memory(X: Any) -> None:
         )
 
 
-def chosen_prior(prior: Any, names: Mapping[str, Prior]) -> Prior:
+def chosen_prior(prior: Any, names: Mapping[str, Callable[[], Prior]]) -> Prior:
     """Return the prior that an argument names, or a copy of the one it is."""
     if isinstance(prior, Prior):
         return clone(prior)
     if isinstance(prior, str) and prior in names:
-        return names[prior]
+        return names[prior]()
     raise ValueError(
         f"prior must be {', '.join(map(repr, names))} or an ebfed.priors.Prior; got {prior!r}."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -126,9 +127,9 @@ class BernoulliEB(LocationEstimator):
         prior = chosen_prior(
             self.prior,
             {
-                "beta": Beta(method=self.method),
-                "log_spline": LogSpline(),
-                "npmle": Discrete("npmle"),
+                "beta": partial(Beta, method=self.method),
+                "log_spline": LogSpline,
+                "npmle": partial(Discrete, "npmle"),
             },
         )
         return LocationRounds(self, Binomial(), prior)

@@ -140,7 +140,7 @@ class CategoricalEB(LocationEstimator):
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""
-        prior = chosen_prior(self.prior, {"dirichlet": Dirichlet()})
+        prior = chosen_prior(self.prior, {"dirichlet": Dirichlet})
         return LocationRounds(self, Categorical(getattr(self, "n_features_in_", None)), prior)
 
     @property

@@ -20,14 +20,14 @@ ALL_CLIENTS = "all clients"
 def settled(
     channels: Mapping[str, Channel], settings: Mapping[str, dict] | None = None
 ) -> dict[str, Channel]:
-    """Return copies of channels with what they left open settled.
+    """Return channels with what they left open settled, in copies.
 
     Raises
     ------
     ValueError
         If a client has set the argument: a server must not change it.
     """
-    copies = {}
+    found = {}
     for name, channel in channels.items():
         arguments = (settings or {}).get(name, {})
         fixed = set(arguments) - channel.left_open
@@ -35,8 +35,8 @@ def settled(
             raise ValueError(
                 f"{min(fixed)} of {channel!r} is set by the client; the server must not change it."
             )
-        copies[name] = clone(channel).set_params(**arguments)
-    return copies
+        found[name] = clone(channel).set_params(**arguments) if arguments else channel
+    return found
 
 
 def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str, Channel]:

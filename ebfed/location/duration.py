@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -105,6 +106,6 @@ class DurationEB(LocationEstimator):
         family = Duration() if exact else EndedDuration()
         prior = chosen_prior(
             self.prior,
-            {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
+            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
         )
         return LocationRounds(self, family, prior)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -176,13 +177,13 @@ class GaussianEB(LocationEstimator):
         prior = chosen_prior(
             self.prior,
             {
-                "normal": Normal(method=self.method),
-                "point_normal": PointNormal(),
-                "laplace": Laplace(),
-                "point_laplace": PointLaplace(),
-                "scale_mixture": ScaleMixture(),
-                "log_spline": LogSpline(),
-                "npmle": Discrete("npmle"),
+                "normal": partial(Normal, method=self.method),
+                "point_normal": PointNormal,
+                "laplace": Laplace,
+                "point_laplace": PointLaplace,
+                "scale_mixture": ScaleMixture,
+                "log_spline": LogSpline,
+                "npmle": partial(Discrete, "npmle"),
             },
         )
         return kind(self, Gaussian(self.variances), prior)

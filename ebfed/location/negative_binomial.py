@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -110,7 +111,7 @@ class NegativeBinomialEB(LocationEstimator):
             family = NegativeBinomial(float(self.dispersion))
         prior = chosen_prior(
             self.prior,
-            {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
+            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
         )
         return NegativeBinomialRounds(self, family, prior)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -102,6 +103,6 @@ class PoissonEB(LocationEstimator):
         """Return what clients and server do, by these arguments."""
         prior = chosen_prior(
             self.prior,
-            {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
+            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
         )
         return LocationRounds(self, Poisson(), prior)

@@ -512,7 +512,7 @@ class LocationRounds:
         self.check_identified(facts)
         given = cast(Mapping[str, Any], facts)
         for name in ("n_features", "columns", "covariate_names"):
-            if len(np.unique(given[name])) > 1:
+            if np.any(given[name] != given[name][0]):
                 different = np.unique(given[name]).tolist()
                 raise ValueError(f"clients have different columns: {different}.")
         spread = any(
@@ -560,7 +560,7 @@ class LocationRounds:
         if guess is not None and not isinstance(guess, Guess):
             raise TypeError(f"guess must be an ebfed.channels.Guess; got {guess!r}.")
         size = state["n"] if state["weight"] is None else state["weight"]
-        for index, (name, channel) in enumerate(settled(self.channels).items()):
+        for index, (name, channel) in enumerate(self.channels.items()):
             arguments[name] = {}
             if isinstance(channel, Report):
                 sizes = size[state["consent"] == index]
@@ -569,7 +569,7 @@ class LocationRounds:
                 typical = typical if self.fitted_family.takes_exposure else int(typical)
                 public = state["n_features"], len(sizes), typical
                 arguments[name] = settle(channel, self.fitted_family, *public, guess)
-                channel.set_params(**arguments[name]).guarantee(state["n_features"])
+                clone(channel).set_params(**arguments[name]).guarantee(state["n_features"])
         return cast(LocationState, state | {"settings": [*state["settings"], arguments]})
 
     def broadcast(self, state: LocationState) -> LocationSent:

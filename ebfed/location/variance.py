@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
@@ -100,9 +101,9 @@ class VarianceEB(LocationEstimator):
         prior = chosen_prior(
             self.prior,
             {
-                "inverse_gamma": InverseGamma(),
-                "log_spline": LogSpline(),
-                "npmle": Discrete("npmle"),
+                "inverse_gamma": InverseGamma,
+                "log_spline": LogSpline,
+                "npmle": partial(Discrete, "npmle"),
             },
         )
         return LocationRounds(self, Variance(), prior)

@@ -163,7 +163,7 @@ def maximise_table(
     exposure: NDArray,
     groups: NDArray,
     events: NDArray,
-    rising: Callable[[float], tuple[float, float]] = lambda dispersion: (0.0, 0.0),
+    rising: Callable[[Any], tuple[Any, Any]] = lambda dispersion: (0.0, 0.0),
     near: float | None = None,
 ) -> tuple[float, float]:
     """Logarithm of the mean and overdispersion of greatest likelihood.
@@ -173,7 +173,7 @@ def maximise_table(
     counts, exposure, groups, events : see `negative_binomial_profile`
     rising : callable
         Further part of the log-likelihood, with its slope, which depends on the overdispersion
-        only.
+        only: a number, or an array of several.
     near : float, optional
         As of `maximise`.
     """
@@ -182,15 +182,19 @@ def maximise_table(
     if len(exposure) > MOST:
         table = condensed(*table)
 
-    def criterion(dispersion: float) -> tuple[float, float]:
+    def criterion(dispersion: Any) -> tuple[Any, Any]:
         nonlocal start  # each step begins where the one before ended
-        start, value, slope = negative_binomial_profile(dispersion, start, counts, *table)
+        found = []
+        for each in np.atleast_1d(dispersion).tolist():
+            start, *value_and_slope = negative_binomial_profile(each, start, counts, *table)
+            found.append(value_and_slope)
+        value, slope = np.array(found).T.reshape(2, *np.shape(dispersion))
         more, steeper = rising(dispersion)
         return -value - more, -slope - steeper
 
     best = minimum_near(criterion, near, takes_arrays=False) if groups.sum() > 1 else 0.0
     if best is None:
-        best = minimise(criterion, DISPERSIONS)
+        best = minimise(criterion, DISPERSIONS, criterion)
     criterion(best)
     return start, best
 

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 __all__ = ["least_bic", "maximise", "minimise", "minimum_near"]
 
 Fit = TypeVar("Fit")
+# Number of points between two of the grid at which a slope is evaluated in one call, and their
+# relative distance at which a cubic between them has all digits.
+N_PLACES, CLOSE = 9, 3e-4
 
 
 Criterion = Callable[[float], tuple[float, float]]
@@ -50,7 +53,8 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
     else:
         values, slopes = zip(*(criterion(float(t)) for t in grid), strict=True)
     best = int(np.argmin(values))
-    if rough is criterion:
+    at_once = rough is criterion
+    if at_once:
         rough = None
     known: dict[float, float] = {} if rough else dict(zip(grid.tolist(), slopes, strict=True))
 
@@ -69,12 +73,47 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
         # at an end of the range, or where the rough criterion missed the dip
         at_end = best in (0, len(grid) - 1)
         return float(grid[best]) if at_end or not rough else minimise(criterion, grid)
+    if at_once:
+        low, high = _closing_in(criterion, float(low), float(high))
+        if low == high:
+            return low
     if rough and rough(low)[1] < 0 < rough(high)[1]:
         near = brentq(lambda t: rough(t)[1], low, high, rtol=1e-6)
         sides = 0.999 * near, 1.001 * near
         if slope(sides[0]) < 0 < slope(sides[1]):
             low, high = sides
     return float(brentq(slope, low, high, xtol=1e-300, rtol=1e-14))
+
+
+def _closing_in(criterion: Rough, low: float, high: float) -> tuple[float, float]:
+    """Narrow an interval in which a slope rises through zero, many points in a call.
+
+    Between points, the place is a cubic function of the slope.
+
+    Returns
+    -------
+    low, high : float
+        Equal, and exact to all digits, unless slopes are no smooth function of the place.
+    """
+    ends = cell = low, high
+    for _ in range(4):
+        places = np.linspace(low, high, N_PLACES)
+        slopes = criterion(places)[1]
+        if not slopes[0] < 0 < slopes[-1]:
+            return cell
+        above = int(np.argmax(slopes > 0))
+        cell = float(places[above - 1]), float(places[above])
+        first = min(max(above - 2, 0), N_PLACES - 4)
+        some, there = slopes[first : first + 4], places[first : first + 4]
+        if not np.all(some[1:] > some[:-1]):
+            return cell
+        shares = some / (some - some[:, None] + np.diag(some))
+        place = min(max(float(there @ shares.prod(axis=1)), cell[0]), cell[1])
+        if cell[1] - cell[0] < CLOSE * cell[1]:
+            return place, place
+        reach = (cell[1] - cell[0]) / 64
+        low, high = max(place - reach, ends[0]), min(place + reach, ends[1])
+    return cell
 
 
 def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> float | None:

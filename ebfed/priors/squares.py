@@ -8,9 +8,10 @@ an exposure of half the sum. Counts here are halves of whole numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import LogVariance
 from ebfed.likelihoods.distinct import number_rows
@@ -41,8 +42,10 @@ def halves(rows: LogVariance) -> NDArray:
     return np.maximum(half, NONE * half.mean())
 
 
-def log_rising(y: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
+def log_rising(y: NDArray, dispersion: ArrayLike) -> tuple[NDArray, NDArray]:
     """``log(Gamma(y + 1/phi) phi**y / Gamma(1/phi))`` and its slope in phi, shape (n,) each.
+
+    Of several phi, shape (k, n).
 
     Examples
     --------
@@ -51,9 +54,9 @@ def log_rising(y: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
     """
     from scipy.special import gammaln, psi
 
-    y = np.asarray(y, float)
+    y, dispersion = np.asarray(y, float), np.asarray(dispersion)[..., None]
     small = y * dispersion < 1e-3
-    a = 1 / max(dispersion, 1e-12)  # where it is less, the series is exact
+    a = 1 / np.maximum(dispersion, 1e-12)  # where it is less, the series is exact
     value = gammaln(a + y) - gammaln(a) - y * np.log(a)
     slope = y * a - a**2 * (psi(a + y) - psi(a))
     # these cancel where y is small beside a: the first terms of their series
@@ -84,9 +87,9 @@ def maximise(rows: LogVariance, times: NDArray) -> tuple[float, float]:
     codes, first, _ = number_rows([rows.degrees])
     counts, of_each = rows.degrees[first] / 2, np.bincount(codes, times)
 
-    def rising(dispersion: float) -> tuple[float, float]:
+    def rising(dispersion: Any) -> tuple[Any, Any]:
         value, slope = log_rising(counts, dispersion)
-        return float(of_each @ value), float(of_each @ slope)
+        return value @ of_each, slope @ of_each
 
     return maximise_table(NOTHING, half, times, events, rising)
 

@@ -1,11 +1,11 @@
-"""Searches that begin near the optimum of similar data."""
+"""Searches over a grid, and those that begin near the optimum of similar data."""
 
 import numpy as np
 import pytest
 
 from ebfed.likelihoods import Binomial, Poisson
 from ebfed.priors import beta_binomial, negative_binomial
-from ebfed.priors.search import minimum_near
+from ebfed.priors.search import minimise, minimum_near
 
 
 @pytest.mark.parametrize("takes_arrays", [True, False])
@@ -30,3 +30,30 @@ def test_fits_of_counts_may_begin_near():
         mean, spread = maximise(*table)
         for near in (0.8 * spread, 0.0, 100 * spread):
             np.testing.assert_allclose(maximise(*table, near), (mean, spread), rtol=1e-6)
+
+
+GRID = np.concatenate(([0.0], np.geomspace(1e-6, 1e6, 61)))
+
+
+def of_a_variance(t, least):
+    """Minus twice the log-likelihood of a variance beside one of 1, and its slope."""
+    return np.log(1 + t) + (1 + least) / (1 + t), (t - least) / (1 + t) ** 2
+
+
+def with_an_edge(t, least):
+    return np.abs(t - least), np.sign(t - least)
+
+
+@pytest.mark.parametrize("least", [3e-7, 0.0123, 4.0, 3e5])
+@pytest.mark.parametrize("function", [of_a_variance, with_an_edge])
+def test_a_criterion_of_arrays_is_solved_in_few_calls(function, least):
+    calls = []
+
+    def criterion(t):
+        calls.append(t)
+        return function(t, least)
+
+    found = minimise(criterion, GRID, criterion)
+    assert found == pytest.approx(least, rel=1e-13)  # rounding of the slopes
+    if function is of_a_variance:  # the scan, and some points around its best, ever closer
+        assert len(calls) <= 4

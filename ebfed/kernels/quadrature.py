@@ -84,7 +84,7 @@ def quadrature_moments(
         )
         value = _weigh_nodes(
             X, offset, y, weight, kind, shapes, first, last, design, mode[i], root, nodes, sizes,
-            rule, count, space, outer, table, tilt, 0, False,
+            rule, count, space, outer, table, tilt,
         )  # fmt: skip
         evidence[i] = value
         share, eta, slope = space[0], space[4 : 4 + q], space[4 + q :]
@@ -158,7 +158,7 @@ def quadrature_derivatives(
         )
         evidence[i] = _weigh_nodes(
             X, offset, y, weight, kind, shapes, first, last, design, mode[i], root, nodes, sizes,
-            rule, count, space, outer, table, tilt, n_shapes, True,
+            rule, count, space, outer, table, tilt,
         )  # fmt: skip
         share, eta = space[0], space[4 : 4 + q]
         slopes, bend = space[4 + q : 4 + q + r], space[4 + q + r :]
@@ -258,14 +258,16 @@ def _lay_nodes(X, first, last, mode, cov, nodes, weights, sizes, limits, root, r
 @jit
 def _weigh_nodes(
     X, offset, y, weight, kind, shapes, first, last, design, mode, root, nodes, sizes, rule, count,
-    space, outer, table, tilt, n_shapes, bends,
+    space, outer, table, tilt,
 ):  # fmt: skip
     """Write posterior weights of nodes, and scores there; return the log marginal likelihood.
 
     ``space[0]`` has log weights, and gets the posterior weights; then come workspace, eta, scores
-    and, if `bends`, minus second derivatives, those of shapes last. What is linear in predictors is
-    added up in `tilt`: in front of one, and of each eta.
+    and, where there is space for them, minus second derivatives; those of shapes last. What is
+    linear in predictors is added up in `tilt`: in front of one, and of each eta.
     """
+    bends = len(space) > 4 + X.shape[1] + design.shape[1]
+    n_shapes = len(shapes) if bends else 0
     q, r = X.shape[1], design.shape[1] + n_shapes
     height, product, error, bend = space[0], space[1], space[2], space[3]
     eta = space[4 : 4 + q]

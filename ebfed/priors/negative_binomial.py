@@ -27,7 +27,7 @@ DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
 # More different exposures are replaced by Chebyshev's nodes in cells of their logarithms. As
 # functions of logarithms, all that is added up has singularities no nearer than pi: with so many
 # nodes in cells of this width, sums are those over all exposures to the last digits.
-MOST, WIDTH, N_NODES = 2000, 0.25, 10
+MOST, WIDTH, N_NODES = 400, 0.25, 10
 
 # Counts from which sums over the numbers that they exceed lose digits of what they differ by.
 LARGE = 10**8

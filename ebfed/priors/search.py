@@ -111,7 +111,8 @@ def _closing_in(criterion: Rough, low: float, high: float) -> tuple[float, float
         place = min(max(float(there @ shares.prod(axis=1)), cell[0]), cell[1])
         if cell[1] - cell[0] < CLOSE * cell[1]:
             return place, place
-        reach = (cell[1] - cell[0]) / 64
+        straight = float(np.interp(0.0, some, there))
+        reach = max(abs(place - straight), 1e-5 * cell[1])  # a cubic is nearer than a line
         low, high = max(place - reach, ends[0]), min(place + reach, ends[1])
     return cell
 

@@ -6,6 +6,7 @@ Overdispersion is the inverse of the gamma's shape; zero means that all groups h
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

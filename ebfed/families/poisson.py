@@ -15,10 +15,13 @@ from ebfed.likelihoods import Poisson as PoissonLikelihood
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
 from ebfed.tables.labels import numbered_rows
 from ebfed.tables.of_rows import NOTHING, check_whole
+from ebfed.tables.scans import where
 
 __all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
 
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
+# Added to exposures, in which it is lost, before their logarithm: some engines have none of 0.
+TINY = 1e-300
 # Coefficients, of the highest power first, of the polynomials in x of which the ratio is
 # log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, by interpolation at Chebyshev's points in 1/x.
 REMAINDER = (
@@ -98,18 +101,20 @@ def lazy_log_factorial(count: Any) -> Any:
     """Logarithm of ``y!`` by sums, products and logarithms, as expressions of engines have them.
 
     Stirling's formula at x = y + 1, the remainder of which is a ratio of polynomials in x: the
-    error is below 5e-14, or 5e-14 of the value. Spark does not compile long expressions.
+    error is below 5e-14, or 5e-14 of the value. Spark does not compile long expressions. Most
+    counts are small, and engines need not compute that of 0 and 1.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> counts = pl.DataFrame({"y": [0, 1, 5]})
-    >>> counts.select(lazy_log_factorial(pl.col("y")).round(9))["y"].to_list()
+    >>> import narwhals as nw, polars as pl
+    >>> counts = nw.from_native(pl.DataFrame({"y": [0, 1, 5]}))
+    >>> counts.select(y=lazy_log_factorial(nw.col("y")).round(9))["y"].to_list()
     [0.0, 0.0, 4.787491743]
     """
     x = count + 1.0
     above, below = (reduce(lambda sum_, each: sum_ * x + each, own) for own in REMAINDER)
-    return (count + 0.5) * x.log() - count + above / below - (1.0 - LOG_ROOT)
+    found = (count + 0.5) * x.log() - count + above / below - (1.0 - LOG_ROOT)
+    return where(count > 1, found, 0.0)
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,8 @@ class Poisson(Family):
             & (value <= 2**53)
         }
         if exposure is not None:
-            base = base + value * exposure.clip(SMALLEST, LARGEST).log()
+            # of wrong ones, which are refused, there is a logarithm too
+            base = base + value * (exposure.abs() + TINY).log()
             positive = (exposure > SMALLEST) & (exposure < LARGEST)
             rules[f"exposure must be between {SMALLEST:g} and {LARGEST:g}"] = positive
         return {"events": value, "exposure": exposure, "log_base": base}, rules

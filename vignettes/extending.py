@@ -26,9 +26,10 @@ from ebfed.channels.local import PureReport
 #
 # $$ \log \frac{p}{1 - p} \sim N(m, s^2). $$
 #
-# A prior states where its parameter lies (`support`) and defines four methods: the log-density,
-# draws, a first guess, and the step that maximises the expected log-density. The base class has EM
-# on a grid, marginal likelihoods, and posteriors by quadrature. Moments of this population have no
+# A prior states where its parameter lies (`support`) and what is learned (`free`), and defines how
+# that is set and four methods: the log-density, draws, a first guess, and the step that maximises
+# the expected log-density. The base class has EM on a grid, marginal likelihoods, posteriors by
+# quadrature, and the populations that the data leave plausible. Moments of this population have no
 # closed form. They are computed by Gauss-Hermite quadrature.
 
 
@@ -37,6 +38,7 @@ class LogitNormal(eb.priors.Prior):
     """Population of rates whose logits are normal."""
 
     support = (0.0, 1.0)
+    free = {"m": "line", "s": "spread"}
 
     def _start(self, rows, counts):
         self._set(0.0, 2.0)

@@ -13,9 +13,9 @@ only the likelihood, it serves messages of every channel. A subclass
   likelihood never falls, posteriors by quadrature, and marginal likelihoods;
 - overrides `_fit`, `_posterior` and `log_marginal` where a closed form exists. The contract in
   `ebfed.testing` holds the two equal;
-- finds in `_plausible` other populations that the messages leave plausible, and `_like` makes one
-  from its parameters: standard deviations, intervals, probabilities and draws are averages over
-  them.
+- states its `free` parameters, and sets them in `_set`: this base finds the populations that the
+  messages leave plausible, and standard deviations, intervals, probabilities and draws are averages
+  over them. (A subclass with a `_fit` of its own finds them there, by `_find_later`.)
 
 The mean of a prior that `takes_covariates` depends on the covariates of each client: then `at`
 gives the population of clients with given covariates, which is used with their likelihoods.
@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,7 @@ from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.dependence import SURELY, dependence_tests, estimates_of
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
+from ebfed.priors.free_parameters import FreeParameters, relative_likelihoods
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
 from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
@@ -61,6 +63,9 @@ __all__ = ["OwnReports", "Prior"]
 # Standard error of a variance, relative to it, up to which closed forms of second order are as good
 # as sums over plausible populations.
 WELL_KNOWN = 0.1
+
+# Most steps of EM; few where Newton's method goes on.
+STEPS, FEW_STEPS = 2000, 50
 
 # Number of clients from which on they say something about the spread of a population.
 FEWEST = 3
@@ -95,6 +100,10 @@ class Prior(WithArguments, ABC):
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
+    # Parameters that are learned, at most three, by how they lie: "line"; "positive", known up to a
+    # factor; "spread", from zero. `_set` takes them, and keeps each as an attribute "…_". Plausible
+    # ones have a prior that is flat: in the logarithm of a positive one.
+    free: ClassVar[Mapping[str, Literal["line", "positive", "spread"]]] = MappingProxyType({})
     takes_covariates: ClassVar[bool] = False
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
@@ -102,6 +111,9 @@ class Prior(WithArguments, ABC):
     _is_linear: ClassVar[bool] = False
     # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
     _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
+
+    # Sets the `free` parameters, and all attributes that follow from them.
+    _set: Callable[..., Any]
 
     mean_: NDArray
     variance_: NDArray
@@ -449,6 +461,9 @@ class Prior(WithArguments, ABC):
         one = copy(self)
         one.plausible_, one.notes_ = None, []
         one.spread_is_unknown_ = one.noise_is_unknown_ = False
+        if parameters and self.free:
+            one._set(**parameters)
+            return one
         for name, value in parameters.items():
             setattr(one, name, value)
         return one
@@ -535,21 +550,35 @@ class Prior(WithArguments, ABC):
         likelihoods, scale = relative_likelihoods(rows.logpdf(atoms))
         self._start(rows, counts)
         path = [-np.inf]
-        for _ in range(2000):
-            joint = likelihoods * np.exp(Prior._log_masses(self, atoms))
+        for _ in range(FEW_STEPS if self.free else STEPS):
+            joint = likelihoods * np.exp(self._log_masses_of_density(atoms))
             evidence = joint.sum(axis=1)
             path.append(float(counts @ (np.log(evidence) + scale)))
             if path[-1] - path[-2] < 1e-10 * (1 + abs(path[-1])):
                 break
             self._m_step(atoms, (counts / evidence) @ joint)
         else:
-            warnings.warn(
-                f"EM for {type(self).__name__} stopped after 2000 steps, still gaining "
-                f"{path[-1] - path[-2]:.2g} in log-likelihood per step.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            if self.free:
+                self._set(**FreeParameters(self, rows, counts).likeliest())
+            else:
+                warnings.warn(
+                    f"EM for {type(self).__name__} stopped after {STEPS} steps, still gaining "
+                    f"{path[-1] - path[-2]:.2g} in log-likelihood per step.",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
         self.path_ = np.array(path[1:])
+        if self.free:
+            self._find_later(Prior._hold_free, rows, counts)
+        elif self.estimates_spread:
+            self._add_note(
+                f"Intervals take the population as known: {type(self).__name__} does not state its "
+                "`free` parameters."
+            )
+
+    def _hold_free(self, rows: Likelihood, counts: NDArray) -> None:
+        """Hold plausible values of the `free` parameters, under a flat prior."""
+        self.plausible_ = FreeParameters(self, rows, counts).plausible()
 
     def _add_note(self, sentence: str, unidentified: bool = False) -> None:
         """Add a note; warn where the data do not identify something."""
@@ -631,7 +660,11 @@ class Prior(WithArguments, ABC):
         """Draw `size` parameters from the population, shape (size, d)."""
 
     def _log_masses(self, atoms: NDArray) -> NDArray:
-        """Log of the prior mass in the cell around each node: density times width."""
+        """Log of the prior mass in the cell around each node."""
+        return self._log_masses_of_density(atoms)
+
+    def _log_masses_of_density(self, atoms: NDArray) -> NDArray:
+        """Log of the mass in the cell around each node: density times width."""
         at = atoms[:, 0]
         ends = (max(at[0], self.support[0]), min(at[-1], self.support[1]))
         low, high = np.where(np.isfinite(self.support), self.support, ends)
@@ -745,9 +778,3 @@ def _posterior_of_each(prior: Prior, integrate: bool, likelihood: Likelihood) ->
     if not integrate:
         return fitted
     return integrated(prior, likelihood, fitted)
-
-
-def relative_likelihoods(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:
-    """Likelihoods with each row divided by its largest, and the log of that largest."""
-    scale = log_likelihoods.max(axis=1)
-    return np.exp(log_likelihoods - scale[:, None]), scale

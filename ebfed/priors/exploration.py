@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "TILT",
+    "climb",
     "explore",
     "interval_of",
     "reweighted",
@@ -94,15 +95,7 @@ def explore(
     """
     start = np.array(start, float)
     ends = np.broadcast_to(np.asarray(positive, bool), start.shape)
-
-    def at(points: NDArray) -> NDArray:
-        return np.where(ends, np.maximum(np.abs(points), LEAST), points)
-
-    def height(points: NDArray) -> NDArray:
-        with np.errstate(all="ignore"):  # far from the peak, densities have no numbers
-            values = log_density(at(points))
-        return np.where(np.isnan(values), -np.inf, values)
-
+    height, at = _inside(log_density, ends)
     lowest = float(height(start[None])[0]) - LOST
     peak, deviations = _climb(height, at(start))
     steps, crowded = STEP * deviations, False
@@ -126,6 +119,35 @@ def explore(
     order = np.argsort(-weights, kind="stable")
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
     return lattice.points[kept], weights[kept] / weights[kept].sum()
+
+
+def climb(log_density: LogDensity, start: ArrayLike, positive: ArrayLike = False) -> NDArray:
+    """Find the peak of a density; arguments are as of `explore`.
+
+    Examples
+    --------
+    >>> climb(lambda x: -0.5 * ((x[:, 0] - 3) / 0.002) ** 2, [1.0]).round(4)
+    array([3.])
+    """
+    start = np.array(start, float)
+    height, at = _inside(log_density, np.broadcast_to(np.asarray(positive, bool), start.shape))
+    return at(_climb(height, at(start))[0])
+
+
+def _inside(
+    log_density: LogDensity, ends: NDArray[np.bool_]
+) -> tuple[LogDensity, Callable[[NDArray], NDArray]]:
+    """Return a density that is mirrored at ends, and where it has a point."""
+
+    def at(points: NDArray) -> NDArray:
+        return np.where(ends, np.maximum(np.abs(points), LEAST), points)
+
+    def height(points: NDArray) -> NDArray:
+        with np.errstate(all="ignore"):  # far from the peak, densities have no numbers
+            values = log_density(at(points))
+        return np.where(np.isnan(values), -np.inf, values)
+
+    return height, at
 
 
 def reweighted(

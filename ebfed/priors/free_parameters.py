@@ -9,16 +9,13 @@ zero; a lattice around the peak has the populations that the messages leave plau
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.exploration import climb, explore, thinned
-
-if TYPE_CHECKING:
-    from ebfed.priors.base import Prior
 
 __all__ = ["FreeParameters", "relative_likelihoods"]
 
@@ -41,7 +38,7 @@ class FreeParameters:
         How many clients sent each.
     """
 
-    def __init__(self, prior: Prior, rows: Likelihood, counts: NDArray):
+    def __init__(self, prior: Any, rows: Likelihood, counts: NDArray):
         self.prior, self.rows, self.counts = prior, rows, counts
         kinds = np.array([*prior.free.values()])
         if len(kinds) > 3 or not set(kinds) <= {"line", "positive", "spread"}:
@@ -74,7 +71,7 @@ class FreeParameters:
         """Log-likelihood of points, shape (k, p), up to a constant, shape (k,)."""
         return np.array([self._of(self.prior._like(self.named(point))) for point in points])
 
-    def _of(self, one: Prior) -> float:
+    def _of(self, one: Any) -> float:
         atoms, widths, likelihoods, scale = self._table
         near = int(np.argmin(np.abs(atoms[:, 0] - one.mean_[0])))
         spread = np.sqrt(one.variance_[0]) / widths[near]

@@ -67,10 +67,10 @@ RATES = {
 # Names of families, of either.
 FAMILIES = (*LOCATION, *(name for name in REGRESSION if name not in LOCATION))
 
-OFFSETS = "family='poisson', 'negative_binomial', 'gamma' or 'binomial'"
+OFFSETS = "a mixed model, 'y ~ x + offset(z) + (1 | g)',"
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
-    "offset": f"; an offset is a term of the formula, offset(log(e)), of {OFFSETS}",
+    "offset": "; an offset is a term of the formula, offset(log(e))",
     "nAGQ": ": the likelihood is approximated as `method` says",
 }
 
@@ -254,7 +254,7 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
         }
         terms = [[INTERCEPT if x == CONSTANT else x for x in each] for (each,) in varying]
         return estimator.set_params(varying=dict(zip(names, terms, strict=True)), covariance=kinds)
-    if model.offset and not is_a(estimator, "GeneralizedEB"):
+    if model.offset and not is_a(estimator, "LinearEB", "GeneralizedEB"):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
     known = estimator.get_params()

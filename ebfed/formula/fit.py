@@ -1132,8 +1132,9 @@ def from_formula(
         Family of the rows, ``"gaussian"``, ``"binomial"``, ``"categorical"``, ``"poisson"``,
         ``"negative_binomial"``, ``"gamma"``, ``"variance"`` or ``"ordinal"`` (classes 1, 2, …, or
         the categories of an ordered column); Gaussian if None, unless the response is
-        ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e; a model of
-        binomial rows with an offset is `GeneralizedEB`. Of two labels, such as "no" and "yes", the
+        ``cbind(…)``. A term ``offset(z)`` is a known part of the linear predictor; of counts of
+        events, ``offset(log(e))`` gives the exposure e. A model of binomial rows with an offset is
+        `GeneralizedEB`. Of two labels, such as "no" and "yes", the
         second is the event: the second in sorted order, or the second level of a category.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a

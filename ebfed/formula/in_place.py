@@ -114,6 +114,8 @@ def sums_of(
         options["sample_weight"] = WEIGHTS
         used[WEIGHTS] = scan.number(rows.weighed)
     if is_a(estimator, "LinearEB"):
+        if model.offset:
+            used[name] = used[name] - offset_of(scan, response)
         return scan.select(keys, columns | used), options | {"y": name}
     if columns:
         options["covariates"] = _covariates(scan, model, columns, other_population(estimator))
@@ -189,7 +191,8 @@ def predicted_in_place(
             return _estimates(data, type, scan, columns, response, estimator, classes)
         if is_a(estimator, "LinearEB"):
             wants_rate(type, False, "gaussian")
-            return predicted_beside(estimator, data, model.group, columns)
+            moved = offset_of(scan, response)
+            return predicted_beside(estimator, data, model.group, columns, moved)
         if not is_a(estimator, "LogisticEB", "GeneralizedEB"):
             raise NotPushedError
         offset = 0.0 if type == "rate" else offset_of(scan, response)

@@ -33,7 +33,11 @@ def groups_beside(estimator: Any, X: Any, groups: Any, **beside: Any) -> str:
 
 
 def predicted_beside(
-    estimator: Any, X: Any, groups: str, columns: Mapping[str, Any] = NOTHING
+    estimator: Any,
+    X: Any,
+    groups: str,
+    columns: Mapping[str, Any] = NOTHING,
+    offset: Any = 0.0,
 ) -> Any:
     """Return a lazy table with the linear predictor of its rows as a column.
 
@@ -45,12 +49,15 @@ def predicted_beside(
         Column of labels.
     columns : mapping of str to Expr
         Columns of the design, by name, that are not columns of `X`.
+    offset : str, Expr or float
+        Column of offsets, or one for all rows.
     """
     check_is_fitted(estimator, "mean_")
     population, ids = estimator._population(), estimator.groups_
     known = population.posterior_given_spread(estimator._rows_of(ids)).mean
     rows = Beside.of(X, groups, ids, known, population.centre)
-    return rows.fitted({FITTED: rows.total(_factors(estimator, columns))})
+    total = rows.total(_factors(estimator, columns)) + rows.column(offset)
+    return rows.fitted({FITTED: total})
 
 
 def predictors_beside(

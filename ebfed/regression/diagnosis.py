@@ -176,12 +176,13 @@ def diagnostics_of_linear(
     covariates: Any = None,
     sample_weight: Any = None,
     dispersion: Any = None,
+    offset: Any = None,
 ) -> Diagnostics:
     """Return rows with what the fit says of them: residuals, leverages and checks.
 
     Parameters
     ----------
-    X, y, groups, covariates, sample_weight, dispersion : as in `fit`
+    X, y, groups, covariates, sample_weight, dispersion, offset : as in `fit`
         Leverages are those of these rows in the fit, and of no use for other rows.
 
     Returns
@@ -197,7 +198,7 @@ def diagnostics_of_linear(
     <Diagnostics of 4 rows>
     """
     dispersion = known_dispersion(self, X, dispersion, False)
-    given = {"sample_weight": sample_weight, "dispersion": dispersion}
+    given = {"sample_weight": sample_weight, "dispersion": dispersion, "offset": offset}
     given = self._known_beside(X, given, False)
     if "sample_weight" not in given and getattr(self.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
@@ -206,7 +207,7 @@ def diagnostics_of_linear(
     values, response = self._validated(rows, False)
     design = self._extended(self._design(values), X, rows, covariates, False)
     labels, found, n = rows.labels, rows.beside, len(design)
-    weight = found.get("sample_weight", np.ones(n))
+    weight, moved = found.get("sample_weight", np.ones(n)), found.get("offset", np.zeros(n))
     population = self._population()
     levels = [*(each for each, _ in population.above), population.covariance]
     total, mean = sum(levels), population.mean
@@ -223,24 +224,25 @@ def diagnostics_of_linear(
         above=[(each, None) for each, _ in population.above],
     )
     posterior = given_spread.posterior(block)
-    fitted = np.einsum("np,np->n", design, posterior.mean[codes])
+    fitted = np.einsum("np,np->n", design, posterior.mean[codes]) + moved
+    expected, renewed = design @ mean + moved, _renewed(design, mean, ids, own, levels)
     law = NormalLaw(np.broadcast_to(noise, n), weight)
 
     def leverage() -> NDArray:
         return weight * posterior.variance_along(design, codes) / np.maximum(law.noise, 1e-300)
 
     def drawn(rng: np.random.Generator) -> NDArray:
-        return np.einsum("np,np->n", design, posterior.sample(1, rng)[0][codes])
+        return np.einsum("np,np->n", design, posterior.sample(1, rng)[0][codes]) + moved
 
     return Diagnostics(
         response=response,
         fitted=fitted,
-        expected=design @ mean,
+        expected=expected,
         predictor=fitted,
-        unknown=(design @ mean, np.einsum("np,pq,nq->n", design, total, design)),
+        unknown=(expected, np.einsum("np,pq,nq->n", design, total, design)),
         law=law,
         drawn=drawn,
-        renewed=_renewed(design, mean, ids, own, levels),
+        renewed=lambda rng: renewed(rng) + moved,
         leverage=leverage,
         smoothed=None,
         rank=int(np.linalg.matrix_rank(np.nan_to_num(design))),

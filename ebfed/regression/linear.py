@@ -54,6 +54,7 @@ from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
     check_interval,
     of_weights,
+    offset_of,
     posterior_of_rows,
     predicted_numbers,
 )
@@ -198,6 +199,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     covariate_names_: list[str] = field(init=False)
     noise_variances_: dict[str, float] = field(init=False)
     _takes_levels = True
+    _has_offset = False  # of which later rows must have one
     _covariates = GroupCovariates()
 
     def protocol(self) -> LinearRounds:
@@ -226,6 +228,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates: Any = None,
         sample_weight: Any = None,
         dispersion: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Learn the population from rows.
 
@@ -255,6 +258,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             column of the frame `X` that holds it, which is then no column of the regression; give
             an array to have both. Later rows need it for `posterior` and for intervals of rows.
             Standard errors take the ratios of the variances as known, and tests are by z.
+        offset : array-like of shape (n_rows,) or str, optional
+            Known part of the mean of each row, or the column of the frame `X` that holds it. Later
+            rows have the offset 0 if none is given, unless `X` has that column.
 
         Returns
         -------
@@ -267,7 +273,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             them.
         """
         options = {"groups": groups, "covariates": covariates, "sample_weight": sample_weight}
-        return self._fit(*self.protocol().prepare(X, y, **options, dispersion=dispersion))
+        options |= {"dispersion": dispersion, "offset": offset}
+        return self._fit(*self.protocol().prepare(X, y, **options))
 
     def partial_fit(
         self,
@@ -277,6 +284,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         sample_weight: Any = None,
         dispersion: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
@@ -290,7 +298,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         if getattr(self, "covariate_names_", None):
             raise ValueError("partial_fit takes no covariates; fit all rows at once.")
-        return self._fit_more(X, y, groups, sample_weight=sample_weight, dispersion=dispersion)
+        beside = {"sample_weight": sample_weight, "dispersion": dispersion, "offset": offset}
+        return self._fit_more(X, y, groups, **beside)
 
     def _read_block(
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None, **beside: Any
@@ -301,6 +310,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if dispersion is not None:
             return dispersed_rows(self, X, y, groups, reset, covariates, **given)
         if is_lazy(X):
+            if beside.get("offset") is not None:
+                raise ValueError("offset= needs the rows of X in memory.")
             weight = self._known_beside(X, given, reset).get("sample_weight")
             if weight is None and not reset and self.clients_.log_weight is not None:
                 raise ValueError(NEEDED["sample_weight"])
@@ -430,6 +441,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates: Any = None,
         sample_weight: Any = None,
         dispersion: Any = None,
+        offset: Any = None,
         level: str | None = None,
     ) -> Posterior:
         """Posterior of each group's coefficients.
@@ -446,7 +458,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             group has none, and gets the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
-        sample_weight, dispersion : as in `fit`, optional
+        sample_weight, dispersion, offset : as in `fit`, optional
         level : str, optional
             Name of a level of groups, of which the coefficients are to be; the lowest if None.
 
@@ -455,7 +467,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        beside = {"sample_weight": sample_weight, "dispersion": dispersion}
+        beside = {"sample_weight": sample_weight, "dispersion": dispersion, "offset": offset}
         block = self._asked_for(X, y, groups, covariates, **beside)
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
@@ -472,7 +484,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     ranef = ranef_of_levels
 
-    def predict(self, X: Any, *, groups: Any = None, covariates: Any = None) -> NDArray:
+    def predict(
+        self, X: Any, *, groups: Any = None, covariates: Any = None, offset: Any = None
+    ) -> NDArray:
         """Predict each row's response with the coefficients of its group.
 
         Parameters
@@ -485,6 +499,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates : as in `fit`, optional
             Covariates, where the fit had some and groups are new (or there are none: then those of
             each row).
+        offset : as in `fit`, optional
 
         Returns
         -------
@@ -493,15 +508,16 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             before it is read. Rows of groups that were not in the fit have the population's mean.
         """
         if is_lazy(X):
-            return self._beside(X, groups, covariates)
-        return predicted_numbers(self, X, groups, covariates)
+            return self._beside(X, groups, covariates, offset)
+        return predicted_numbers(self, X, groups, covariates) + offset_of(self, X, groups, offset)
 
-    def _beside(self, X: Any, groups: Any, covariates: Any) -> Any:
+    def _beside(self, X: Any, groups: Any, covariates: Any, offset: Any) -> Any:
         """Return a lazy table with predictions as a column."""
         groups = groups_beside(self, X, groups)
         if covariates is not None or self.covariate_names_:
             raise ValueError("covariates= needs the rows of X in memory.")
-        return predicted_beside(self, X, groups)
+        moved = self._roles.found(X, {"offset": offset}).get("offset", 0.0)
+        return predicted_beside(self, X, groups, offset=moved)
 
     def predict_interval(
         self,
@@ -511,6 +527,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates: Any = None,
         sample_weight: Any = None,
         dispersion: Any = None,
+        offset: Any = None,
         level: float = 0.95,
         kind: Literal["mean", "row"] = "row",
     ) -> tuple[NDArray, NDArray]:
@@ -518,7 +535,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
         Parameters
         ----------
-        X, groups, covariates : as in `predict`
+        X, groups, covariates, offset : as in `predict`
         sample_weight : as in `fit`, optional
             Weight of each new response, whose noise is that of the fit over it; 1 if None, unless
             `X` has the column that held weights in the fit.
@@ -539,6 +556,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         rows, codes, posterior = posterior_of_rows(self, X, groups, covariates)
         assert isinstance(posterior, CoefficientPosterior)
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])
+        middle = middle + offset_of(self, X, groups, offset)
         variance = posterior.variance_along(rows, codes)
         if kind == "row":
             noises = known_dispersion(self, X, dispersion, False)
@@ -562,6 +580,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         *,
         groups: Any = None,
         covariates: Any = None,
+        offset: Any = None,
     ) -> float:
         """R**2 of the predictions of rows by the coefficients of their groups.
 
@@ -569,10 +588,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         ----------
         X, y, groups : as in `fit`
         sample_weight : array-like of shape (n_rows,), optional
-        covariates : as in `predict`
+        covariates, offset : as in `predict`
         """
-        options = {"groups": groups, "covariates": covariates}
+        options = {"groups": groups, "covariates": covariates, "offset": offset}
         return RegressionEstimator.score(self, X, y, sample_weight, **options)
+
+    def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
+        found = super()._expected_of_rows(X, groups, **options)
+        moved = offset_of(self, X, groups, options.get("offset"))
+        return {name: values + moved for name, values in found.items()}
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

@@ -137,7 +137,8 @@ def weighed_clients(
     reset : bool
         Whether this is the fit.
     **beside
-        `sample_weight` and `dispersion`, as in `fit`; returned in the order of the clients' rows.
+        `sample_weight`, `dispersion` and `offset`, as in `fit`; returned in the order of the
+        clients' rows.
 
     Raises
     ------
@@ -158,7 +159,10 @@ def weighed_clients(
         )
     clients, codes, found = estimator._read(X, y, groups, reset, covariates, given)
     order = order_of_rows(codes)
-    return clients, codes, {name: values[order] for name, values in found.items()}
+    found = {name: values[order] for name, values in found.items()}
+    if "offset" in found:  # of numbers, what is left is regressed
+        clients = replace(clients, y=np.asarray(clients.y) - found["offset"])
+    return clients, codes, found
 
 
 def known_of_rows(estimator: Any, X: Any, reset: bool, **beside: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ BAD = {
     "y ~ kin + (1 | g)": "did you mean 'kind'?",
     "y ~ ns(x) + (1 | g)": "needs either df or knots",
     "y ~ ns(x, df=0) + (1 | g)": "whole number of at least 1",
-    "y ~ x + offset(x) + (1 | g)": "LinearEB has no offset",
+    "y ~ offset(x) | g": "GaussianEB has no offset",
     "y ~ x + (1 | g) + (0 + x | g) + (1 | kind)": "a crossed factor is given twice",
     "y ~ x + (1 | g) + (x | g)": "two terms of 'g'",
     "y ~ one + (1 | g)": "'one' has the same value in all rows",

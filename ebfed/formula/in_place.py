@@ -183,7 +183,7 @@ def predicted_in_place(
     model, there = response.model, column_names(data)
     texts = [model.fixed, *([evaluated(model.offset, there)] if model.offset else [])]
     try:
-        if model.above or model.factors:
+        if model.above or model.factors or model.group not in there:
             raise NotPushedError
         scan = scan_of(data, list({*required(texts, there), model.group}), texts)
         columns = columns_of(scan, design)

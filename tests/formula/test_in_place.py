@@ -170,6 +170,8 @@ def test_predictions_that_need_rows_are_refused(lazy):
         with pytest.raises(ValueError, match="need the rows of data in memory; collect them"):
             fitted.predict(lazy(TABLE))
     counts = eb.from_formula("events ~ x + (1 | g)", TABLE, family="poisson")
+    with pytest.raises(ValueError, match="need the rows of data in memory; collect them"):
+        counts.predict(lazy(TABLE.drop_columns(["g"])))
     with pytest.raises(ValueError, match="predict_proba is of classes; rows are poisson here"):
         counts.predict_proba(lazy(TABLE))
     with warnings.catch_warnings():

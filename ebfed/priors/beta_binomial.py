@@ -24,6 +24,7 @@ from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise, minimum_near
 
 __all__ = [
+    "OVERDISPERSIONS",
     "POINT_MASS",
     "check_size",
     "leave_one_out",
@@ -42,6 +43,8 @@ POINT_MASS = 1e14
 MOST_TRIALS = 10_000_000
 # Numbers that are exceeded are counted up to this one, even if few values are.
 FEWEST = 64
+# Where the likelihood is scanned.
+OVERDISPERSIONS = np.append(0.0, np.geomspace(1e-9, 1e6, 60))
 
 
 def ordered_log_marginal(rows: Binomial, mean: float | NDArray, overdispersion: float) -> NDArray:
@@ -137,8 +140,7 @@ def maximise(rows: Binomial, counts: NDArray, near: float | None = None) -> tupl
 
     overdispersion = minimum_near(criterion, near, takes_arrays=False)
     if overdispersion is None:
-        grid = np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60)))
-        overdispersion = minimise(criterion, grid, criterion)
+        overdispersion = minimise(criterion, OVERDISPERSIONS, criterion)
     return beta_binomial_profile(overdispersion, pooled, *tallies)[0], overdispersion
 
 

@@ -84,8 +84,7 @@ class Tables:
             _, value, slope = self.profile(overdispersion)
             return -value, -slope
 
-        grid = np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60)))
-        overdispersion = minimise(criterion, grid)
+        overdispersion = minimise(criterion, beta_binomial.OVERDISPERSIONS)
         return self.profile(overdispersion)[0], overdispersion
 
     def profile(self, overdispersion: float) -> tuple[NDArray, float, float]:

@@ -34,6 +34,8 @@ __all__ = [
 
 # Numbers in an array of ratios by messages: it stays within the processor's cache.
 LARGEST_BLOCK = 2**16
+# Of the largest ratio that there may be, where the likelihood is scanned.
+SHARES = np.append(0.0, np.geomspace(1e-12, 1.0, 120))
 
 
 @dataclass
@@ -265,9 +267,8 @@ def fit_components(
         largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
         ratio = 0.0  # where all values are equal
         if largest > 0:
-            grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
             rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
-            ratio = minimise(criterion, grid, rough)
+            ratio = minimise(criterion, largest * SHARES, rough)
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees

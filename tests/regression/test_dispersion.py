@@ -65,44 +65,54 @@ def test_reference(name, method):
 
 
 KINDS = ("beta", "se", "spread")
-FIT = eb.from_formula("distance ~ age + male + (1 | subject)", CHILDREN, dispersion="~ sex")
-ONE = eb.from_formula("distance ~ age + male + (1 | subject)", CHILDREN)
 
 
-def test_rows_have_the_noise_of_their_level():
-    low, high = FIT.predict_interval(CHILDREN)
-    inner = FIT.predict_interval(CHILDREN, kind="mean")
+@pytest.fixture(scope="module")
+def by_sex():
+    """Return a fit whose rows have a variance for each sex."""
+    return eb.from_formula("distance ~ age + male + (1 | subject)", CHILDREN, dispersion="~ sex")
+
+
+@pytest.fixture(scope="module")
+def of_one_noise():
+    """Return that with one variance for all rows."""
+    return eb.from_formula("distance ~ age + male + (1 | subject)", CHILDREN)
+
+
+def test_rows_have_the_noise_of_their_level(by_sex):
+    low, high = by_sex.predict_interval(CHILDREN)
+    inner = by_sex.predict_interval(CHILDREN, kind="mean")
     z = 1.959963984540054
     noise = (((high - low) / 2 / z) ** 2) - ((inner[1] - inner[0]) / 2 / z) ** 2
-    assert_allclose(noise, CHILDREN["sex"].map(FIT.noise_variances_), rtol=1e-9)
+    assert_allclose(noise, CHILDREN["sex"].map(by_sex.noise_variances_), rtol=1e-9)
     unknown = CHILDREN.head(2).assign(sex="none")
     with pytest.raises(ValueError, match="level 'none', of whose noise the fit knows nothing"):
-        FIT.predict_interval(unknown)
-    assert_array_equal(FIT.predict(unknown), FIT.predict(CHILDREN.head(2)))  # no noise in it
+        by_sex.predict_interval(unknown)
+    assert_array_equal(by_sex.predict(unknown), by_sex.predict(CHILDREN.head(2)))  # no noise in it
     with pytest.raises(ValueError, match="must give the level of each row"):
-        FIT.predict_interval(unknown.drop(columns="sex"))
+        by_sex.predict_interval(unknown.drop(columns="sex"))
 
 
-def test_posteriors_use_the_noise_of_rows():
-    own = FIT.posterior(CHILDREN)
-    assert_allclose(own.mean, FIT.posterior().mean, rtol=1e-9)
-    girl = np.char.startswith(FIT.groups_.astype(str), "F")
+def test_posteriors_use_the_noise_of_rows(by_sex):
+    own = by_sex.posterior(CHILDREN)
+    assert_allclose(own.mean, by_sex.posterior().mean, rtol=1e-9)
+    girl = np.char.startswith(by_sex.groups_.astype(str), "F")
     places = np.flatnonzero(girl)[0], np.flatnonzero(~girl)[0]
-    spread = FIT.covariance_[0, 0]
+    spread = by_sex.covariance_[0, 0]
     # balanced groups, if the population were known
-    known = view_of(FIT).posterior_given_population().sd[:, 0] ** 2
+    known = view_of(by_sex).posterior_given_population().sd[:, 0] ** 2
     for place, level in zip(places, ("Female", "Male"), strict=True):
-        noise = FIT.noise_variances_[level] / 4
+        noise = by_sex.noise_variances_[level] / 4
         assert known[place] == pytest.approx(spread * noise / (spread + noise), rel=1e-9)
 
 
-def test_reports():
-    terms = FIT.tidy()["term"].tolist()
+def test_reports(by_sex, of_one_noise):
+    terms = by_sex.tidy()["term"].tolist()
     assert terms[-2:] == ["sd__Observation.Female", "sd__Observation.Male"]
-    assert not {"sigma", "icc"} & set(FIT.glance())
-    text = str(FIT.summary())
+    assert not {"sigma", "icc"} & set(by_sex.glance())
+    text = str(by_sex.summary())
     assert re.search(r"sd +Residual +Female +[\d.]+", text)
-    table = eb.anova(ONE, FIT)
+    table = eb.anova(of_one_noise, by_sex)
     assert table["npar"].tolist() == [5, 6]
     assert table["reference"].tolist() == ["", "chi2"]  # a ratio of variances may be any
     ml = [
@@ -112,30 +122,30 @@ def test_reports():
         for by in ("sex", None)
     ]
     assert table["statistic"].iloc[1] == pytest.approx(2 * (ml[0] - ml[1]), rel=1e-6)
-    assert np.isinf(FIT.tests()["df"]).all()
+    assert np.isinf(by_sex.tests()["df"]).all()
     for ddf in ("satterthwaite", "kenward-roger"):
         with pytest.raises(ValueError, match="takes no dispersion"):
-            FIT.tests(ddf=ddf)
+            by_sex.tests(ddf=ddf)
     for method in ("profile", "bootstrap"):
         with pytest.raises(ValueError, match="takes no dispersion"):
-            FIT.confint(method=method)
-    assert len(FIT.confint()) == 3
+            by_sex.confint(method=method)
+    assert len(by_sex.confint()) == 3
 
 
 @pytest.mark.parametrize("groups", [True, False])
-def test_files(tmp_path, groups):
-    FIT.save(tmp_path / "fit.json", groups=groups)
+def test_files(tmp_path, groups, by_sex):
+    by_sex.save(tmp_path / "fit.json", groups=groups)
     loaded = eb.load_fit(tmp_path / "fit.json")
-    assert loaded.noise_variances_ == FIT.noise_variances_
+    assert loaded.noise_variances_ == by_sex.noise_variances_
     at = loaded.posterior(CHILDREN)
-    assert_allclose(at.mean, FIT.posterior(CHILDREN).mean, rtol=1e-12)
+    assert_allclose(at.mean, by_sex.posterior(CHILDREN).mean, rtol=1e-12)
     low, _ = loaded.predict_interval(CHILDREN)
     assert np.isfinite(low).all()
     if groups:
-        assert_array_equal(low, FIT.predict_interval(CHILDREN)[0])
-        assert_array_equal(loaded.posterior().mean, FIT.posterior().mean)
-    again = pickle.loads(pickle.dumps(FIT))
-    assert_array_equal(again.posterior().sd, FIT.posterior().sd)
+        assert_array_equal(low, by_sex.predict_interval(CHILDREN)[0])
+        assert_array_equal(loaded.posterior().mean, by_sex.posterior().mean)
+    again = pickle.loads(pickle.dumps(by_sex))
+    assert_array_equal(again.posterior().sd, by_sex.posterior().sd)
 
 
 X = CHILDREN[["age", "male"]].to_numpy(float)
@@ -143,13 +153,13 @@ Y, GROUPS, SEX = (CHILDREN[name].to_numpy() for name in ("distance", "subject", 
 ROWS = {"X": X, "y": Y, "groups": GROUPS, "dispersion": SEX}
 
 
-def test_nodes_that_have_some_of_the_levels():
+def test_nodes_that_have_some_of_the_levels(by_sex):
     first = SEX == "Male"
     nodes = [{name: x[some] for name, x in ROWS.items()} for some in (first, ~first)]
     fitted, *_ = fit_on_nodes(eb.LinearEB(varying=["intercept"]), nodes)
-    server = FIT.estimator_.published()
+    server = by_sex.estimator_.published()
     for node in (*fitted, server):
-        assert node.log_likelihood_ == pytest.approx(FIT.log_likelihood_, rel=1e-10)
+        assert node.log_likelihood_ == pytest.approx(by_sex.log_likelihood_, rel=1e-10)
         assert list(node.noise_variances_) == ["Female", "Male"]
     whole = eb.LinearEB(varying=["intercept"]).fit(**ROWS)
     assert_allclose(fitted[0].posterior().mean, whole.posterior().mean[11:], rtol=1e-8)
@@ -167,21 +177,21 @@ def test_groups_at_several_nodes_are_refused():
         fit_on_nodes(eb.LinearEB(), nodes, b"k" * 32)
 
 
-def test_frames_and_blocks():
+def test_frames_and_blocks(by_sex):
     frame = CHILDREN[["distance", "age", "male", "subject", "sex"]]
     settings = {"groups": "subject", "dispersion": "sex"}
     named = eb.LinearEB(varying=["intercept"]).fit(frame, "distance", **settings)
-    assert named.log_likelihood_ == pytest.approx(FIT.log_likelihood_, rel=1e-12)
+    assert named.log_likelihood_ == pytest.approx(by_sex.log_likelihood_, rel=1e-12)
     assert named.terms_ == ["intercept", "age", "male"]
     # later frames need not name the column
-    both = named.predict_interval(frame), FIT.predict_interval(CHILDREN)
+    both = named.predict_interval(frame), by_sex.predict_interval(CHILDREN)
     assert_allclose(*both, rtol=1e-9)
-    assert_allclose(named.posterior(frame).mean, FIT.posterior().mean, rtol=1e-9)
-    assert named.score(frame) == pytest.approx(FIT.score(CHILDREN), rel=1e-9)
+    assert_allclose(named.posterior(frame).mean, by_sex.posterior().mean, rtol=1e-9)
+    assert named.score(frame) == pytest.approx(by_sex.score(CHILDREN), rel=1e-9)
     half = np.arange(len(frame)) % 2 == 0
     blocks = eb.LinearEB(varying=["intercept"]).partial_fit(frame[half], "distance", **settings)
     blocks.partial_fit(frame[~half])
-    assert blocks.log_likelihood_ == pytest.approx(FIT.log_likelihood_, rel=1e-10)
+    assert blocks.log_likelihood_ == pytest.approx(by_sex.log_likelihood_, rel=1e-10)
 
 
 def test_a_second_fit_may_have_other_levels():
@@ -196,7 +206,7 @@ def test_a_second_fit_may_have_other_levels():
     assert est.fit(X, y, groups=groups).noise_variances_ == {}
 
 
-def test_refused():
+def test_refused(of_one_noise):
     with pytest.raises(ValueError, match="dispersion needs share='groups'"):
         eb.LinearEB(share="sums").fit(**ROWS)
     with pytest.raises(ValueError, match="dispersion needs share='groups'"):
@@ -204,7 +214,7 @@ def test_refused():
     with pytest.raises(ValueError, match="dispersion"):
         eb.LinearEB().fit(**ROWS | {"dispersion": SEX[:3]})
     with pytest.raises(ValueError, match="must be None: the fit had one noise"):
-        ONE.predict_interval(CHILDREN, dispersion=SEX)
+        of_one_noise.predict_interval(CHILDREN, dispersion=SEX)
     weights = (SEX == "Male").astype(float)
     with pytest.raises(ValueError, match="which has no rows with a weight"):
         eb.LinearEB().fit(**ROWS, sample_weight=weights)
@@ -226,10 +236,10 @@ def test_rows_without_groups_have_the_noise_of_their_level():
     assert_allclose(found, left, rtol=1e-4)
 
 
-def test_one_level_is_one_noise():
+def test_one_level_is_one_noise(of_one_noise):
     fit = eb.LinearEB(varying=["intercept"]).fit(**ROWS | {"dispersion": np.full(108, "all")})
-    assert fit.criterion_ == pytest.approx(ONE.criterion_, rel=1e-12)
-    assert fit.noise_variances_["all"] == pytest.approx(ONE.noise_variance_, rel=1e-9)
+    assert fit.criterion_ == pytest.approx(of_one_noise.criterion_, rel=1e-12)
+    assert fit.noise_variances_["all"] == pytest.approx(of_one_noise.noise_variance_, rel=1e-9)
 
 
 def test_rows_without_noise():

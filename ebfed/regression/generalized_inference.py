@@ -48,7 +48,7 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
             "maximum; 'asymptotic' is for z tests."
         )
     known = has_rows_of_all(self) and "node_weights" in self._result
-    if ddf == "asymptotic" or not known:
+    if ddf == "asymptotic" or not known or not len(self._of_mean):
         return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
     return _degrees(self).within(self._estimable)
 

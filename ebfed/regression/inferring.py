@@ -119,7 +119,8 @@ def inference_of_linear(self: RegressionEstimator, ddf: Method | None = None) ->
             "tests, as in glmmTMB."
         )
     known = self._estimable
-    if ddf == "asymptotic" and not has_rows_of_all(self):
+    none = not len(self._of_mean)  # of the effects of groups alone there is nothing to test
+    if none or (ddf == "asymptotic" and not has_rows_of_all(self)):
         result = self._result
         return FixedDegrees(result["mean"], result["mean_covariance"], np.inf).within(known)
     return inference_of(mixed_fit(self), ddf).within(known)

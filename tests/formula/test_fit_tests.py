@@ -142,6 +142,40 @@ def test_a_null_model_of_classes_and_counts_is_compared_with_covariates(family):
     np.testing.assert_allclose(-2 * found["logLik"], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_groups_without_a_coefficient_for_all(family):
+    """``0 + (1 | g)``: the likelihood of the spread alone; it was refused."""
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(25), 8)})
+    effect = rng.normal(0, 0.7, 25)[rows["g"]]
+    rows["y"] = effect + rng.normal(size=200)
+    if family == "poisson":
+        rows["y"] = rng.poisson(np.exp(effect))
+    elif family == "binomial":
+        rows["y"] = (rng.uniform(size=200) < 1 / (1 + np.exp(-effect))).astype(int)
+    nodes = np.linspace(-9, 9, 1801)  # the trapezoidal rule, for peaks that are narrow
+    weights, y = np.exp(-(nodes**2) / 2), rows["y"].to_numpy()[:, None]
+
+    def deviance_of(parameters):
+        eta = np.exp(parameters[0]) * nodes
+        if family == "gaussian":
+            logs = -((y - eta) ** 2) / 2 * np.exp(-2 * parameters[1]) - parameters[1]
+            logs = logs - np.log(2 * np.pi) / 2
+        elif family == "poisson":
+            logs = y * eta - np.exp(eta) - gammaln(y + 1)
+        else:
+            logs = y * eta - np.logaddexp(0, eta)
+        groups = np.add.reduceat(logs, np.arange(0, 200, 8)) + np.log(weights / weights.sum())
+        return -2 * logsumexp(groups, axis=1).sum()
+
+    expected = minimize(deviance_of, [-0.3, 0.0][: 1 + (family == "gaussian")]).fun
+    fit = eb.from_formula("y ~ 0 + (1 | g)", rows, family=family)
+    assert -2 * fit.log_likelihood_ == pytest.approx(expected, rel=1e-6)
+    for empty in (fit.tests(), fit.confint(), fit.tidy("fixed")):
+        assert len(empty) == 0
+    assert fit.VarCorr()["var1"][0] == "intercept"
+
+
 def test_a_null_model_has_what_models_with_covariates_have():
     """The interval of a new row, profiles, tests, influence and residuals; means had none."""
     rows = data_of("sleepstudy")

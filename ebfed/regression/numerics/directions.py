@@ -34,6 +34,8 @@ def find_directions(
         Combinations of columns that are zero in all rows.
     """
     p = len(within)
+    if not p:
+        return np.zeros((0, 0)), np.zeros((0, 0))
     centre = share @ centres if intercept else np.zeros(p)
     if intercept:
         centre[0] = 0.0

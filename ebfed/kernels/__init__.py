@@ -12,6 +12,7 @@ from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
     from ebfed.kernels.covariances import (
+        bounded_entries,
         covariance_root,
         least_covariance,
         quasi_newton_step,
@@ -100,6 +101,7 @@ __all__ = [
     "beta_binomial_profile",
     "beta_binomial_profiles",
     "beta_binomial_values",
+    "bounded_entries",
     "canonical_rows",
     "column_sums",
     "combination_variances",

@@ -16,7 +16,7 @@ from ebfed.kernels.small import (
     _solve_upper,
 )
 
-# Curvatures of T below this share of the largest are raised to it; and those of its axes.
+# Curvatures of T below this share of the largest are raised to it; all those of its axes, by that.
 _FLAT, _FLAT_AXES = 1e-6, 1e-10
 
 # By what a step shrinks X S, and how far towards the boundary it goes.
@@ -116,8 +116,8 @@ def _room(matrix, step):
 
 
 @jit
-def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, places, ends, enough):
-    """Step to where a quadratic is least among covariances T without negative eigenvalues.
+def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, places, ends):
+    """Find where a quadratic in a covariance T is least, whatever its eigenvalues are there.
 
     Parameters
     ----------
@@ -136,20 +136,18 @@ def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, pla
         Rows and columns of the entries, block by block.
     ends : int64 ndarray of shape (n_blocks + 1,)
         Where blocks begin, and the last ends.
-    enough : float
-        What is little for the criterion to fall.
 
     Returns
     -------
     inverse : ndarray of shape (q, q)
-        Its transpose takes roots in the coordinates of the step to those of T.
-    here, step : ndarrays of shape (k,)
-        Entries of T, and the step.
-    fall : float
-        Twice what the criterion falls at first along the step.
+        Its transpose takes roots in the coordinates of what follows to those of T.
+    here, sloping, bends : ndarrays of shape (k,), (k,) and (k, k)
+        Entries of T, the slope, and the curvature.
+    ahead : ndarray of shape (q, q)
+        Root of the covariance where the quadratic is least, a lower triangle; empty if the least
+        has a negative eigenvalue, or the curvature is all but singular: see `bounded_entries`.
     """
-    rows, columns = places[0], places[1]
-    k = len(rows)
+    rows, columns, k = places[0], places[1], places.shape[1]
     now, last, bends = _entries(root, places), _entries(last_root, places), expected.copy()
     flat, change, across = np.empty(k), np.empty((k, k)), np.empty((k, k))
     for i in range(k):
@@ -167,10 +165,26 @@ def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, pla
             across[j, i] = change[i, j]
     here, sloping = _entries(_product(axes, root), places), _applied(change, flat)
     bends = _product(_product(change, bends), across)
-    step = _least(here, sloping, bends, places, ends, enough)
-    for i in range(k):
-        step[i] -= here[i]
-    return inverse, here, step, -_inner(sloping, step)
+    return inverse, here, sloping, bends, _root_ahead(here, sloping, bends, places, ends)
+
+
+@jit
+def _root_ahead(here, slope, bends, places, ends):
+    """Root of the matrix where a quadratic is least; empty if that has none, or is not sure."""
+    L, entries = bends.copy(), slope.copy()
+    if not (_cholesky(L) and _is_sound(L, _FLAT)):
+        return np.empty((0, 0))
+    _solve_lower(L, entries)
+    _solve_upper(L, entries)
+    for i in range(len(here)):
+        entries[i] = here[i] - entries[i]
+    root = _symmetric(entries, places[0], places[1], ends[-1])
+    if not _cholesky(root):
+        return np.empty((0, 0))
+    for i in range(len(root)):
+        for j in range(i + 1, len(root)):
+            root[i, j] = 0.0
+    return root
 
 
 @jit
@@ -234,7 +248,8 @@ def _axes(bends, ends):
     """Transpose of coordinates C in which ``C' T C`` bends about alike; inverse of C.
 
     The curvature is about the sum of products of ``K_i = Z_i' V_i^-1 Z_i`` with itself; C C' is the
-    sum of the K_i, weighted by their traces.
+    sum of the K_i, weighted by their traces: its Cholesky factor, for eigenvectors take long to
+    load.
     """
     size, at = ends[-1], 0
     axes, inverse = np.zeros((size, size)), np.zeros((size, size))
@@ -245,12 +260,15 @@ def _axes(bends, ends):
             for b in range(q):
                 for d in range(q):
                     own[a, b] += bends[at + a * q + d, at + b * q + d]
-        values, vectors = np.linalg.eigh(own)
-        _raise(values, _FLAT_AXES)
-        for b in range(q):
-            for a in range(q):
-                axes[first + b, first + a] = vectors[a, b] * math.sqrt(values[b])
-                inverse[first + b, first + a] = vectors[a, b] / math.sqrt(values[b])
+        for a in range(q):
+            own[a, a] += _FLAT_AXES * own[a, a] + 1e-300
+        if not _cholesky(own):  # of a curvature that is no sum of squares
+            own = np.eye(q)
+        for a in range(q):
+            for b in range(a + 1):
+                axes[first + b, first + a] = own[a, b]
+            inverse[first + a, first + a] = 1.0
+            _solve_lower(own, inverse[first : first + q, first + a])
         at += q * q
     return axes, inverse
 
@@ -263,30 +281,36 @@ def _raise(values, least):
 
 
 @jit
-def _least(here, slope, bends, places, ends, enough):
+def bounded_entries(here, slope, bends, places, ends, enough):
     """Entries of a matrix without negative eigenvalues where a quadratic is least.
 
     It is known to a small share of what the quadratic falls, or of what is `enough`.
+
+    Parameters
+    ----------
+    here, slope, bends, places, ends : ndarrays
+        As `scoring_step` takes and returns them; small eigenvalues of the curvature are raised.
+    enough : float
+        What is little for the criterion to fall.
+
+    Returns
+    -------
+    ndarray of shape (k,)
     """
-    k, L, toward = len(here), bends.copy(), slope.copy()
-    if _cholesky(L) and _is_sound(L, _FLAT):
-        _solve_lower(L, toward)
-        _solve_upper(L, toward)
-    else:
-        bends, toward = _raised_curvature(bends, slope)
-    free = here - toward
-    axes = np.linalg.eigh(_symmetric(free, places[0], places[1], ends[-1]))[0]
+    bends, found = _raised_curvature(bends, slope)
+    found = here - found
+    axes = np.linalg.eigh(_symmetric(found, places[0], places[1], ends[-1]))[0]
     if axes[0] >= 0:
-        return free
+        return found
     size, steepest = max(-axes[0], axes[-1]), np.linalg.eigh(bends)[0][-1]
-    for i in range(k):
+    for i in range(len(here)):
         size = max(size, abs(here[i]))
     given = (steepest, size, enough, places[0], places[1], ends[-1])
     X, S = least_covariance(here, slope, bends, *given)
-    for i in range(k):  # one step along the slope, by which small eigenvalues become zero
+    for i in range(len(here)):  # one step along the slope: small eigenvalues become zero
         u, v = places[0, i], places[1, i]
-        free[i] = X[u, v] - S[u, v] / steepest
-    return _entries(covariance_root(free, places, ends), places)
+        found[i] = X[u, v] - S[u, v] / steepest
+    return _entries(covariance_root(found, places, ends), places)
 
 
 @jit

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ebfed.kernels import (
+    bounded_entries,
     covariance_root,
     least_covariance,
     quasi_newton_step,
@@ -64,13 +65,17 @@ def test_a_step_of_scoring_is_newtons_where_it_ends_inside():
     whole = bends + np.outer(turned, turned) / (moved @ turned)
     whole -= np.outer(along, along) / (moved @ along)
     step = -np.linalg.solve(whole, slope[rows, columns])
-    given = root, slope, last, before, memory, False, bends, places, ends, 1e-9
-    inverse, here, found, fall = scoring_step(*given)
-    arrived = inverse.T @ covariance_root(here + found, places, ends)
+    given = root, slope, last, before, memory, False, bends, places, ends
+    inverse, here, sloping, curvature, ahead = scoring_step(*given)
+    there = (ahead @ ahead.T)[rows, columns]
+    np.testing.assert_allclose(curvature @ (there - here), -sloping, rtol=1e-9)
+    bounded = bounded_entries(here, sloping, curvature, places, ends, 1e-9)
+    np.testing.assert_allclose(there, bounded, rtol=1e-9, atol=1e-12)
+    arrived = inverse.T @ covariance_root(bounded, places, ends)
     expected = np.zeros((3, 3))
     expected[rows, columns] = (root @ root.T)[rows, columns] + step
     np.testing.assert_allclose(arrived @ arrived.T, expected, rtol=1e-9, atol=1e-9)
-    assert fall == pytest.approx(-slope[rows, columns] @ step, rel=1e-9)
+    assert sloping @ (there - here) == pytest.approx(slope[rows, columns] @ step, rel=1e-9)
     np.testing.assert_allclose(memory[:, 1], [moved, turned])
 
 

@@ -79,15 +79,22 @@ def descend_covariances(
         if fall > SMALL_FALL:  # after a small one it is about the same
             expected = curvature()
         enough = max(tolerance, 1e-14 * abs(value))
-        given = root, slope, *before, memory, slow, expected, places, ends, enough
-        fall_before = fall
-        inverse, here, step, fall = kernels.scoring_step(*given)
-        slow = slow or bool(fall > SLOW * fall_before)
+        given = root, slope, *before, memory, slow, expected, places, ends
+        inverse, here, sloping, bends, ahead = kernels.scoring_step(*given)
+        if inside := len(ahead) > 0:
+            step = (ahead @ ahead.T)[places[0], places[1]] - here
+        else:
+            quadratic = here, sloping, bends
+            step = kernels.bounded_entries(*quadratic, places, ends, enough) - here
+        fall_before, fall = fall, float(-sloping @ step)
+        slow = slow or fall > SLOW * fall_before
         if fall < enough:
             break
         length = 1.0
         while True:
-            candidate = inverse.T @ kernels.covariance_root(here + length * step, places, ends)
+            if length < 1 or not inside:
+                ahead = kernels.covariance_root(here + length * step, places, ends)
+            candidate = inverse.T @ ahead
             candidate *= limit / max(np.abs(candidate).max(), limit)
             reached, there = function(candidate)
             if reached <= value - 1e-4 * length * fall or length < 1e-10:

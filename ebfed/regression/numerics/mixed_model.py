@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -82,6 +83,9 @@ FLAT = 1e-13
 FEW_DIGITS = 1e-6
 
 BLOCK = 2048  # rows that stay in the processor's cache
+
+# Numbers of which products are computed by one thread in any case.
+FEW = 8192
 
 
 @dataclass
@@ -163,7 +167,8 @@ def fit_mixed_model(
     """
     kind = _CommonProblem if covariance == "spherical" and len(varying) else Problem
     terms = None if sizes is None else [sizes]
-    with one_thread():
+    # to find the library takes longer than a small fit, for which it starts no threads
+    with one_thread() if rows.size > FEW else nullcontext():
         problem = kind(rows, n_rows, varying, covariance, method, intercept, terms, fixed)
         return problem.fit(identified)
 

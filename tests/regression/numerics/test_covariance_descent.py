@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from ebfed.kernels.covariances import _least, covariance_root
+from ebfed.kernels import bounded_entries, covariance_root
 from ebfed.regression.numerics.covariance_descent import entries_of
 from ebfed.regression.numerics.mixed_model import Problem
 from ebfed.regression.numerics.nested_model import NestedProblem
@@ -138,7 +138,7 @@ def test_the_least_of_a_quadratic_has_no_negative_eigenvalues():
         slope = matrix(rng.normal(size=13))[rows, columns]
         root = covariance_root(rng.normal(size=13), places, ends)
         here = (root @ root.T)[rows, columns]
-        found = _least(here, slope, bends, places, ends, 1e-10)
+        found = bounded_entries(here, slope, bends, places, ends, 1e-10)
         X, S = matrix(found), matrix(slope + bends @ (found - here))
         assert np.linalg.eigvalsh(X)[0] > -1e-12
         assert np.linalg.eigvalsh(S)[0] > -1e-3 * np.abs(slope).max()

@@ -294,7 +294,7 @@ Y60 = X60 @ [1, 2] + np.random.default_rng(1).normal(size=60)
         (np.where(X60 > 2, np.nan, X60), Y60, GROUPS, "X contains NaN"),
         (X60, np.where(Y60 > 2, np.nan, Y60), GROUPS, "y contains NaN"),
         (X60 * 1e307, Y60, GROUPS, "too large"),
-        (X60, Y60 * 1e100, GROUPS, "must not be larger"),
+        (X60, Y60 * 1e100, GROUPS, "y holds a value too large"),
         (X60, Y60 * 1e-100, GROUPS, "must not be larger"),
         (np.array([["a"]] * 60), Y60, GROUPS, "could not convert"),
         (X60, np.array(["a"] * 60), GROUPS, "y must be numbers"),

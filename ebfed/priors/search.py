@@ -107,8 +107,10 @@ def _closing_in(criterion: Rough, low: float, high: float) -> tuple[float, float
         some, there = slopes[first : first + 4], places[first : first + 4]
         if not np.all(some[1:] > some[:-1]):
             return cell
-        shares = some / (some - some[:, None] + np.diag(some))
-        place = min(max(float(there @ shares.prod(axis=1)), cell[0]), cell[1])
+        apart, own = some - some[:, None], np.eye(len(some), dtype=bool)
+        apart[own] = 1.0
+        shares = np.where(own, 1.0, some / apart).prod(axis=1)
+        place = min(max(float(there @ shares), cell[0]), cell[1])
         if cell[1] - cell[0] < CLOSE * cell[1]:
             return place, place
         straight = float(np.interp(0.0, some, there))

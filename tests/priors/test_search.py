@@ -57,3 +57,11 @@ def test_a_criterion_of_arrays_is_solved_in_few_calls(function, least):
     assert found == pytest.approx(least, rel=1e-13)  # rounding of the slopes
     if function is of_a_variance:  # the scan, and some points around its best, ever closer
         assert len(calls) <= 4
+
+
+def test_a_slope_may_be_zero_where_it_is_evaluated():
+    def criterion(t):
+        return (t - 2.0) ** 2, 2 * (t - 2.0)
+
+    found = minimise(criterion, np.array([0.0, 1.0, 2.5, 3.0, 9.0]), criterion)
+    assert found == 2.0  # of the points between 1 and 3, one is there

@@ -415,7 +415,8 @@ BAD = [
     ({"trials": np.ones(N)}, "trials= is for family='binomial'"),
     ({"sample_weight": -np.ones(N)}, "sample_weight must be finite"),
     ({"sample_weight": np.zeros(N)}, "sample_weight must not be zero in every row"),
-    ({"y": np.full(N, 1e308)}, "y must be counts: whole numbers from 0 to 2\\*\\*53"),
+    ({"y": np.full(N, 1e30)}, "y must be counts: whole numbers from 0 to 2\\*\\*53"),
+    ({"y": np.full(N, 1e308)}, "y holds a value too large for float64 arithmetic"),
     ({"y": np.full(N, 1e12)}, r"y must be counts up to 1e\+11 for family='poisson'"),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.regression.families.lazily import LazyPredictors
+from ebfed.regression.families.lazy_predictors import LazyPredictors
 from ebfed.regression.posteriors.predictive import AT_LIMIT
 from ebfed.tables.lazy import columns_beside
 from ebfed.tables.of_rows import NOTHING, Predicted, wants_rate

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.families.lazily import LazyPredictors
+from ebfed.regression.families.lazy_predictors import LazyPredictors
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
 from ebfed.tables.of_rows import are_shares, won_of_shares

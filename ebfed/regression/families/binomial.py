@@ -11,7 +11,7 @@ from scipy.special import betainc, expit, gammaln, xlogy
 from ebfed import kernels
 from ebfed.kernels.responses import BINOMIAL
 from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
-from ebfed.regression.families.lazily import LazyPredictors
+from ebfed.regression.families.lazy_predictors import LazyPredictors
 
 __all__ = ["Binomial"]
 

@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from ebfed import kernels
 from ebfed.kernels.responses import ORDINAL
 from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
-from ebfed.regression.families.lazily import LazyPredictors
+from ebfed.regression.families.lazy_predictors import LazyPredictors
 from ebfed.report.view import Parameter
 from ebfed.tables.scans import where
 

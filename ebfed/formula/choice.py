@@ -269,7 +269,8 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
             f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
             f"GaussianEB() have several, {'/'.join(model.levels)}."
         )
-    if not (design.names or design.constant):
+    mixed = is_a(estimator, "LinearEB", "LogisticEB", "GeneralizedEB")
+    if not design.names and not (mixed and design.constant):
         raise ValueError(
             f"{model.text!r} has no term for {type(estimator).__name__} to learn from."
         )

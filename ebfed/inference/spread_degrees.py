@@ -157,4 +157,5 @@ def _invertible(covariances: NDArray) -> NDArray[np.bool_]:
     """
     sound = np.isfinite(covariances).all(axis=(1, 2))
     values = np.linalg.eigvalsh(np.where(sound[:, None, None], covariances, 0.0))
-    return sound & (values[:, 0] > ROUNDING * values[:, -1])
+    # of no combinations there is nothing to compare
+    return sound & (values.min(axis=1, initial=np.inf) > ROUNDING * values.max(axis=1, initial=0.0))

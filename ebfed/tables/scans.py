@@ -235,6 +235,11 @@ def column_in(table: Any, name: str) -> Any:
     return nw.col(f"{quote}{name}{quote}")
 
 
+def _columns_in(table: Any, names: Sequence[str]) -> list[Any]:
+    """Columns of a table of narwhals, by their names."""
+    return [column_in(table, name).alias(name) if "." in name else name for name in names]
+
+
 def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:
     """Whether rows lack a value, by column."""
     schema = table.collect_schema()
@@ -369,7 +374,8 @@ class Beside:
         Raises
         ------
         ValueError
-            If the table has no such column, or its engine joins no small table.
+            If the table has no such column, or one of the name of predictions, or its engine joins
+            no small table.
         """
         import narwhals as nw
 
@@ -377,6 +383,8 @@ class Beside:
         there = list(table.collect_schema())
         if groups not in there:
             raise ValueError(f"X has no column {groups!r}.")
+        if FITTED in there:
+            raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
         names = [f"ebfed_figure_{j}" for j in range(figures.shape[1])]
         joined = _joined(table, dict(zip(names, figures.T, strict=True)), {groups: ids})
         filled = [
@@ -435,7 +443,7 @@ class Beside:
             if name in self.there:
                 raise ValueError(f"X has a column {name!r}, the name of predictions; rename it.")
         named = [each.alias(name) for name, each in new.items()]
-        return self.table.select(*self.there, *named).to_native()
+        return self.table.select(*_columns_in(self.table, self.there), *named).to_native()
 
 
 def columns_of_classes(classes: Sequence[Any], chances: Sequence[Any]) -> dict[str, Any]:
@@ -515,7 +523,8 @@ def with_codes(X: Any, lookups: Sequence[Lookup]) -> Any:
             table = table.with_columns(column.alias(alias))
         found |= own
     kept = [name for name in there if name not in replaced]
-    return table.select(*kept, *(nw.col(x).alias(name) for name, x in found.items())).to_native()
+    codes = (nw.col(x).alias(name) for name, x in found.items())
+    return table.select(*_columns_in(table, kept), *codes).to_native()
 
 
 def _joined(table: Any, columns: Mapping[str, NDArray], labels: Mapping[str, NDArray]) -> Any:
@@ -549,4 +558,5 @@ def _joined(table: Any, columns: Mapping[str, NDArray], labels: Mapping[str, NDA
     else:
         raise ValueError(f"predictions beside rows are not made in {kind.value}; collect the rows.")
     sides: Any = {"left_on": list(on), "right_on": list(on.values())}
-    return table.join(nw.from_native(right), how="left", **sides).select(*there, *columns)
+    joined = table.join(nw.from_native(right), how="left", **sides)
+    return joined.select(*_columns_in(joined, there), *columns)

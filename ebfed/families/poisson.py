@@ -20,7 +20,8 @@ from ebfed.tables.scans import where
 __all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
 
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
-# Added to exposures, in which it is lost, before their logarithm: some engines have none of 0.
+# Added to exposures before their logarithm, for some engines refuse that of 0. It is far below the
+# last digit of any exposure but 0.
 TINY = 1e-300
 # Coefficients, of the highest power first, of the polynomials in x of which the ratio is
 # log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, by interpolation at Chebyshev's points in 1/x.

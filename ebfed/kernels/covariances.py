@@ -170,7 +170,7 @@ def scoring_step(root, slope, last_root, last_slope, memory, slow, expected, pla
 
 @jit
 def _root_ahead(here, slope, bends, places, ends):
-    """Root of the matrix where a quadratic is least; empty if that has none, or is not sure."""
+    """Root of the matrix where a quadratic is least; empty if it has no such place, or no root."""
     L, entries = bends.copy(), slope.copy()
     if not (_cholesky(L) and _is_sound(L, _FLAT)):
         return np.empty((0, 0))

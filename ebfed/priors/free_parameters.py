@@ -21,7 +21,8 @@ __all__ = ["FreeParameters", "relative_likelihoods"]
 
 # Plausible populations that are held.
 MOST = 200
-# Populations narrower than so many widths of a node are points, or have nodes of their own.
+# Standard deviation of a population, in distances of nodes, below which it counts as a point, and
+# below which it is integrated over nodes of its own.
 POINT, COARSE = 0.05, 3.0
 
 

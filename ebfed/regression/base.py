@@ -128,7 +128,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     _weighed = staticmethod(as_read)
 
     def _values(self, rows: Rows, reset: bool) -> NDArray[np.float64]:
-        """Check features; a frame may have none beside the intercept that the fit adds."""
+        """Check features; there may be none where the fit adds an intercept."""
         if rows.columns != [] or not self.fit_intercept:
             return super()._values(rows, reset)
         if reset:

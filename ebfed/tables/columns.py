@@ -173,7 +173,7 @@ class Columns:
         import narwhals as nw
 
         column = self.series(name)
-        # narwhals takes long to tell the type of a column of pandas
+        # the dtype of pandas is asked first: that of narwhals is slow to find
         kind = getattr(getattr(column.to_native(), "dtype", None), "kind", "O")
         holds_numbers = kind in "iuf" or column.dtype.is_numeric() or column.dtype == nw.Object
         if holds_numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self
@@ -240,6 +240,13 @@ def _columns_in(table: Any, names: Sequence[str]) -> list[Any]:
     return [column_in(table, name).alias(name) if "." in name else name for name in names]
 
 
+def _check_new(names: Iterable[str], there: Sequence[str]) -> None:
+    """Refuse predictions of the names of columns that a table has."""
+    for name in names:
+        if name in there:
+            raise ValueError(f"X has a column {name!r}, the name of predictions; rename it.")
+
+
 def _missing(table: Any, names: Sequence[str]) -> dict[str, Any]:
     """Whether rows lack a value, by column."""
     schema = table.collect_schema()
@@ -383,8 +390,7 @@ class Beside:
         there = list(table.collect_schema())
         if groups not in there:
             raise ValueError(f"X has no column {groups!r}.")
-        if FITTED in there:
-            raise ValueError(f"X has a column {FITTED!r}, the name of predictions; rename it.")
+        _check_new([FITTED], there)  # before the join: Spark's loses columns with points
         names = [f"ebfed_figure_{j}" for j in range(figures.shape[1])]
         joined = _joined(table, dict(zip(names, figures.T, strict=True)), {groups: ids})
         filled = [
@@ -439,9 +445,7 @@ class Beside:
         ValueError
             If it has a column of such a name.
         """
-        for name in new:
-            if name in self.there:
-                raise ValueError(f"X has a column {name!r}, the name of predictions; rename it.")
+        _check_new(new, self.there)
         named = [each.alias(name) for name, each in new.items()]
         return self.table.select(*_columns_in(self.table, self.there), *named).to_native()
 

@@ -188,9 +188,9 @@ def choose(
         from ebfed import location
 
         return getattr(location, LOCATION[kind])()
-    correlated = varying is not None and some_of(varying, design) and joint_in(model, varying)
-    differing = model.above or correlated or design.without_mean
-    general = trials or fractions or model.offset or differing
+    general = bool(trials or fractions or model.offset or model.above or design.without_mean)
+    if varying is not None and joint_in(model, varying):
+        general = general or some_of(varying, design) or several_in(model, varying)
     if kind == "binomial" and general:
         return regression.GeneralizedEB("binomial")
     make = getattr(regression, REGRESSION[kind])
@@ -206,6 +206,11 @@ def some_of(varying: Varying, design: Design) -> bool:
 def joint_in(model: FormulaTerms, varying: Varying) -> bool:
     """Whether coefficients that differ between groups are correlated."""
     return any(len(term) > 1 for each in apart(model, varying) for term in each)
+
+
+def several_in(model: FormulaTerms, varying: Varying) -> bool:
+    """Whether a level has several terms whose coefficients are independent."""
+    return any(len(each) > 1 for each in apart(model, varying))
 
 
 def apart(model: FormulaTerms, varying: Varying) -> Varying:
@@ -289,8 +294,8 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
         if design.without_mean and "fixed" not in known:
             raise lacking(estimator, design, model)
         parts = apart(model, varying)
-        several = joint and any(len(each) > 1 for each in parts)
-        if several and not is_a(estimator, "LinearEB"):
+        several = joint and several_in(model, varying)
+        if several and not is_a(estimator, "LinearEB", "GeneralizedEB"):
             raise ValueError(
                 f"{type(estimator).__name__} has one term of a group, whose coefficients are all "
                 f"correlated, or none are; {model.text!r} has several."

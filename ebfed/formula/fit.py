@@ -1087,7 +1087,8 @@ def from_formula(
     - ``y ~ x + (1 + x | county)``: `LinearEB`, `LogisticEB` or `GeneralizedEB`; intercept and x
       differ between counties, and may be correlated.
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties. So are terms
-      apart, ``(1 | county) + (0 + x | county)``.
+      apart: ``(1 | county) + (0 + x + z | county)`` has slopes that are correlated with each other,
+      and not with the intercept.
     - ``y ~ 1 + (x | county)``, ``y ~ 0 + C(kind) + (1 | county)``: the mean of what differs between
       counties alone is zero, in `LinearEB`.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument

@@ -153,6 +153,30 @@ class Columns:
         pairs = zip(self.terms_of_levels(), places, strict=True)
         return [[len({*term.tolist()} & {*own.tolist()}) for term in terms] for terms, own in pairs]
 
+    def check_terms(self, covariance: str) -> None:
+        """Raise a ValueError if terms of a level cannot have this covariance."""
+        if covariance == "spherical" and any(len(each) > 1 for each in self.terms_of_levels()):
+            raise ValueError("covariance='spherical' is of one term of a level; got several.")
+
+    def blocks_of_levels(self, covariance: str) -> NDArray[np.int64]:
+        r"""Block of the covariance that each coefficient is in, of each level; -1 if it is alike.
+
+        Those of different blocks are independent.
+
+        Examples
+        --------
+        >>> columns = Columns(2, "age\nincome", True, [["age", "income"], ["intercept"]])
+        >>> columns.blocks_of_levels("full"), columns.blocks_of_levels("diag")
+        (array([[1, 0, 0]]), array([[2, 0, 1]]))
+        """
+        found = np.full((len(self.terms_of_levels()), len(self)), -1)
+        for own, terms in zip(found, self.terms_of_levels(), strict=True):
+            places, sizes = np.concatenate(terms), [len(term) for term in terms]
+            own[places] = np.arange(len(places))
+            if covariance != "diag":
+                own[places] = np.repeat(np.arange(len(sizes)), sizes)
+        return found
+
     def n_spreads(self, covariance: str, places: Sequence[NDArray] | None = None) -> int:
         """Count the parameters of the covariances; of coefficients at these places, by level."""
         sizes = self.sizes_of_terms(self.places_of_levels() if places is None else places)

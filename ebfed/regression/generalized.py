@@ -102,12 +102,13 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Covariance of the coefficients: a variance for each, one for all, or any.
     varying : sequence of str or int, or mapping, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
-        have one coefficient for all. All, if None. Of several levels of groups, the same for all
-        levels; or a mapping, which has them for each level by its name: ``{"nation": ["intercept"],
-        "region": ["intercept", "x"]}`` is ``(1 | nation) + (1 + x | nation:region)``. The
-        likelihood of several levels, or of more than three that differ, is Laplace's approximation,
-        as of `glmer` with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a
-        note says so.
+        have one coefficient for all. All, if None. Lists of columns are terms whose coefficients
+        are independent of each other's: with ``"full"``, ``[["intercept"], ["x", "z"]]`` is ``(1 |
+        group) + (0 + x + z | group)``. Of several levels of groups, the same for all levels; or a
+        mapping, which has them for each level by its name: ``{"nation": ["intercept"], "region":
+        ["intercept", "x"]}`` is ``(1 | nation) + (1 + x | nation:region)``. The likelihood of
+        several levels, or of more than three that differ, is Laplace's approximation, as of `glmer`
+        with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a note says so.
     fixed : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficient has a mean, to be estimated; the mean
         of the others, which must vary, is zero: ``varying=["intercept", "x"],

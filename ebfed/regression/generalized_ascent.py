@@ -63,13 +63,14 @@ def coordinates(
     intercept : bool
         Whether the first column is all ones, and has a mean.
     """
-    if kind == "full" and state["of_levels"].all() and len(state["fixed"]) == len(unit):
+    of_levels = state["of_levels"]
+    if kind == "full" and not of_levels.any() and len(state["fixed"]) == len(unit):
         frame, ways = ways, np.eye(ways.shape[1])
-        of_levels = np.ones((len(state["of_levels"]), len(ways)), bool)
+        of_levels = np.zeros((len(of_levels), len(ways)), np.int64)
     else:
-        frame, of_levels = np.diag(unit), state["of_levels"]
+        frame = np.diag(unit)
         if kind != "spherical":
-            of_levels = of_levels & ~empty
+            of_levels = np.where(empty, -1, of_levels)
         if intercept:  # a constant moves between these and the intercept
             alike = np.flatnonzero(~state["varies"] & ~empty)
             alike = alike[alike > 0]
@@ -77,9 +78,19 @@ def coordinates(
             frame[alike, alike] = np.where(size > 0, size, unit[alike])
             frame[0, alike] = -centre[alike] * frame[alike, alike]
         ways = np.linalg.solve(frame, ways)
-    of_levels = of_levels & state["known"][:, None]
-    sizes, places = tuple(of_levels.sum(axis=1).tolist()), np.nonzero(of_levels)[1]
-    return QuadraturePopulation(np.zeros(0), kind, frame, ways, places, sizes)
+    of_levels = np.where(state["known"][:, None], of_levels, -1)
+    order = np.argsort(of_levels, axis=1, kind="stable")  # by block
+    level, at = np.nonzero(np.take_along_axis(of_levels, order, axis=1) >= 0)
+    places = order[level, at]
+    return QuadraturePopulation(
+        np.zeros(0),
+        kind == "spherical",
+        frame,
+        ways,
+        places,
+        sizes=tuple((of_levels >= 0).sum(axis=1).tolist()),
+        blocks=of_levels[level, places] + level * of_levels.shape[1],
+    )
 
 
 def begin(
@@ -92,6 +103,7 @@ def begin(
         "directions": start.ways,
         "places": start.places,
         "sizes": np.array(start.sizes),
+        "blocks": start.blocks,
         "point": start.start(FIRST_SPREAD, intercept, shapes).point,
         "radius": FIRST_RADIUS,
         "best_value": -np.inf,
@@ -101,7 +113,10 @@ def begin(
 def population_of(state: GeneralizedState, kind: Covariance) -> QuadraturePopulation:
     """Return the population that is asked about."""
     coordinates = state["frame"], state["directions"], state["places"]
-    return QuadraturePopulation(state["point"], kind, *coordinates, tuple(state["sizes"].tolist()))
+    sizes = tuple(state["sizes"].tolist())
+    return QuadraturePopulation(
+        state["point"], kind == "spherical", *coordinates, sizes, state["blocks"]
+    )
 
 
 def ascend(

@@ -36,7 +36,7 @@ from ebfed.inference.profiles import (
 from ebfed.inference.sums import root_of_terms
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.numerics.normal_population import HIGH
-from ebfed.regression.numerics.quadrature_population import entries_of, square_of
+from ebfed.regression.numerics.quadrature_population import entries_of, square_of, turn_of
 from ebfed.regression.numerics.trust_region import climb, uncertainty
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.separation import bounds_of, unlimited_forms
@@ -75,7 +75,7 @@ class GeneralizedProfile:
         result, clients = fit._result, fit.clients_
         rounds: Any = fit.protocol()
         population: Any = fit._population()
-        self.fit, self.clients, self.kind = fit, clients, fit.covariance
+        self.fit, self.clients = fit, clients
         self.fixed = fit._of_mean
         self.responses, self.family = population.responses(clients), rounds.family
         self.shapes: NDArray = result["shapes"]
@@ -85,15 +85,18 @@ class GeneralizedProfile:
         self._without: dict[Held, float] = {}
         self._base_of = lambda shapes: rounds._base(clients, self.responses, shapes)
         square = np.mean(clients.X**2, axis=0)
-        if self.kind == "spherical":
+        self.shared = fit.covariance == "spherical"
+        if self.shared:
             square = np.full(len(square), square.mean())
         self.unit = 1 / np.sqrt(np.where(square > 0, square, 1.0))
         self.products = (clients.X * self.unit).T @ (clients.X * self.unit) / max(len(clients.X), 1)
         self._ways: dict[int | None, NDArray] = {}
         # coefficients that differ in each level, as `tidy` has them and as the fit had them
         self.named = fit._columns().places_of_levels()
+        self.blocks = fit._columns().blocks_of_levels(fit.covariance)
         self.places = [
-            places[square[places] > 0] if self.kind == "diag" else places for places in self.named
+            places[square[places] > 0] if fit.covariance == "diag" else places
+            for places in self.named
         ]
         self.places = [
             places if size else places[:0]
@@ -117,11 +120,10 @@ class GeneralizedProfile:
             found += [
                 Held("spread", level, place[j]) if j in place else None for j in named.tolist()
             ]
-            if self.kind == "full":
-                pairs = [(k, j) for a, j in enumerate(named.tolist()) for k in named[:a].tolist()]
+            for a, j in enumerate(named.tolist() if not self.shared else []):
                 found += [
                     Held("correlation", level, place[k], place[j]) if k in place else None
-                    for k, j in pairs
+                    for k in named[:a][self.blocks[level, named[:a]] == self.blocks[level, j]]
                 ]
         shapes = len(self.family.parameters(self.fit.mean_, self.shapes, self._no_errors))
         return [*found, *(Held("shape", first=j) for j in range(shapes))]
@@ -218,17 +220,18 @@ class GeneralizedProfile:
         starts = [] if held is None else [self._inside(held, self.best[1])]
         for level, places in enumerate(self.places):
             part = slice(ends[level], ends[level + 1])
-            if self.kind != "full":
-                moved = [np.eye(len(point[part]))[j] for j in range(len(point[part]))]
-                turned = [point[part] * turn**each for each in moved for turn in OTHER_SIZES]
+            blocks = self.blocks[level, self._order(held, level)]
+            if self.shared:
+                turned = [point[part] * turn for turn in OTHER_SIZES if len(places)]
             else:
-                low = np.tril_indices(len(places))
+                low = entries_of(blocks)
                 L, turned = np.zeros((len(places),) * 2), []
                 L[low] = point[part]
                 for j in range(len(places)):
-                    for turn in (*OTHER_SIZES, -1.0):
+                    alone = (blocks == blocks[j]).sum() == 1
+                    for turn in OTHER_SIZES if alone else (*OTHER_SIZES, -1.0):
                         T = L * np.where(np.arange(len(L)) == j, turn, 1.0)[:, None]
-                        turned.append(root_of_terms(T @ T.T, np.zeros(len(T)))[low])
+                        turned.append(root_of_terms(T @ T.T, blocks)[low])
             for own in turned:
                 starts.append(
                     self._free(held, np.concatenate([point[: part.start], own, point[part.stop :]]))
@@ -352,12 +355,11 @@ class GeneralizedProfile:
         if not len(places):
             return np.zeros(0)
         scaled = G[np.ix_(places, places)] / np.outer(self.unit[places], self.unit[places])
-        if self.kind == "spherical":
+        if self.shared:
             return np.sqrt(np.mean(np.diag(scaled)) * np.ones(1))
-        if self.kind == "diag":
-            return np.sqrt(np.diag(scaled))
+        blocks = self.blocks[level, places]
         tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(places))
-        return root_of_terms(scaled + tiny, np.zeros(len(scaled)))[np.tril_indices(len(places))]
+        return root_of_terms(scaled + tiny, blocks)[entries_of(blocks)]
 
     def _order(self, held: Held | None, level: int) -> NDArray[np.int64]:
         """Return the order of coefficients in a root: those that are held first."""
@@ -365,8 +367,7 @@ class GeneralizedProfile:
         if held is None or held.kind not in ("spread", "correlation") or held.level != level:
             return places
         first = [held.first] + ([held.second] if held.kind == "correlation" else [])
-        rest = [j for j in range(len(places)) if j not in first]
-        return places[first + rest] if self.kind == "full" else places
+        return places[first + [j for j in range(len(places)) if j not in first]]
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -381,11 +382,8 @@ class GeneralizedProfile:
         places, ends = self._order(held, level), self._ends
         own = point[ends[level] : ends[level + 1]]
         G = np.zeros((len(self.unit),) * 2)
-        L = np.zeros((len(places),) * 2)
-        if self.kind == "full":
-            L[np.tril_indices(len(places))] = own
-        else:
-            np.fill_diagonal(L, own if self.kind == "diag" else own[:1].repeat(len(places)))
+        L, blocks = np.zeros((len(places),) * 2), self.blocks[level, places]
+        L[entries_of(blocks, self.shared)] = turn_of(blocks, self.shared) @ own
         G[np.ix_(places, places)] = L @ L.T
         return G * np.outer(self.unit, self.unit)
 
@@ -424,7 +422,7 @@ class GeneralizedProfile:
         """Return what is not held, of a whole point in the order of what is."""
         if held is None:
             return whole
-        lost, _ = self._held(held)
+        lost = self._lost(held)
         if held.kind == "correlation":
             spreads = [np.abs(whole[lost - 1]), np.hypot(whole[lost], whole[lost + 1])]
             whole = whole.copy()
@@ -438,23 +436,19 @@ class GeneralizedProfile:
         """Return how others of the mean are expected to move with one that is held."""
         return self.tangents[:, lost] * (whole[lost] - self.origin[lost])
 
-    def _held(self, held: Held) -> tuple[int, int]:
-        """Return the place that is no parameter if this is held, and the first of its part."""
-        ends = self._ends
+    def _lost(self, held: Held) -> int:
+        """Return the place that is no parameter if this is held."""
         if held.kind == "mean":
-            return held.first, 0
+            return held.first
         if held.kind == "shape":
-            return (0, 0) if self.family.classes else (int(ends[-2]) + held.first, 0)
-        first = int(ends[held.level])
-        if held.kind == "correlation":
-            return first + 1, first
-        return first + (held.first if self.kind == "diag" else 0), first
+            return 0 if self.family.classes else int(self._ends[-2]) + held.first
+        return int(self._ends[held.level]) + (held.kind == "correlation")
 
     def _whole(self, held: Held | None, value: float, at: NDArray) -> tuple[NDArray, NDArray]:
         """Return all parameters, with the derivatives in those that are not held."""
         if held is None:
             return at, np.eye(len(at))
-        lost, _ = self._held(held)
+        lost = self._lost(held)
         point, turn = np.insert(at, lost, 0.0), np.delete(np.eye(len(at) + 1), lost, axis=1)
         ends = self._ends
         if held.kind == "mean":
@@ -490,12 +484,14 @@ class GeneralizedProfile:
         if not np.isfinite(point).all():
             return nothing
         ends, sizes = self._ends, self._sizes()
-        shapes = point[ends[-2] :]
-        entries = entries_of(self.kind, sizes)
-        spread = self._turn(sizes)
+        shapes, p = point[ends[-2] :], len(self.unit)
+        orders = [self._order(held, level) for level in range(len(sizes))]
+        places = np.concatenate(orders)
+        owners = [self.blocks[level, own] + level * p for level, own in enumerate(orders)]
+        blocks = np.concatenate(owners)
+        entries, spread = entries_of(blocks, self.shared), turn_of(blocks, self.shared)
         root = np.zeros((sum(sizes),) * 2)
         root[entries] = spread @ point[ends[0] : ends[-2]]
-        places = np.concatenate([self._order(held, level) for level in range(len(sizes))])
         with np.errstate(over="ignore", invalid="ignore"):
             found = quadrature.derivatives(
                 self.clients,
@@ -516,7 +512,7 @@ class GeneralizedProfile:
         if not (np.isfinite(evidence).all() and np.isfinite(curvature).all()):
             return nothing
         self.mode = mode
-        p, t = len(self.unit), len(shapes)
+        t = len(shapes)
         whole = np.zeros((p + len(entries[0]) + t, len(point)))
         whole[:p, :p] = np.eye(p)
         whole[p : p + len(spread), p : ends[-2]] = spread
@@ -525,7 +521,7 @@ class GeneralizedProfile:
         whole = whole @ turn
         second = whole.T @ square_of(curvature.sum(axis=0)) @ whole
         if held is not None and held.kind == "correlation":  # of the squares
-            lost, _ = self._held(held)
+            lost = self._lost(held)
             both = np.array([value, np.sqrt(1 - value**2)])
             second[lost - 1, lost - 1] += 2 * slope[lost - 1]
             second[lost, lost] += 2 * both @ slope[lost : lost + 2]
@@ -538,11 +534,3 @@ class GeneralizedProfile:
     @cached_property
     def _constant(self) -> quadrature.Base:
         return self._base_of(np.zeros(0))
-
-    def _turn(self, sizes: list[int]) -> NDArray[np.float64]:
-        """Derivatives of the entries of roots in their parameters."""
-        if self.kind != "spherical":
-            return np.eye(len(entries_of(self.kind, sizes)[0]))
-        used = [size for size in sizes if size]
-        owner = np.repeat(np.arange(len(used)), used)
-        return (owner[:, None] == np.arange(len(used))).astype(float)

@@ -131,7 +131,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             root=sent["root"],
             places=sent["places"],
             sizes=sent["sizes"],
-            entries=entries_of(self.covariance, sent["sizes"]),
+            entries=entries_of(sent["blocks"], self.covariance == "spherical"),
             accuracy=sent["phase"],  # type: ignore[arg-type]
             start=memory.get("mode"),
         )
@@ -180,7 +180,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         numbers = 1 + p + p * (p + 1) // 2
         fitted = sent["result"] if sent["done"] else sent
         if sent["done"] or "places" in sent:
-            d = p + len(entries_of(self.covariance, fitted["sizes"])[0])
+            d = p + len(entries_of(fitted["blocks"], self.covariance == "spherical")[0])
             d += len(fitted["shapes"])
             numbers = 1 + d + d * (d + 1) // 2
         return 64.0 * (1 if self.share == "sums" else len(clients)) * numbers
@@ -195,14 +195,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         given = bool(self.fit_intercept), self.varying, levels, self.fixed
         columns = Columns(state["n_features"], state["columns"], *given)
         fixed = columns.fixed_places()
-        if self.covariance != "diag" and any(len(own) > 1 for own in columns.terms_of_levels()):
-            raise ValueError(
-                f"covariance={self.covariance!r} is of one term of a level of groups here; got "
-                "several. LinearEB has several."
-            )
-        of_levels = np.array(
-            [np.isin(np.arange(len(columns)), each) for each in columns.places_of_levels()]
-        )
+        columns.check_terms(self.covariance)
         varies = columns.varies()
         self._check_varying(varies)
         open_ = self._open_questions(facts, columns)
@@ -222,7 +215,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "n_groups": np.array(n_groups),
             "phase": "centre" if self.share == "sums" else "size",
             "levels": names,
-            "of_levels": of_levels,
+            "of_levels": columns.blocks_of_levels(self.covariance),
             "known": np.array([not note for note in open_]),
             "estimates_spread": not all(open_),
             "varies": varies,
@@ -279,6 +272,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "frame": asked.frame,
             "places": asked.places,
             "sizes": np.array(asked.sizes),
+            "blocks": asked.blocks,
             "mean": asked.mean,
             "root": asked.root,
             "shapes": asked.shapes,
@@ -314,7 +308,8 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             if self.family.n_figures:
                 parts["figures"] = (self.family.n_figures,)
             return parts | {"within" if "centre" in sent else "centre": (p,)}
-        d = len(sent["mean"]) + len(entries_of(self.covariance, sent["sizes"])[0])
+        d = len(sent["mean"])
+        d += len(entries_of(sent["blocks"], self.covariance == "spherical")[0])
         d += len(sent["shapes"])
         return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
 
@@ -463,6 +458,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "roots_above": roots[:-1],
             "levels": state["levels"],
             "sizes": np.array(fitted.sizes),
+            "blocks": fitted.blocks,
             "null": state["null"],
             "shapes": fitted.shapes,
             "shape_covariance": fitted.shape_covariance(state["second"]),

@@ -94,9 +94,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         coefficients may be correlated, as in ``(1 + x | group)``).
     varying : sequence of str or int, or mapping, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
-        have one coefficient for all. All, if None. Of several levels of groups, the same for all
-        levels; or a mapping, which has them for each level by its name: ``{"lea": ["intercept"],
-        "school": ["intercept", "x"]}`` is ``(1 | lea) + (1 + x | lea:school)``.
+        have one coefficient for all. All, if None. Lists of columns are terms whose coefficients
+        are independent of each other's: with ``"full"``, ``[["intercept"], ["x", "z"]]`` is ``(1 |
+        group) + (0 + x + z | group)``. Of several levels of groups, the same for all levels; or a
+        mapping, which has them for each level by its name: ``{"lea": ["intercept"], "school":
+        ["intercept", "x"]}`` is ``(1 | lea) + (1 + x | lea:school)``.
     fixed : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficient has a mean, to be estimated; the mean
         of the others, which must vary, is zero: ``varying=["intercept", "x"],

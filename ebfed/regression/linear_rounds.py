@@ -213,9 +213,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             raise ValueError(f"clients have different covariates: {names}.")
         columns = self._columns(state["n_features"], state["columns"], levels)
         columns.fixed_places()  # before anything is sent
-        several = any(len(each) > 1 for each in columns.terms_of_levels())
-        if several and self.covariance == "spherical":
-            raise ValueError("covariance='spherical' is of one term of a level; got several.")
+        columns.check_terms(self.covariance)
         covariates = names[0]
         size = min(_width(columns, covariates), int(facts["n"].max()))
         first: LinearState = {

@@ -208,6 +208,8 @@ class GeneralizedResult(TypedDict):
     """Roots of these, shape (p, k)."""
     sizes: NotRequired[NDArray[np.int64]]
     """Number of coefficients that differ between groups of each level, from the top."""
+    blocks: NotRequired[NDArray[np.int64]]
+    """Block of each of these, shape (q,)."""
     null: NDArray[np.float64]
     """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     shapes: NDArray[np.float64]
@@ -249,6 +251,8 @@ class GeneralizedSent(RegressionSent):
     """Entries of c that differ between groups, of each level from the top, shape (q,)."""
     sizes: NotRequired[NDArray[np.int64]]
     """Numbers of these, of each level."""
+    blocks: NotRequired[NDArray[np.int64]]
+    """Block of each, whose coefficients are independent of those of others, shape (q,)."""
     shapes: NotRequired[NDArray[np.float64]]
     """Parameters of the family besides those of predictors, shape (t,)."""
 
@@ -271,9 +275,11 @@ class GeneralizedState(RegressionState):
     """Whether each coefficient differs between groups, of any level."""
     levels: str
     """Names of the levels of groups, one to a line; empty where there is one."""
-    of_levels: NDArray[np.bool_]
+    of_levels: NDArray[np.int64]
+    """Block of the covariance of each level that a coefficient is in, shape (n_levels, p); -1 of
+    those that are alike in all groups."""
     fixed: NDArray[np.int64]
-    """Whether each coefficient differs between groups of each level, shape (n_levels, p)."""
+    """Coefficients that have a mean."""
     known: NDArray[np.bool_]
     """Whether numbers of rows and groups identify the spread of each level."""
     n_groups: NDArray[np.int64]
@@ -304,6 +310,8 @@ class GeneralizedState(RegressionState):
     """Coordinates that differ between groups, of each level from the top, shape (q,)."""
     sizes: NotRequired[NDArray[np.int64]]
     """Numbers of these, of each level."""
+    blocks: NotRequired[NDArray[np.int64]]
+    """Block of each, whose coefficients are independent of those of others, shape (q,)."""
     point: NotRequired[NDArray[np.float64]]
     """Parameters that are asked about by quadrature; see `QuadraturePopulation`."""
     best_point: NotRequired[NDArray[np.float64]]

@@ -52,7 +52,7 @@ def test_derivatives_are_differences(n_classes):
     clients = Clients.from_rows(np.column_stack([np.ones(N), X[:, 0]]), GROUPS, y)
     rows = Responses(clients.y, RNG.uniform(0.5, 2.0, N), OFFSET)
     family, t = Ordinal(), n_classes - 2
-    places, entries = np.arange(2), entries_of("full", [2])
+    places, entries = np.arange(2), entries_of(np.zeros(2))
 
     def at(point):
         root = np.zeros((2, 2))

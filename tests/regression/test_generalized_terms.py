@@ -154,11 +154,133 @@ def test_a_slope_of_contraception_is_that_of_glmer():
     assert exact.likelihood_kind_ == "ML"
 
 
-def test_several_correlated_terms_are_refused():
+# --- several terms of a level ---------------------------------------------------------------------
+
+
+FEW = GROUP < 12
+STEP = 0.25
+
+
+def integrated(family, fixed, varying, point, blocks):
+    """Log-likelihood of few groups on a grid, at a mean, entries of roots, and a shape."""
+    axis = np.arange(-4.5, 4.6, STEP)
+    q, p, used = varying.shape[1], fixed.shape[1], fixed.shape[1]
+    nodes = np.stack(np.meshgrid(*[axis] * q, indexing="ij"), -1).reshape(-1, q)
+    L = np.zeros((q, q))
+    for block in blocks:
+        low = np.tril_indices(len(block))
+        own = np.zeros((len(block),) * 2)
+        own[low] = point[used : used + len(low[0])]
+        L[np.ix_(block, block)], used = own, used + len(low[0])
+    z = (fixed[FEW] @ point[:p])[:, None] + varying[FEW] @ L @ nodes.T
+    whole = np.zeros((GROUP[FEW].max() + 1, len(nodes)))
+    np.add.at(whole, GROUP[FEW], log_density(family, RESPONSES[family][FEW, None], z, point[-1]))
+    found = logsumexp(whole - (nodes**2).sum(axis=1) / 2, axis=1)
+    return (found + q * (np.log(STEP) - np.log(2 * np.pi) / 2)).sum()
+
+
+TERMS = {
+    "y ~ x + (1 | g) + (0 + x + z | g)": (["intercept", "x", "z"], [[0], [1, 2]]),
+    "y ~ x + (1 + z | g) + (0 + x | g)": (["intercept", "z", "x"], [[0, 1], [2]]),
+    "y ~ x + (0 + z || g) + (1 + x | g)": (["z", "intercept", "x"], [[0], [1, 2]]),
+}
+BY_NAME = {"intercept": ONE, "x": X, "z": Z}
+
+
+@pytest.mark.parametrize("family", ["poisson", "binomial", "gamma"])
+@pytest.mark.parametrize("formula", TERMS)
+def test_terms_apart_are_at_a_maximum(formula, family):
+    """The likelihood is that on a grid, and no parameter raises it."""
+    names, blocks = TERMS[formula]
+    fit = eb.from_formula(formula, ROWS.assign(y=RESPONSES[family])[FEW], family=family)
+    assert type(fit.estimator_).__name__ == "GeneralizedEB"
+    assert fit.likelihood_kind_ == "ML"
+    places = [fit.terms_.index(name) for name in names]
+    T = fit.covariance_[np.ix_(places, places)]
+    apart = [(j, k) for a in blocks for b in blocks if a != b for j in a for k in b]
+    assert all(T[pair] == 0 for pair in apart)
+    roots = [np.linalg.cholesky(T[np.ix_(b, b)] + 1e-9 * np.eye(len(b))) for b in blocks]
+    entries = [root[np.tril_indices(len(root))] for root in roots]
+    figures = fit.tidy()
+    shape = figures.loc[figures["term"] == "shape", "estimate"].to_list()
+    point = np.concatenate([fit.mean_[:2], *entries, np.log(shape or [1.0])])
+    fixed = np.column_stack([ONE, X])
+    varying = np.column_stack([BY_NAME[name] for name in names])
+
+    def value(point):
+        return integrated(family, fixed, varying, point, blocks)
+
+    highest = value(point)
+    assert fit.log_likelihood_ == pytest.approx(highest, abs=1e-3)
+    assert fit.n_parameters_ == 2 + 1 + 3 + len(shape)
+    for j in range(fit.n_parameters_):
+        step = 0.02 * np.eye(len(point))[j]
+        assert max(value(point + step), value(point - step)) < highest + 1e-4
+
+
+def test_terms_apart_in_all_reports(tmp_path):
     rows = ROWS.assign(y=RESPONSES["poisson"])
-    with pytest.raises(ValueError, match="GeneralizedEB has one term of a group"):
-        eb.from_formula("y ~ x + (1 | g) + (0 + x + z | g)", rows, family="poisson")
-    with pytest.raises(ValueError, match="LinearEB has several"):
-        eb.GeneralizedEB("poisson", "full", varying=[["intercept"], ["x"]]).fit(
-            rows[["x"]], rows["y"], groups=rows["g"]
-        )
+    fit = eb.from_formula("y ~ x + (1 | g) + (0 + x + z | g)", rows, family="poisson")
+    spreads = fit.tidy("ran_pars")["term"].tolist()
+    assert spreads == ["sd__intercept", "sd__x", "sd__z", "cor__x.z"]
+    components = fit.VarCorr()
+    assert components["var2"].tolist() == ["", "", "", "z"]
+    assert fit.glance()["AIC"].iloc[0] == pytest.approx(-2 * fit.log_likelihood_ + 2 * 6)
+    ends = fit.confint(method="profile").set_index("term")
+    assert ((ends["conf.low"] <= ends["estimate"]) & (ends["estimate"] <= ends["conf.high"])).all()
+    assert np.isfinite(fit.tests()[["std.error", "p.value"]]).all(axis=None)
+    fit.save(tmp_path / "fit.ebfed")
+    again = eb.load_fit(tmp_path / "fit.ebfed")
+    np.testing.assert_allclose(again.predict(rows), fit.predict())
+    assert again.VarCorr().equals(components)
+    lower = eb.from_formula("y ~ x + (0 + x + z | g)", rows, family="poisson")
+    compared = eb.anova(lower, fit)
+    assert compared["df"].dropna().tolist() == [1.0]
+
+
+def test_profiles_of_terms_apart():
+    """Terms of one coefficient each are a diagonal covariance."""
+    rows = ROWS.assign(y=RESPONSES["poisson"])
+    settings = {"varying": [["intercept"], ["z"]], "fixed": ["intercept", "x"]}
+    apart = eb.GeneralizedEB("poisson", "full", **settings)
+    settings["varying"] = ["intercept", "z"]
+    diag = eb.GeneralizedEB("poisson", "diag", **settings)
+    ends = []
+    for fit in (apart, diag):
+        fit.fit(rows[["x", "z"]], rows["y"], groups=rows["g"])
+        ends.append(fit.confint(method="profile")[["estimate", "conf.low", "conf.high"]])
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)
+
+
+def test_the_order_of_terms_does_not_matter():
+    """To a thousandth of an error: a search ends where little is to be gained."""
+    rows = ROWS.assign(y=RESPONSES["poisson"])
+    one, other = (
+        eb.from_formula(f"y ~ x + {terms}", rows, family="poisson")
+        for terms in ("(1 | g) + (0 + x + z | g)", "(0 + x + z | g) + (1 | g)")
+    )
+    np.testing.assert_allclose(one.covariance_, other.covariance_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("share", ["groups", "sums"])
+def test_terms_of_nested_levels(share):
+    """Blocks of each level, by factors and by sums."""
+    rows = ROWS.assign(y=RESPONSES["poisson"], top=ROWS["g"] % 7)
+    varying = {"top": [["intercept"], ["x"]], "g": [["intercept", "z"], ["x"]]}
+    fit = eb.GeneralizedEB("poisson", "full", varying=varying, fixed=["intercept", "x"])
+    fit.set_params(share=share)
+    fit.fit(rows[["x", "z"]], rows["y"], groups=rows[["top", "g"]])
+    assert fit.n_parameters_ == 2 + 2 + 3 + 1
+    assert fit.covariance_above_["top"][0, 1] == 0
+    assert fit.covariance_[0, 1] == fit.covariance_[1, 2] == 0
+    formula = "y ~ x + (1 | top) + (0 + x | top) + (1 + z | top:g) + (0 + x | top:g)"
+    same = eb.from_formula(formula, rows, family="poisson")
+    assert fit.log_likelihood_ == pytest.approx(same.log_likelihood_, abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [eb.LinearEB, lambda kind: eb.GeneralizedEB("poisson", kind)])
+def test_one_variance_is_of_one_term(make):
+    rows, fit = ROWS.assign(y=RESPONSES["poisson"]), make("spherical")
+    fit.set_params(varying=[["intercept"], ["x"]])
+    with pytest.raises(ValueError, match="'spherical' is of one term of a level; got several"):
+        fit.fit(rows[["x"]], rows["y"], groups=rows["g"])

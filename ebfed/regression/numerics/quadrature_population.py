@@ -1,51 +1,51 @@
 """The parameters of a normal population whose likelihood is found by quadrature.
 
 Coefficients are ``theta = frame (c + at places: root eta)``, eta standard normal. The parameters
-are those of c's mean, along `ways`, and entries of the root: of a lower triangle, of its diagonal,
-or one number times the identity, for each level of groups; and then shapes of the family of rows,
-if it has some. No sign of an entry matters, so that a variance of zero lies in the interior, where
-the likelihood has slope zero and bends down if groups do not differ.
+are those of c's mean, along `ways`, and entries of the root: for each block of coefficients those
+of a lower triangle, or one number times the identity; and then shapes of the family of rows, if it
+has some. No sign of an entry matters, so that a variance of zero lies in the interior, where the
+likelihood has slope zero and bends down if groups do not differ.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.numerics.normal_population import HIGH, LOW, Covariance
+from ebfed.inference.sums import entries_of_terms
+from ebfed.regression.numerics.normal_population import HIGH, LOW
 from ebfed.regression.numerics.trust_region import uncertainty
 
-__all__ = ["QuadraturePopulation", "entries_of", "square_of"]
+__all__ = ["QuadraturePopulation", "entries_of", "square_of", "turn_of"]
 
 
-def entries_of(kind: Covariance, sizes: Sequence[int] | NDArray) -> tuple[NDArray, NDArray]:
+def entries_of(blocks: NDArray, shared: bool = False) -> tuple[NDArray, NDArray]:
     """Rows and columns of the entries of a root that may differ from zero.
 
     Parameters
     ----------
-    kind : {"diag", "spherical", "full"}
-    sizes : sequence of int
-        Numbers of coefficients that differ between groups, of each level from the top: the root has
-        a block for each.
+    blocks : ndarray of shape (q,)
+        Number of the block of each coefficient that differs between groups: those of different
+        blocks are independent.
+    shared : bool
+        Whether the coefficients of a block are independent too, and share a variance.
 
     Examples
     --------
-    >>> [each.tolist() for each in entries_of("full", [1, 2])]
+    >>> [each.tolist() for each in entries_of(np.array([0, 1, 1]))]
     [[0, 1, 2, 2], [0, 1, 1, 2]]
     """
-    if kind != "full":
-        return np.arange(sum(sizes)), np.arange(sum(sizes))
-    blocks = [np.tril_indices(q) for q in sizes]
-    starts = np.cumsum([0, *sizes])
-    rows, columns = (
-        np.concatenate([first + block[axis] for first, block in zip(starts, blocks, strict=False)])
-        for axis in (0, 1)
-    )
-    return rows.astype(np.int64), columns.astype(np.int64)
+    return entries_of_terms(np.arange(len(blocks)) if shared else blocks)
+
+
+def turn_of(blocks: NDArray, shared: bool = False) -> NDArray[np.float64]:
+    """Derivatives of the entries of a root, as of `entries_of`, in its parameters."""
+    if not shared:
+        return np.eye(len(entries_of(blocks)[0]))
+    return (blocks[:, None] == np.unique(blocks)).astype(float)
 
 
 def square_of(halves: NDArray) -> NDArray:
@@ -69,7 +69,8 @@ class QuadraturePopulation:
     ----------
     point : ndarray of shape (k + s + t,)
         k numbers of the mean, s of the root, and t shapes.
-    kind : {"diag", "spherical", "full"}
+    shared : bool
+        Whether the coefficients of a block are independent, and share a variance.
     frame : ndarray of shape (p, r)
     ways : ndarray of shape (r, k)
         Directions in which the mean of c moves.
@@ -77,14 +78,22 @@ class QuadraturePopulation:
         Entries of c that differ between groups, of each level from the top.
     sizes : tuple of int
         Numbers of these, of each level.
+    blocks : int64 ndarray of shape (q,)
+        Block of each, whose coefficients are independent of those of other blocks.
     """
 
     point: NDArray
-    kind: Covariance
+    shared: bool
     frame: NDArray
     ways: NDArray
     places: NDArray
     sizes: tuple[int, ...]
+    blocks: NDArray
+
+    @property
+    def entries(self) -> tuple[NDArray, NDArray]:
+        """Rows and columns of the entries of the root that are not zero."""
+        return entries_of(self.blocks, self.shared)
 
     @property
     def mean(self) -> NDArray:
@@ -93,11 +102,11 @@ class QuadraturePopulation:
 
     @property
     def root(self) -> NDArray:
-        """Root of the covariances of c at `places`, a block for each level, shape (q, q)."""
+        """Root of the covariances of c at `places`, shape (q, q)."""
         q, turn = len(self.places), self.turn
         root = np.zeros((q, q))
         k = self.ways.shape[1]
-        root[entries_of(self.kind, self.sizes)] = turn @ self.point[k : k + turn.shape[1]]
+        root[self.entries] = turn @ self.point[k : k + turn.shape[1]]
         return root
 
     @property
@@ -108,11 +117,7 @@ class QuadraturePopulation:
     @property
     def turn(self) -> NDArray[np.float64]:
         """Derivatives of the entries of the root in their parameters."""
-        if self.kind != "spherical":
-            return np.eye(len(entries_of(self.kind, self.sizes)[0]))
-        used = [size for size in self.sizes if size]
-        owner = np.repeat(np.arange(len(used)), used)
-        return (owner[:, None] == np.arange(len(used))).astype(float)
+        return turn_of(self.blocks, self.shared)
 
     def start(
         self, spread: float, intercept: float = 0.0, shapes: NDArray | None = None
@@ -121,7 +126,7 @@ class QuadraturePopulation:
 
         The mean is zero, but for the first coefficient, which is to be `intercept`.
         """
-        rows, columns = entries_of(self.kind, self.sizes)
+        rows, columns = self.entries
         entries = np.linalg.lstsq(self.turn, np.where(rows == columns, spread, 0.0))[0]
         mean = np.zeros(self.ways.shape[1])
         if intercept:
@@ -165,12 +170,10 @@ class QuadraturePopulation:
         roots = []
         for first, last in itertools.pairwise(np.cumsum([0, *self.sizes])):
             root = self.root[first:last, first:last]
-            if self.kind == "full" and root.size:
-                axes, sizes, _ = np.linalg.svd(root)
-                if sizes[-1] < np.sqrt(LOW):
-                    root = axes * np.where(sizes < np.sqrt(LOW), 0.0, sizes)
-            else:
-                root = np.where(np.abs(root) < np.sqrt(LOW), 0.0, np.abs(root))
+            blocks = np.arange(last - first) if self.shared else self.blocks[first:last]
+            for block in np.unique(blocks):
+                own = np.ix_(blocks == block, blocks == block)
+                root[own] = _away_from_zero(root[own])
             roots.append(self.frame[:, self.places[first:last]] @ root)
         return self.frame @ self.mean, roots
 
@@ -178,3 +181,11 @@ class QuadraturePopulation:
         """Whether a variance is zero, and whether one is too large for the quadrature."""
         sizes = np.linalg.svd(self.root, compute_uv=False)
         return bool(np.any(sizes < np.sqrt(LOW))), bool(np.any(sizes > np.sqrt(HIGH / 2)))
+
+
+def _away_from_zero(root: NDArray) -> NDArray:
+    """Return the root of a block, what is hardly above zero as zero."""
+    if len(root) == 1:
+        return np.where(np.abs(root) < np.sqrt(LOW), 0.0, np.abs(root))
+    axes, sizes, _ = np.linalg.svd(root)
+    return axes * np.where(sizes < np.sqrt(LOW), 0.0, sizes) if sizes[-1] < np.sqrt(LOW) else root

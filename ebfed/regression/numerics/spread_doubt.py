@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
+from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 from ebfed.regression.numerics.trust_region import uncertainty
 
 __all__ = ["MANY", "normal_figures", "spread_nodes", "variance_nodes"]
@@ -133,7 +133,7 @@ def spread_nodes(
     first, n_entries = fitted.ways.shape[1], turn.shape[1]
     spread = slice(first, first + n_entries)
     slopes = known[:first, spread] @ np.linalg.pinv(known[spread, spread])
-    rows, columns = entries_of(fitted.kind, fitted.sizes)
+    rows, columns = fitted.entries
     level = np.repeat(np.arange(len(fitted.sizes)), fitted.sizes)[rows]
     weights: list[float] = []
     points: list[NDArray] = []

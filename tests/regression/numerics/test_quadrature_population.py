@@ -3,14 +3,20 @@
 import numpy as np
 import pytest
 
-from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
+from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 
 RNG = np.random.default_rng(0)
 FRAME, WAYS, PLACES = RNG.normal(size=(4, 3)), RNG.normal(size=(3, 2)), np.array([0, 2])
 
 
+# Whether coefficients share a variance, and the block of each.
+KINDS = {"full": (False, [0, 0]), "diag": (False, [0, 1]), "spherical": (True, [0, 0])}
+
+
 def population(kind, entries):
-    return QuadraturePopulation(np.array([0.5, -1.0, *entries]), kind, FRAME, WAYS, PLACES, (2,))
+    shared, blocks = KINDS[kind]
+    point = np.array([0.5, -1.0, *entries])
+    return QuadraturePopulation(point, shared, FRAME, WAYS, PLACES, (2,), np.array(blocks))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +37,7 @@ def test_parameters(kind, entries, root):
     assert here.at_bounds() == (False, False)
     np.testing.assert_allclose(here.start(0.7).root, 0.7 * np.eye(2))
     # of a quadratic in the mean of c and the entries of the root
-    rows, columns = entries_of(kind, [2])
+    rows, columns = here.entries
     d = 3 + len(rows)
     bend = RNG.normal(size=(d, d))
     bend = bend + bend.T
@@ -60,3 +66,15 @@ def test_what_is_hardly_above_zero_is_zero():
     _, (root,) = population("full", [1.0, 1.0, 1e-5]).seen()
     assert np.linalg.matrix_rank(root) == 1
     assert population("full", [1.0, 1.0, 200.0]).at_bounds() == (False, True)
+
+
+def test_blocks_apart():
+    """The first and last coefficient are correlated, and independent of the one between them."""
+    ways, frame, point = np.eye(3)[:, :1], np.eye(3), np.array([0.0, 1.0, 2.0, 0.5, 3.0])
+    blocks = np.array([0, 1, 0])
+    here = QuadraturePopulation(point, False, frame, ways, np.arange(3), (3,), blocks)
+    np.testing.assert_array_equal(here.root, [[1, 0, 0], [0, 2, 0], [0.5, 0, 3]])
+    flat = here.at(np.array([0.0, 1.0, 2.0, 1.0, 1e-5]))
+    _, (seen,) = flat.seen()
+    np.testing.assert_allclose(seen @ seen.T, [[1, 0, 1], [0, 4, 0], [1, 0, 1]], atol=1e-4)
+    assert np.linalg.matrix_rank(seen) == 2

@@ -46,7 +46,7 @@ table["true risk"] = [
 ]
 print(table[["npar", "logLik", "BIC", "risk", "true risk"]].round(3))
 chosen = eb.MixtureEB(random_state=0).fit(**settings)
-print(f"BIC chooses {chosen.k_} points")
+print(f"BIC chooses {chosen.n_components_} points")
 
 # %% [markdown]
 # `risk` is the mean squared error that a fit expects, `true risk` the true one. Too few points give

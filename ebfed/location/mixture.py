@@ -43,9 +43,10 @@ class MixtureEB(LocationEstimator):
 
     Parameters
     ----------
-    k : int or "bic"
-        Number of components; ``"bic"``: that of least BIC, up to `max_k`. Too few cost much
-        accuracy, too many cost little.
+    n_components : int, "bic" or "heldout"
+        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
+        largest likelihood of clients that were held out; see `ebfed.priors.n_components`. Too few
+        cost much accuracy, too many cost little.
     components : {"points", "spherical", "diag"}
         Kind of the components: one value; or a Gaussian whose columns share one variance, or have
         one each. Gaussians are for messages that are exact or have Gaussian noise
@@ -56,7 +57,7 @@ class MixtureEB(LocationEstimator):
         their posterior means as they are, and the server clusters these by k-means.
     variances : float or array-like of shape (d,), optional
         Known noise variance of one row; estimated from the scatter within groups if None.
-    max_k : int
+    max_components : int
     n_init : int
         Number of starts by k-means++; the best is kept.
     n_rounds : int
@@ -79,7 +80,7 @@ class MixtureEB(LocationEstimator):
 
     Attributes
     ----------
-    k_ : int
+    n_components_ : int
     weights_ : ndarray of shape (k,)
     means_, variances_ : ndarray of shape (k, d)
         Means and variances of the components, sorted by the means.
@@ -103,7 +104,7 @@ class MixtureEB(LocationEstimator):
     >>> theta = rng.choice([-2.0, 0.0, 2.0], 300)
     >>> X, groups = rng.normal(np.repeat(theta, 5)), np.repeat(np.arange(300), 5)
     >>> est = MixtureEB(random_state=0).fit(X, groups=groups)
-    >>> est.k_, est.means_.ravel().round(1)
+    >>> est.n_components_, est.means_.ravel().round(1)
     (3, array([-2. , -0.1,  2. ]))
     >>> est.responsibilities().head(2).round(2)
        group  component_0  component_1  component_2
@@ -111,12 +112,12 @@ class MixtureEB(LocationEstimator):
     1      1          0.0          1.0          0.0
     """
 
-    k: int | Literal["bic"] = "bic"
+    n_components: int | Literal["bic", "heldout"] = "bic"
     _: KW_ONLY
     components: Literal["points", "spherical", "diag"] = "points"
     solver: Literal["em", "clustering"] = "em"
     variances: ArrayLike | None = None
-    max_k: int = 10
+    max_components: int = 10
     n_init: int = 8
     n_rounds: int = 5
     channel: Channel | Mapping[Any, Channel] | None = None
@@ -139,9 +140,10 @@ class MixtureEB(LocationEstimator):
             kind = CentralRounds
         starts: dict[str, Any] = {"n_init": self.n_init, "random_state": self.random_state}
         if self.components == "points":
-            prior: Prior = Discrete(self.k, max_atoms=self.max_k, **starts)
+            prior: Prior = Discrete(self.n_components, max_atoms=self.max_components, **starts)
         else:
-            prior = GaussianMixture(self.k, self.components, max_k=self.max_k, **starts)
+            starts |= {"max_components": self.max_components}
+            prior = GaussianMixture(self.n_components, self.components, **starts)
         return kind(self, Gaussian(self.variances), prior)
 
     def partial_fit(
@@ -180,7 +182,7 @@ class MixtureEB(LocationEstimator):
         return known_noise(self._learned)
 
     @property
-    def k_(self) -> int:
+    def n_components_(self) -> int:
         """Number of components."""
         return len(self.weights_)
 

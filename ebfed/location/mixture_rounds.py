@@ -25,6 +25,7 @@ from ebfed.location.noisy_em import noisy_em, spread_out
 from ebfed.location.rounds import RESULTS, LocationRounds
 from ebfed.priors import Discrete, Prior
 from ebfed.priors.kmeans import kmeans
+from ebfed.priors.n_components import RULES, check_n_components
 from ebfed.privacy import check_delta, check_epsilon, events, gaussian_sigma, ledger
 from ebfed.privacy.calibration import check_count
 from ebfed.privacy.odometer import Plan
@@ -53,7 +54,7 @@ class MixtureRounds(LocationRounds):
     @property
     def k(self) -> int:
         """Number of components; 0 if it is to be chosen."""
-        k = self.estimator.k
+        k = self.estimator.n_components
         return int(k) if isinstance(k, int | np.integer) else 0
 
     @property
@@ -78,9 +79,8 @@ class MixtureRounds(LocationRounds):
                 raise ValueError(
                     f"{name} must be {', '.join(map(repr, known))}; got {getattr(given, name)!r}."
                 )
-        if given.k != "bic":
-            check_count("k", given.k)
-        for name in ("max_k", "n_init", "n_rounds"):
+        check_n_components(given.n_components, given.max_components)
+        for name in ("max_components", "n_init", "n_rounds"):
             check_count(name, getattr(given, name))
         if given.components != "points" and not all(
             channel.keeps_means for channel in channels.values()
@@ -97,9 +97,10 @@ class MixtureRounds(LocationRounds):
         ):
             raise ValueError("solver='clustering' sends estimates as they are: leave channel None.")
         if given.solver == "clustering" or self.is_central:
-            if given.k == "bic":
+            if given.n_components in RULES:
                 raise ValueError(
-                    "k must be given, except for EM by a server that receives all messages."
+                    "n_components must be a whole number, except for EM by a server that receives "
+                    f"all messages; got {given.n_components!r}."
                 )
             if given.components != "points":
                 raise ValueError("components must be 'points', except for EM without epsilon.")

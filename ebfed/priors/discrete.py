@@ -17,8 +17,9 @@ from ebfed.priors.atom_draws import atom_draws
 from ebfed.priors.base import Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
+from ebfed.priors.mixture_em import log_sum
+from ebfed.priors.n_components import RULES, choose
 from ebfed.priors.npmle import npmle
-from ebfed.priors.search import least_bic
 from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, order_of
 from ebfed.tables.values import numbers
 
@@ -72,10 +73,10 @@ class Discrete(Prior):
 
     Parameters
     ----------
-    atoms : "npmle", "bic", int, or array-like of shape (k, d)
-        A number: that many atoms, placed by EM. ``"bic"``: as many as have the least BIC,
-        ``p log(n) - 2 log L`` with p parameters and n clients, of up to `max_atoms`. An array:
-        known places.
+    atoms : "npmle", "bic", "heldout", int, or array-like of shape (k, d)
+        A number: that many atoms, placed by EM. ``"bic"`` or ``"heldout"``: as many, of up to
+        `max_atoms`, as have the least BIC or the largest likelihood of clients that were held out;
+        see `ebfed.priors.n_components`. An array: known places.
     weights : array-like of shape (k,), optional
         Known weights, only with known atoms; estimated if None.
     max_atoms : int
@@ -102,8 +103,9 @@ class Discrete(Prior):
         note say if it is above ``tol n``.
     path_ : ndarray
         Log-likelihood before each step of EM, which never falls; if atoms were placed by EM.
-    bic_ : ndarray
-        BIC of each number of atoms that was tried.
+    criterion_ : ndarray
+        For each number of atoms that was tried: its BIC, or with ``"heldout"`` minus twice the
+        log-likelihood of held-out clients.
 
     References
     ----------
@@ -128,7 +130,7 @@ class Discrete(Prior):
     array([0.25, 0.75])
     """
 
-    atoms: Literal["npmle", "bic"] | int | ArrayLike = "npmle"
+    atoms: Literal["npmle", "bic", "heldout"] | int | ArrayLike = "npmle"
     weights: ArrayLike | None = None
     _: KW_ONLY
     max_atoms: int = 10
@@ -205,9 +207,10 @@ class Discrete(Prior):
         rows, counts = self._settled(likelihood).compress()
         self.gap_: float | None = None
         if isinstance(self.atoms, str):
-            if self.atoms not in ("npmle", "bic"):
+            if self.atoms not in ("npmle", *RULES):
                 raise ValueError(
-                    f"atoms must be 'npmle', 'bic', a number or an array; got {self.atoms!r}."
+                    "atoms must be 'npmle', 'bic', 'heldout', a number or an array; "
+                    f"got {self.atoms!r}."
                 )
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
@@ -364,19 +367,31 @@ class Discrete(Prior):
         if self.weights is not None:
             raise ValueError("weights can be given only with the atoms they belong to.")
         local, d = rows.local, rows.n_features
-        rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
+        generator = np.random.default_rng(self.random_state)
+        rng = np.random.RandomState(generator.integers(2**31))
 
-        def fit(k: int) -> tuple[tuple[NDArray, NDArray], NDArray]:
+        def fit(k: int, counts: NDArray) -> tuple[tuple[NDArray, NDArray], NDArray]:
             """Keep the likeliest of several short runs of EM, and go on until it hardly climbs."""
-            starts = []
+            sent = np.flatnonzero(counts)
+            some, own, places = rows, counts, local
+            if len(sent) < len(counts):
+                some, own, places = rows.take(sent), counts[sent], local[sent]
+            k, starts = min(k, len(sent)), []
             for _ in range(self.n_init if k > 1 else 1):
-                atoms, _ = kmeans_plusplus(local, k, sample_weight=counts, random_state=rng)
-                starts.append(_em(rows, counts, atoms, np.full(k, 1 / k), 1e-10, steps=30))
+                atoms, _ = kmeans_plusplus(places, k, sample_weight=own, random_state=rng)
+                starts.append(_em(some, own, atoms, np.full(k, 1 / k), 1e-10, steps=30))
             best, _ = max(starts, key=lambda run: run[1][-1])
-            return _em(rows, counts, *best, 1e-7, steps=5000)
+            return _em(some, own, *best, 1e-7, steps=5000)
 
+        def log_marginal(fit: tuple[NDArray, NDArray]) -> NDArray:
+            with np.errstate(divide="ignore"):
+                return log_sum(rows.logpdf(fit[0]) + np.log(fit[1]))
+
+        rule = self.atoms if isinstance(self.atoms, str) else "bic"
         numbers = self._numbers(len({row.tobytes() for row in local}))
-        best, _, self.bic_ = least_bic(fit, numbers, lambda k: k * (1 + d) - 1, counts.sum())
+        best, _, self.criterion_ = choose(
+            rule, numbers, fit, log_marginal, lambda k: k * (1 + d) - 1, counts, generator
+        )
         (atoms, weights), self.path_ = _em(rows, counts, *best, 1e-10, steps=5000)
         if len(self.path_) == 5000:
             warnings.warn(
@@ -398,7 +413,9 @@ class Discrete(Prior):
         if not isinstance(k, int | np.integer) or k < 1:
             if isinstance(self.atoms, str):
                 raise ValueError(f"max_atoms must be a number >= 1; got {k!r}.")
-            raise ValueError(f"atoms must be 'npmle', 'bic', a number >= 1 or an array; got {k!r}.")
+            raise ValueError(
+                f"atoms must be 'npmle', 'bic', 'heldout', a number >= 1 or an array; got {k!r}."
+            )
         k = min(int(k), n_distinct)
         return range(1 if isinstance(self.atoms, str) else k, k + 1)
 

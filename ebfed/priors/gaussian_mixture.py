@@ -26,8 +26,8 @@ from ebfed.priors.mixture_em import (
     log_sum,
     start,
 )
+from ebfed.priors.n_components import RULES, check_n_components, choose
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.search import least_bic
 
 __all__ = ["GaussianMixture"]
 
@@ -58,12 +58,12 @@ class GaussianMixture(Prior):
 
     Parameters
     ----------
-    k : int or "bic"
-        Number of components; ``"bic"``: that of least BIC, ``p log(n) - 2 log L`` with p parameters
-        and n clients, from 1 to `max_k`.
+    n_components : int, "bic" or "heldout"
+        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
+        largest likelihood of clients that were held out; see `ebfed.priors.n_components`.
     covariance : {"spherical", "diag"}
         Whether the columns of a component share one variance or have one each.
-    max_k : int
+    max_components : int
     n_plausible : int
         Number of plausible mixtures to draw, by `gibbs.mixture_draws`, where there are at most 4000
         clients; they have as many components as the fitted one, whose number is taken as known. All
@@ -82,8 +82,9 @@ class GaussianMixture(Prior):
         Mean and variance of the population.
     path_ : ndarray
         Log-likelihood before each step of EM; it never falls.
-    bic_ : ndarray
-        BIC of each number of components that was tried.
+    criterion_ : ndarray
+        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
+        log-likelihood of held-out clients.
 
     References
     ----------
@@ -100,10 +101,10 @@ class GaussianMixture(Prior):
     (array([0.49, 0.51]), array([-0.1,  4.9]))
     """
 
-    k: int | Literal["bic"] = "bic"
+    n_components: int | Literal["bic", "heldout"] = "bic"
     covariance: Literal["spherical", "diag"] = "spherical"
     _: KW_ONLY
-    max_k: int = 10
+    max_components: int = 10
     n_init: int = 8
     n_plausible: int = 50
     random_state: Any = None
@@ -168,7 +169,7 @@ class GaussianMixture(Prior):
         d = likelihood.n_features
         if not len(rows):
             self._add_note("No client has data: the population is unknown.", True)
-            self.path_, self.bic_ = np.zeros(1), np.zeros(1)
+            self.path_, self.criterion_ = np.zeros(1), np.zeros(1)
             self._set(Mixture(np.ones(1), np.zeros((1, d)), np.zeros((1, d))), free=0)
             return
         # in units of the data, squares stay within range
@@ -179,30 +180,37 @@ class GaussianMixture(Prior):
         shared = self.covariance == "spherical"
         scaled = (rows.values - centre) / unit
         table = SortedMessages.of(scaled, rows.variances / unit**2, counts, shared)
-        rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
+        generator = np.random.default_rng(self.random_state)
+        rng = np.random.RandomState(generator.integers(2**31))
 
         def n_free(k: int) -> int:
             return k * (1 + d + (1 if self.covariance == "spherical" else d)) - 1
 
         least = self._least(table)
 
-        def fit(k: int) -> tuple[Mixture, NDArray]:
+        def fit(k: int, counts: NDArray) -> tuple[Mixture, NDArray]:
             """Keep the likeliest of several short runs of EM, and go on until it hardly climbs."""
-            some, n = table, len(counts)
+            whole = table.weighted(counts)
+            some, n = whole, len(whole.counts)
+            k = min(k, n)
             if n > (most := MOST_OF_START * k):
-                some = table.take(np.sort(rng.choice(n, most, replace=False)))
+                some = whole.take(np.sort(rng.choice(n, most, replace=False)))
             starts = [
                 climb(some, start(some, k, shared, least, rng), shared, least, 1e-6, 30)
                 for _ in range(self.n_init if k > 1 else 1)
             ]
             best, _ = max(starts, key=lambda run: run[1][-1])
-            return climb(table, best, shared, least, 1e-10, MOST_STEPS)
+            return climb(whole, best, shared, least, 1e-10, MOST_STEPS)
 
-        numbers = self._numbers(rows.values)
+        def log_marginal(mixture: Mixture) -> NDArray:
+            return log_sum(log_joint(table.values, table.noise, table.level, mixture))
+
+        rule = str(self.n_components) if self.n_components in RULES else "bic"
+        tried = self._numbers(rows.values), fit, log_marginal, n_free, table.counts, generator
         with one_thread():
-            mixture, path, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
+            mixture, path, self.criterion_ = choose(rule, *tried)
         path = path - d * counts.sum() * np.log(unit)
-        self.bic_ += 2 * d * counts.sum() * np.log(unit)
+        self.criterion_ += 2 * d * counts.sum() * np.log(unit)
         if len(path) == MOST_STEPS:
             warnings.warn(
                 f"EM for GaussianMixture stopped after {MOST_STEPS} steps, still gaining.",
@@ -236,17 +244,16 @@ class GaussianMixture(Prior):
 
     def _numbers(self, values: NDArray) -> range:
         """Numbers of components to try, no more than there are different values."""
-        name, k = ("max_k", self.max_k) if self.k == "bic" else ("k", self.k)
-        if not isinstance(k, int | np.integer) or k < 1:
-            also = "'bic' or " if name == "k" else ""
-            raise ValueError(f"{name} must be {also}a number >= 1; got {k!r}.")
+        chosen = isinstance(self.n_components, str)
+        check_n_components(self.n_components, self.max_components)
+        k = self.max_components if chosen else int(self.n_components)
         different: set[bytes] = set()
         for row in values:
             if len(different) == k:
                 break
             different.add(row.tobytes())
         k = len(different)
-        return range(1 if self.k == "bic" else k, k + 1)
+        return range(1 if chosen else k, k + 1)
 
     def _set(self, mixture: Mixture, free: int) -> None:
         order = np.lexsort(mixture.means.T[::-1])

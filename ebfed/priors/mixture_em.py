@@ -67,6 +67,12 @@ class SortedMessages(NamedTuple):
         """Number of columns of squares: d, or 1 if all columns are alike."""
         return self.features.shape[1] - self.values.shape[1]
 
+    def weighted(self, counts: NDArray) -> SortedMessages:
+        """Count each message so often, and leave out those that nobody sent."""
+        if np.array_equal(counts, self.counts):
+            return self
+        return self._replace(counts=counts).take(np.flatnonzero(counts))
+
     def take(self, index: NDArray) -> SortedMessages:
         """Keep the messages in these increasing positions."""
         level = self.level[index]

@@ -1,17 +1,16 @@
-"""Optima that are global over a grid and exact in between; numbers of components by BIC."""
+"""Optima that are global over a grid and exact in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["least_bic", "maximise", "minimise", "minimum_near"]
+__all__ = ["maximise", "minimise", "minimum_near"]
 
-Fit = TypeVar("Fit")
 # Number of points between two of the grid at which a slope is evaluated in one call, and their
 # relative distance at which a cubic between them has all digits.
 N_PLACES, CLOSE = 9, 3e-4
@@ -231,45 +230,6 @@ def maximise(
     values, vectors = np.linalg.eigh(-(known(x) or differences(x))[1])
     # nothing is known in a direction without curvature
     return x, (vectors / np.maximum(values, 1e-8)) @ vectors.T
-
-
-def least_bic(
-    fit: Callable[[int], tuple[Fit, NDArray]],
-    numbers: Sequence[int],
-    n_free: Callable[[int], int],
-    n_clients: float,
-) -> tuple[Fit, NDArray, NDArray]:
-    """Fit mixtures of several numbers of components, and keep that of least BIC.
-
-    Parameters
-    ----------
-    fit : callable
-        Function that fits so many components; it returns the fit and its log-likelihoods.
-    numbers : sequence of int
-    n_free : callable
-        Number of parameters of so many components.
-    n_clients : float
-
-    Returns
-    -------
-    fit, path
-        Result for the number of least ``p log(n_clients) - 2 log L`` (Schwarz 1978).
-    bic : ndarray, one for each of `numbers`
-
-    Examples
-    --------
-    >>> logs = {1: -30.0, 2: -20.0, 3: -19.0}
-    >>> least_bic(lambda k: (k, np.array([logs[k]])), (1, 2, 3), lambda k: 2 * k - 1, 100)
-    (2, array([-20.]), array([64.6052, 53.8155, 61.0259]))
-    """
-    runs = [fit(k) for k in numbers]
-    bic = np.array(
-        [
-            n_free(k) * np.log(n_clients) - 2 * path[-1]
-            for k, (_, path) in zip(numbers, runs, strict=True)
-        ]
-    )
-    return *runs[int(np.argmin(bic))], bic
 
 
 def _differences(

@@ -37,8 +37,11 @@ class AdaMix(RegressorMixin, MixtureRegression):
 
     Parameters
     ----------
-    n_components : int
-        Number of components.
+    n_components : int, "bic" or "heldout"
+        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
+        largest likelihood of groups that were held out; see `ebfed.priors.n_components`. All
+        numbers are climbed in the same rounds.
+    max_components : int
     covariance : {"spherical", "diag"}
         Whether the coefficients of a component share one variance or have one each; the latter
         asks for many groups, or many rows in each.
@@ -79,6 +82,10 @@ class AdaMix(RegressorMixin, MixtureRegression):
 
     Attributes
     ----------
+    n_components_ : int
+    criterion_ : ndarray
+        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
+        log-likelihood of groups that were held out.
     weights_ : ndarray of shape (k,)
         Weights of the components.
     means_, variances_ : ndarray of shape (k, p)
@@ -120,8 +127,9 @@ class AdaMix(RegressorMixin, MixtureRegression):
     ['group', 'component_0', 'component_1']
     """
 
-    n_components: int = 2
+    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
+    max_components: int = 10
     covariance: Literal["spherical", "diag"] = "spherical"
     noise_variance: float | None = None
     fit_intercept: bool = True
@@ -174,7 +182,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
         if not self._sends_coefficients:
             return EvidenceRounds(settings, NumberEvidence(), estimator=self)
         noise = 1.0 if self.noise_variance is None else self.noise_variance
-        drawn = self.n_components, self.covariance, noise
+        drawn = settings.given_number, self.covariance, noise
         if self.solver == "gradient":
             scheme: Draws = GradientSteps(*drawn, self.learning_rate)
         else:

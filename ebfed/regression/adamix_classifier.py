@@ -46,8 +46,11 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
 
     Parameters
     ----------
-    n_components : int
-        Number of components.
+    n_components : int, "bic" or "heldout"
+        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
+        largest likelihood of groups that were held out; see `ebfed.priors.n_components`. All
+        numbers are climbed in the same rounds.
+    max_components : int
     covariance : {"spherical", "diag"}
         Whether the coefficients of a component share one variance or have one each.
     fit_intercept : bool
@@ -69,6 +72,10 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     ----------
     classes_ : ndarray of shape (C,)
         The labels of `y`, sorted.
+    n_components_ : int
+    criterion_ : ndarray
+        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
+        log-likelihood of groups that were held out.
     weights_ : ndarray of shape (k,)
         Weights of the components.
     means_, variances_ : ndarray of shape (k, q)
@@ -104,8 +111,9 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     (array([0.3, 0.7]), array([-2.,  2.]))
     """
 
-    n_components: int = 2
+    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
+    max_components: int = 10
     covariance: Literal["spherical", "diag"] = "spherical"
     fit_intercept: bool = True
     n_rounds: int | None = None

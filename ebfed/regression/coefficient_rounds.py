@@ -252,6 +252,7 @@ class CoefficientRounds(
             "noise_variance": float(found.noise),
             "least_noise": 0.0,
             "n_parameters": free,
+            "criterion": np.full(1, np.nan),
             "n_numbers": 0,
             "notes": state["notes"],
         }

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.engines.robust import alone_in_units, shifts_of_steps
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.kmeans import kmeans
+from ebfed.priors.n_components import FOLDS, bic, fewest_as_good, make_folds
 from ebfed.regression.classes import check_not_one_class
 from ebfed.regression.evidence_sources import EvidenceSource
 from ebfed.regression.mixture import MixtureSettings
@@ -42,6 +43,7 @@ from ebfed.regression.protocol import (
     Candidate,
     EvidenceMessage,
     MixtureMemory,
+    MixtureParameters,
     MixtureResult,
     MixtureSent,
     MixtureState,
@@ -61,7 +63,9 @@ __all__ = ["EvidenceRounds", "start_mixture"]
 
 LEAST_ROUNDS = 3  # sizes of columns, one component for all, the components
 POOL = 6  # rounds that fit one component, at most
-SHORT = 4  # rounds after which the likeliest start goes on alone
+SHORT = 4  # rounds after which the likeliest start of each number of components goes on alone
+CHOICE = 60  # rounds after which a number of components is chosen, at the latest
+CLOSE = 0.01  # gain of log-likelihood in a round from which on no choice depends on more
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class EvidenceRounds(
             sent = sent | {"classes": state["classes"]}
         if state["phase"] == "sizes":
             return sent
-        tried = {str(i): each["tried"] for i, each in enumerate(state["candidates"])}
+        asked = enumerate(state["candidates"])
+        tried = {str(i): each["tried"] for i, each in asked if not self._rests(state, each)}
         return sent | {
             "rank": state["rank"],
             "units": state["units"],
@@ -212,6 +217,8 @@ class EvidenceRounds(
             return np.full(len(messages), np.nan)
         paths = [(each["path"] or [-np.inf])[-1] for each in before["candidates"]]
         best = int(np.argmax(paths))
+        if len(paths) > 1 and self.settings.chooses:  # the last round was the one that chose
+            return np.full(len(messages), np.nan)
         tried = MixturePopulation(**before["candidates"][best]["tried"])
         grid = make_grid(before["size"], tried, len(before["n"]))
         sums = [scores_of(each[str(best)], tried.weights, grid) for each in messages]
@@ -240,13 +247,15 @@ class EvidenceRounds(
         steps = Steps(
             state["size"],
             state["n"] > 0,
+            state["folds"],
             self.settings.ridge,
             self.settings.least_variance,
             spread=state["estimates_spread"] or (pooling and state["rank"] > 1),
             noise=self.settings.noise_variance is None,
         )
         candidates = [
-            steps.advance(each, answers[str(i)]) for i, each in enumerate(state["candidates"])
+            steps.advance(each, answers[str(i)]) if str(i) in answers else steps.rest(each)
+            for i, each in enumerate(state["candidates"])
         ]
         state = state | {
             "candidates": candidates,
@@ -259,10 +268,8 @@ class EvidenceRounds(
                 return state
             return self._begin(state, answers["0"])
         last = state["round"] >= self.settings.most_rounds
-        if len(candidates) > 1 and (last or len(first["path"]) >= SHORT):
-            candidates = [max(candidates, key=lambda each: each["path"][-1])]
-            state = state | {"candidates": candidates}
-        (first, *others) = candidates
+        state = self._narrowed(state, last)
+        (first, *others) = state["candidates"]
         arrived = first["stuck"] or first["gain"] <= self.settings.tol * len(state["n"])
         if last and not arrived:
             gain = first["gain"]
@@ -309,8 +316,8 @@ class EvidenceRounds(
     def _begin(self, state: MixtureState, received: EvidenceMessage) -> MixtureState:
         """Start from clusters of the clients' coefficients under one component for all."""
         (pooled,) = state["candidates"]
-        one, k = MixturePopulation(**pooled["trail"][-1][0]), self.settings.n_components
-        if k == 1 and state["estimates_spread"]:
+        one, numbers = MixturePopulation(**pooled["trail"][-1][0]), self.settings.numbers
+        if len(numbers) == 1 == numbers[0] and state["estimates_spread"]:
             return state | {"phase": "climb"}
         variances, noise = one.variances, one.noise
         if not state["estimates_spread"]:  # what they explained is noise now
@@ -324,31 +331,97 @@ class EvidenceRounds(
             "columns_size"
         ]
         rng = np.random.RandomState(np.random.default_rng([*state["key"], 3]).integers(2**31))
-        k = min(k, len(np.unique(values, axis=0)))
-        if k < self.settings.n_components:
+        most = len(np.unique(values, axis=0))
+        if not self.settings.chooses and most < numbers[0]:
             few = (
-                f"Groups have only {k} different estimate{'s' * (k > 1)}: of "
-                f"{self.settings.n_components} components {k} {'are' if k > 1 else 'is'} fitted."
+                f"Groups have only {most} different estimate{'s' * (most > 1)}: of "
+                f"{numbers[0]} components {most} {'are' if most > 1 else 'is'} fitted."
             )
             state = state | {"notes": [*state["notes"], few]}
-        starts: dict[bytes, MixturePopulation] = {}
+        size = np.where(state["columns_size"] > 0, state["columns_size"], 1.0)
+        folds = [-1]
+        if self.settings.n_components == "heldout":
+            generator = np.random.default_rng([*state["key"], 4])
+            state = state | {"folds": make_folds(len(has_data), generator)}
+            folds += [fold for fold in range(FOLDS) if (has_data & (state["folds"] != fold)).any()]
+        own = state["folds"][has_data]
+        most = min(len(np.unique(values[own != fold], axis=0)) for fold in folds)
+        candidates = list[Candidate]()
+        for k in dict.fromkeys(min(k, most) for k in numbers):
+            for fold in folds:
+                found = self._starts(values[own != fold], k, rng)
+                candidates += [
+                    new_candidate(
+                        MixturePopulation(share, means / size, np.repeat(variances, k, 0), noise),
+                        fold,
+                    )
+                    for share, means in found
+                ]
+        return state | {"phase": "climb", "candidates": candidates}
+
+    def _starts(self, values: NDArray, k: int, rng: Any) -> list[tuple[NDArray, NDArray]]:
+        """Shares and centres of several clusterings; the same found twice is one."""
+        starts: dict[bytes, tuple[NDArray, NDArray]] = {}
         for _ in range(self.settings.n_init if k > 1 else 1):
             labels, centres = kmeans(values, k, rng)
             count = np.bincount(labels, minlength=k)
             order = np.lexsort(centres.T[::-1])
-            size = np.where(state["columns_size"] > 0, state["columns_size"], 1.0)
-            means = centres[order] / size
-            # the same clusters found twice are one start
-            starts.setdefault(
-                np.sort(count).tobytes() + np.round(means, 6).tobytes(),
-                MixturePopulation(
-                    count[order] / count.sum(), means, np.repeat(variances, k, 0), noise
-                ),
-            )
-        return state | {
-            "phase": "climb",
-            "candidates": [new_candidate(each) for each in starts.values()],
-        }
+            name = np.sort(count).tobytes() + np.round(centres[order], 6).tobytes()
+            starts.setdefault(name, (count[order] / count.sum(), centres[order]))
+        return list(starts.values())
+
+    # Choosing ---------------------------------------------------------------------------------
+
+    def _rests(self, state: MixtureState, candidate: Candidate) -> bool:
+        """Whether a candidate has come close enough for a choice; the chosen one goes on."""
+        close = candidate["stuck"] or candidate["gain"] <= CLOSE
+        return len(state["candidates"]) > 1 and len(candidate["path"]) >= SHORT and close
+
+    def _narrowed(self, state: MixtureState, last: bool) -> MixtureState:
+        """Keep the likeliest start of each number, then the number that the rule chooses."""
+        candidates = state["candidates"]
+        if len(candidates) == 1 or not (last or len(candidates[0]["path"]) >= SHORT):
+            return state
+        best: dict[tuple[int, int], Candidate] = {}
+        for each in candidates:
+            name = len(each["tried"]["weights"]), each["fold"]
+            if name not in best or each["path"][-1] > best[name]["path"][-1]:
+                best[name] = each
+        state = state | {"candidates": list(best.values())}
+        waiting = any(not self._rests(state, each) for each in best.values())
+        if len(best) > 1 and waiting and not last and len(candidates[0]["path"]) < CHOICE:
+            return state
+        if not self.settings.chooses:
+            (only,) = best.values()
+            return state | {"candidates": [only]}
+        numbers = sorted({k for k, _ in best})
+        place, criterion = self._chosen(state, best, numbers)
+        return state | {"candidates": [best[numbers[place], -1]], "criterion": criterion}
+
+    def _chosen(
+        self, state: MixtureState, best: dict[tuple[int, int], Candidate], numbers: list[int]
+    ) -> tuple[int, NDArray]:
+        """Return which of several numbers of components is chosen, and the criterion of each."""
+        has_data, folds = state["n"] > 0, state["folds"]
+        if self.settings.n_components != "heldout":
+            free = [self._n_free(state, best[k, -1]["tried"]) for k in numbers]
+            logs = [best[k, -1]["path"][-1] for k in numbers]
+            pairs = zip(logs, free, strict=True)
+            criterion = np.array([bic(*each, has_data.sum()) for each in pairs])
+            return int(np.argmin(criterion)), criterion
+        held_out = np.zeros((len(numbers), len(folds)))
+        for row, k in zip(held_out, numbers, strict=True):
+            for fold in range(FOLDS):
+                if (k, fold) in best:
+                    row[folds == fold] = best[k, fold]["evidence"][folds == fold]
+        held_out = held_out[:, has_data]
+        return fewest_as_good(held_out, np.ones(held_out.shape[1])), -2 * held_out.sum(axis=1)
+
+    def _n_free(self, state: MixtureState, tried: MixtureParameters) -> int:
+        """Number of fitted parameters: weights, means, variances, noise."""
+        k, p = tried["means"].shape
+        free = k * p + k - 1 + (self.settings.noise_variance is None)
+        return free + (tried["variances"].size if state["estimates_spread"] else 0)
 
     def _done(self, state: MixtureState, candidate: Candidate) -> MixtureState:
         """Add what was learned to the state, in the units of the data."""
@@ -361,6 +434,10 @@ class EvidenceRounds(
         found = found._replace(
             means=shortest(found.means, candidate["information"].sum(axis=0)),
         )
+        free = self._n_free(state, candidate["tried"])
+        criterion = state["criterion"] + 2 * shift
+        if not self.settings.chooses:
+            criterion = np.array([bic(path[-1], free, max((state["n"] > 0).sum(), 1))])
         order = np.lexsort(found.means.T[::-1])
         k, p = found.means.shape
         # rounds before the candidate's first have no likelihood of it
@@ -372,8 +449,6 @@ class EvidenceRounds(
             | {f"weight_{j}": weights[each] for j, each in enumerate(order)}
             for value, before, weights in zip(path, [np.nan, *path], shares, strict=False)
         ]
-        free = k * p + k - 1 + (self.settings.noise_variance is None)
-        free += found.variances.size if state["estimates_spread"] else 0
         variances = np.broadcast_to(found.variances, (k, p))[order]
         variances = np.where(variances > 2 * self.settings.least_variance, variances, 0.0)
         informations = candidate["information"][order]
@@ -394,6 +469,7 @@ class EvidenceRounds(
             "noise_variance": 0.0 if exact else found.noise * unit**2,
             "least_noise": found.noise * unit**2 if exact else 0.0,
             "n_parameters": free,
+            "criterion": criterion,
             "n_numbers": state["n_numbers"],
             "notes": notes,
         }
@@ -444,6 +520,8 @@ def start_mixture(
         "estimates_spread": settings.has_variances and not notes,
         "notes": notes,
         "candidates": [],
+        "folds": np.zeros(len(facts["n"]), np.int64),
+        "criterion": np.full(1, np.nan),
         "n_numbers": p + 1,
         "log_weight": float(facts.get("log_weight", np.zeros(1)).sum()),
     }

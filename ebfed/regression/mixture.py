@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
+from ebfed.priors.n_components import check_n_components
 from ebfed.privacy.calibration import is_number
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
@@ -39,7 +41,9 @@ class MixtureSettings:
     ----------
     title : str
         Name of the estimator, for warnings.
-    n_components : int
+    n_components : int, "bic" or "heldout"
+    max_components : int
+        Largest number of components that is tried where `n_components` is a rule.
     fit_intercept : bool
     n_rounds : int or None
         Largest number of rounds; None for the default.
@@ -60,7 +64,8 @@ class MixtureSettings:
     """
 
     title: str
-    n_components: int
+    n_components: int | str
+    max_components: int
     fit_intercept: bool
     n_rounds: int | None
     n_init: int
@@ -74,13 +79,36 @@ class MixtureSettings:
     default_rounds: int = 300
 
     @property
+    def chooses(self) -> bool:
+        """Whether the number of components is chosen, not given."""
+        return isinstance(self.n_components, str)
+
+    @property
+    def given_number(self) -> int:
+        """Number of components of clients that send coefficients; these have no likelihood."""
+        if isinstance(self.n_components, str):
+            raise ValueError(
+                "n_components must be a whole number where clients send coefficients; "
+                f"got {self.n_components!r}."
+            )
+        return self.n_components
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of components that are tried."""
+        if isinstance(self.n_components, str):
+            return range(1, self.max_components + 1)
+        return range(self.n_components, self.n_components + 1)
+
+    @property
     def most_rounds(self) -> int:
         """Largest number of rounds."""
         return self.default_rounds if self.n_rounds is None else self.n_rounds
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
-        for name in ("n_components", "n_init", "n_rounds"):
+        check_n_components(self.n_components, self.max_components)
+        for name in ("n_init", "n_rounds"):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not (whole and value >= 1) and not (name == "n_rounds" and value is None):
@@ -100,7 +128,7 @@ class MixtureSettings:
             If there are more components than groups with rows.
         """
         has_data = facts["n"][facts["n"] > 0]
-        if len(has_data) and self.n_components > len(has_data):
+        if len(has_data) and self.numbers[0] > len(has_data):
             raise ValueError(
                 f"n_components={self.n_components} is more than there are groups with rows: "
                 f"n_samples={len(has_data)} of them."
@@ -216,7 +244,7 @@ class MixtureRegression(RegressionEstimator):
 
     def _with_settings(self, **others: Any) -> MixtureSettings:
         """Return settings that are arguments, and others."""
-        shared = ("n_components", "fit_intercept", "n_rounds", "n_init", "tol")
+        shared = ("n_components", "max_components", "fit_intercept", "n_rounds", "n_init", "tol")
         given = {name: getattr(self, name) for name in shared} | others
         return MixtureSettings(title=type(self).__name__, **given)
 
@@ -224,7 +252,7 @@ class MixtureRegression(RegressionEstimator):
         self._result, self.notes_ = result, result["notes"]
         self.weights_, self.means_ = result["weights"], result["means"]
         self.variances_, self.noise_variance_ = result["variances"], result["noise_variance"]
-        self.means_covariance_ = result["means_covariance"]
+        self.means_covariance_, self.criterion_ = result["means_covariance"], result["criterion"]
         self.mean_ = self.weights_ @ self.means_
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
 
@@ -238,6 +266,12 @@ class MixtureRegression(RegressionEstimator):
             "noise_variance": self.noise_variance_,
         }
         return FittedMixture(self._settings(), learned, len(self._columns()), fitted_by, *how)
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        check_is_fitted(self, "mean_")
+        return len(self.weights_)
 
     def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

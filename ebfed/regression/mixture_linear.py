@@ -30,8 +30,11 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
 
     Parameters
     ----------
-    n_components : int
-        Number of components.
+    n_components : int, "bic" or "heldout"
+        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
+        largest likelihood of groups that were held out; see `ebfed.priors.n_components`. All
+        numbers are climbed in the same rounds.
+    max_components : int
     noise_variance : float, optional
         Variance of the noise of rows, estimated if None. Must be given for ``"clustering"``.
     fit_intercept : bool
@@ -56,6 +59,10 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
 
     Attributes
     ----------
+    n_components_ : int
+    criterion_ : ndarray
+        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
+        log-likelihood of groups that were held out.
     weights_ : ndarray of shape (k,)
         Weights of the components.
     means_ : ndarray of shape (k, p)
@@ -93,8 +100,9 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
     (array([0.33, 0.67]), array([-2.,  1.]))
     """
 
-    n_components: int = 2
+    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
+    max_components: int = 10
     noise_variance: float | None = None
     fit_intercept: bool = True
     solver: Literal["em", "clustering"] = "em"
@@ -120,8 +128,9 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
             return EvidenceRounds(self._settings(), NumberEvidence(), estimator=self)
         if self.noise_variance is None:
             raise ValueError("noise_variance must be given with solver='clustering'.")
-        scheme = PosteriorMeans(self.n_components, self.noise_variance)
-        return CoefficientRounds(self._settings(), scheme, None, estimator=self)
+        settings = self._settings()
+        scheme = PosteriorMeans(settings.given_number, self.noise_variance)
+        return CoefficientRounds(settings, scheme, None, estimator=self)
 
     score = RegressionEstimator.score  # the mixin's has no groups
 

@@ -420,6 +420,8 @@ class MixtureResult(TypedDict):
     n_parameters: int
     n_numbers: int
     """Number of numbers that each client sent in all rounds."""
+    criterion: NDArray[np.float64]
+    """For each number of components that was tried; see `priors.n_components`."""
     notes: list[str]
     classes: NotRequired[NDArray]
 
@@ -427,6 +429,10 @@ class MixtureResult(TypedDict):
 class Candidate(TypedDict):
     """A start of a mixture, and where it has come to."""
 
+    fold: int
+    """Clients that it is not fitted to; -1: it is fitted to all."""
+    evidence: NotRequired[NDArray[np.float64]]
+    """Log-likelihood of each client, of the last round that gained, shape (n_clients,)."""
     tried: MixtureParameters
     """Population that clients are asked about."""
     path: list[float]
@@ -476,6 +482,9 @@ class MixtureState(RegressionState):
     estimates_spread: bool
     """Whether numbers of rows identify the variances of components."""
     candidates: list[Candidate]
+    folds: NDArray[np.int64]
+    """Which clients are held out together, shape (n_clients,)."""
+    criterion: NDArray[np.float64]
     n_numbers: int
     """Number of numbers that each client has sent."""
     log_weight: float

@@ -31,7 +31,7 @@ PLANS = [
     (eb.GaussianEB(prior=priors.GaussianMixture(2)), MEANS),
     (eb.GaussianEB(prior=priors.LogSpline(5)), MEANS),
     (eb.GaussianEB(participation=2), MEANS),
-    (eb.MixtureEB(k=2), MEANS),
+    (eb.MixtureEB(n_components=2), MEANS),
     (eb.LogisticEB(), CLASSES),
     (eb.GeneralizedEB("binomial"), CLASSES),
     (eb.LinearEB(covariance="spherical", solver="gradient"), LINES),
@@ -46,7 +46,7 @@ PLANS = [
 ]
 # What a plan names that is a count: each of these was tried with 10**9 or more before.
 COUNTS = {
-    *("bits", "levels", "atoms", "max_atoms", "k", "max_k", "n_init", "n_plausible", "df"),
+    *("bits", "levels", "atoms", "max_atoms", "max_components", "n_init", "n_plausible", "df"),
     *("participation", "n_rounds", "n_steps", "n_components", "hidden", "heads"),
     *("local_steps", "batch_size", "fine_tune", "own_steps", "head_steps", "folds", "refine"),
     *("strength_rounds", "evaluate_every", "early_stopping", "warm_up", "every"),

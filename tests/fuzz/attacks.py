@@ -139,7 +139,7 @@ VALUES: list[Any] = [
     [np.nan], [[1, 2], [3]], range(3), float("1e-320"), np.ma.masked, Ellipsis,
 ]  # fmt: skip
 # A large number of these asks for much work, and gets it.
-WORK = re.compile(r"n_(rounds|steps|draws|init)|(local|own)_steps|fine_tune|max_k")
+WORK = re.compile(r"n_(rounds|steps|draws|init)|(local|own)_steps|fine_tune|max_components")
 
 
 def entry(rng: np.random.Generator, values: Any) -> Any:

@@ -55,8 +55,8 @@ def test_components_with_spread():
     kind = rng.integers(2, size=400)
     theta = rng.normal(np.where(kind, 3.0, -3.0)[:, None], [0.7, 1.0], (400, 2))
     X, groups = rng.normal(np.repeat(theta, 4, axis=0)), np.repeat(np.arange(400), 4)
-    fitted = eb.MixtureEB(components="diag", max_k=4, random_state=0).fit(X, groups=groups)
-    assert fitted.k_ == 2
+    fitted = eb.MixtureEB(components="diag", max_components=4, random_state=0).fit(X, groups=groups)
+    assert fitted.n_components_ == 2
     np.testing.assert_allclose(fitted.variances_, [[0.49, 1.0]] * 2, atol=0.4)
     estimates = fitted.predict()
     points = eb.MixtureEB(2, random_state=0).fit(X, groups=groups).predict()
@@ -287,15 +287,18 @@ def test_what_is_released_depends_on_clipped_vectors_only():
         ({"components": "full"}, "components must be 'points', 'spherical', 'diag'"),
         ({"solver": "lloyd"}, "solver must be"),
         ({"trust": "me"}, "trust must be"),
-        ({"k": 0}, "k must be"),
-        ({"k": "aic"}, "k must be"),
-        ({"max_k": 0}, "max_k must be"),
+        ({"n_components": 0}, "n_components must be"),
+        ({"n_components": "aic"}, "n_components must be"),
+        ({"max_components": 0}, "max_components must be"),
         ({"n_init": 0}, "n_init must be"),
         ({"n_rounds": 0}, "n_rounds must be"),
         ({"components": "diag", "channel": ch.Quantizer(3, (0, 1))}, "fit components='points'"),
         ({"solver": "clustering", "channel": ch.AddNoise(1.0)}, "leave channel None"),
-        ({"solver": "clustering"}, "k must be given"),
-        ({"solver": "clustering", "k": 2, "components": "diag"}, "components must be 'points'"),
+        ({"solver": "clustering"}, "n_components must be a whole number, except"),
+        (
+            {"solver": "clustering", "n_components": 2, "components": "diag"},
+            "components must be 'points'",
+        ),
         ({"epsilon": 1.0}, "epsilon and delta are for trust='server'"),
     ],
 )
@@ -308,7 +311,7 @@ def test_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": "bic"}, "k must be given"),
+        ({"n_components": "bic"}, "n_components must be a whole number, except"),
         ({"components": "spherical", "channel": None}, "components must be 'points'"),
         ({"solver": "clustering"}, "leave channel None"),
         ({"channel": None}, "needs channel=Clip"),
@@ -338,7 +341,7 @@ def test_a_summary_lists_the_components():
     X, groups = rng.normal(np.repeat([[-4.0, 0], [4.0, 1]] * 40, 5, axis=0)), np.arange(400) // 5
     fitted = eb.MixtureEB(components="spherical", random_state=0).fit(X, groups=groups)
     tidy = fitted.tidy()
-    assert tidy["term"].tolist().count("weight") == fitted.k_ == 2
+    assert tidy["term"].tolist().count("weight") == fitted.n_components_ == 2
     weights = tidy.query("term == 'weight'")
     assert weights["group"].tolist() == ["component 0", "component 1"]
     assert set(weights["effect"]) == {"component"}
@@ -365,5 +368,5 @@ def test_responsibilities_of_rows_and_of_strangers():
 def test_components_are_no_more_than_groups(solver):
     estimator = eb.MixtureEB(4, solver=solver, variances=1.0)
     estimator.fit([1.0, 2.0, 3.0], groups=[0, 1, 2])
-    assert estimator.k_ <= 3
+    assert estimator.n_components_ <= 3
     assert any("of 4 components" in note for note in estimator.notes_)

@@ -406,7 +406,7 @@ def test_bad_arguments(arguments, message):
     [
         ({"solver": "newton"}, "solver must be"),
         ({"solver": "clustering"}, "noise_variance must be given"),
-        ({"n_components": "two"}, "n_components must be a number"),
+        ({"n_components": "two"}, "n_components must be"),
     ],
 )
 def test_bad_arguments_of_points(arguments, message):

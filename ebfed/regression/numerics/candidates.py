@@ -27,9 +27,10 @@ def parameters_of(population: MixturePopulation) -> MixtureParameters:
     return cast(MixtureParameters, population._asdict())
 
 
-def new_candidate(population: MixturePopulation) -> Candidate:
+def new_candidate(population: MixturePopulation, fold: int = -1) -> Candidate:
     """Return a candidate that clients were not asked about yet."""
     return {
+        "fold": fold,
         "tried": parameters_of(population),
         "path": [],
         "weights": [],
@@ -52,6 +53,8 @@ class Steps:
         Largest norm of a column of one client's design.
     has_data : bool ndarray of shape (n_clients,)
         Whether a client has rows.
+    folds : int ndarray of shape (n_clients,)
+        Which clients are held out together.
     ridge : float
         Information added on the means.
     least_variance : float
@@ -62,6 +65,7 @@ class Steps:
 
     size: NDArray
     has_data: NDArray[np.bool_]
+    folds: NDArray[np.int64]
     ridge: float
     least_variance: float
     spread: bool
@@ -69,13 +73,16 @@ class Steps:
 
     def advance(self, candidate: Candidate, received: EvidenceMessage) -> Candidate:
         """Accept the population tried, or go back half of the way."""
-        n_clients = len(self.has_data)
+        n_clients, own = len(self.has_data), self.has_data & (self.folds != candidate["fold"])
         tried = MixturePopulation(**candidate["tried"])
         grid = make_grid(self.size, tried, n_clients)
         units = grid[:, :, None] * grid[:, None, :]
-        known = ridged(received["information"].sum(axis=0) / units, self.ridge)
+        # that of all clients: of a fold that is held out too, which is as informative as others
+        share = own.sum() / max(self.has_data.sum(), 1)
+        known = ridged(share * received["information"].sum(axis=0) / units, self.ridge)
         figures = cast(dict[str, NDArray], received) | {"information": known}
-        value, target = improve(tried, figures, self.has_data, spread=self.spread, noise=self.noise)
+        evidence, target = improve(tried, figures, own, spread=self.spread, noise=self.noise)
+        value = float(evidence[own].sum())
         target = self._bounded(target)
         path, leap, reach = candidate["path"], candidate["leap"], candidate["reach"]
         if not path or value >= path[-1]:
@@ -84,6 +91,7 @@ class Steps:
             gain = value - path[-1] if path else np.inf
             candidate = candidate | {
                 "path": [*path, value],
+                "evidence": evidence,
                 "weights": [*candidate["weights"], tried.weights],
                 "gain": gain,
                 "information": known,
@@ -108,6 +116,11 @@ class Steps:
             "lost": candidate["lost"] + 1,
             "stuck": reach / 2 < SMALLEST_STEP,
         }
+
+    def rest(self, candidate: Candidate) -> Candidate:
+        """Return a candidate after a round that did not ask about it."""
+        path, weights = candidate["path"], candidate["weights"]
+        return candidate | {"path": [*path, path[-1]], "weights": [*weights, weights[-1]]}
 
     def _bounded(self, population: MixturePopulation) -> MixturePopulation:
         variances = np.maximum(population.variances, self.least_variance)

@@ -30,8 +30,8 @@ def improve(
     *,
     spread: bool,
     noise: bool,
-) -> tuple[float, MixturePopulation]:
-    """Log-likelihood of a population, and the one that a step leads to.
+) -> tuple[NDArray, MixturePopulation]:
+    """Log-likelihood of each client under a population, and the one that a step leads to.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def improve(
     messages : dict of arrays
         Fields of `Evidence`, and ``information`` of shape (k, p, p), of all clients.
     has_data : bool ndarray of shape (n,)
-        Whether each client has rows.
+        Whether each client has rows, which are to be explained.
     spread, noise : bool
         Whether variances, and the noise, are to be estimated.
     """
@@ -68,7 +68,7 @@ def improve(
         noise_information if noise else np.inf,
     )
     variances = variances if spread else population.variances
-    return float(total.sum()), MixturePopulation(count / count.sum(), means, variances, level)
+    return total, MixturePopulation(count / count.sum(), means, variances, level)
 
 
 def _solve(information: NDArray, slope: NDArray) -> NDArray:

@@ -142,8 +142,8 @@ def test_step_climbs_and_solves():
         "information": information(found, share, grid).sum(axis=0) / np.outer(grid[0], grid[0])
     }
     value, there = improve(here, heard, SIZES > 0, spread=True, noise=True)
-    assert value == pytest.approx(found.log.sum())
-    assert weigh(ROWS, there).log.sum() > value
+    np.testing.assert_allclose(value, found.log[:, 0])
+    assert weigh(ROWS, there).log.sum() > value.sum()
     W = found.scale[0][:, :, None] * found.white[0]
     target = found.scale[0] * ROWS.response
     expected = np.linalg.lstsq(W.reshape(-1, 3), target.ravel(), rcond=None)[0]

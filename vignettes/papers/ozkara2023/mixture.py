@@ -129,7 +129,7 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
         )
         learners = {PRIVATE: learner}
     fits = {method: learner.fit(summary) for method, learner in learners.items()}
-    rows = [(method, fit.predict(), fit.k_) for method, fit in fits.items()]
+    rows = [(method, fit.predict(), fit.n_components_) for method, fit in fits.items()]
     if EM in learners:
         known = Discrete.known(CENTRES[:, None], np.full(k, 1 / k))
         own = Gaussian(summary.mean, np.full((m, 1), NOISE / ROWS))

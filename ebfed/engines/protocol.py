@@ -119,7 +119,7 @@ class LocationSent(Sent):
     noise: NotRequired[NDArray[np.float64]]
     history: NotRequired[dict[str, NDArray]]
     """Of mixtures: columns of the history."""
-    n_private: NotRequired[int]
+    n_private: NotRequired[dict[str, int]]
     """Of opting out: how many clients add noise."""
     theta: NotRequired[dict[str, Any]]
     """Of opting out: the weights of the average."""

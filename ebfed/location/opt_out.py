@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -41,7 +42,10 @@ class OptOutMean(LocationEstimator):
         phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
 
     ``fit(X, groups=…, consent=…)`` takes the choice of each client, ``"private"`` or ``"open"``.
-    Without it, all clients are private.
+    Without it, all clients are private. There may be several levels of privacy, each with its name:
+    ``OptOutMean(epsilon={"strict": 0.5, "lax": 4.0}, …)``. Then clients choose one of these or
+    ``"open"``, N_p is the number of clients of a level, and each level has a weight r of its own,
+    by the same formula.
 
     Parameters
     ----------
@@ -49,11 +53,13 @@ class OptOutMean(LocationEstimator):
         Variance of the population, and of a client's own mean (on average over clients: a client
         with more rows has a smaller one). Estimated if None; with ``trust="server"``, from the
         clients that opted out alone.
-    gamma2 : float, optional
-        Variance of the noise on the average of the private clients. Without a `range`, means are
-        not clipped, so there is no guarantee.
-    epsilon, delta : float, optional
-        Privacy level, instead of `gamma2`. The noise is computed from it and from `range`.
+    gamma2 : float or dict, optional
+        Variance of the noise on the average of the private clients; a dict: of each level. Without
+        a `range`, means are not clipped, so there is no guarantee.
+    epsilon : float or dict, optional
+        Privacy, instead of `gamma2`; a dict: of each level. The noise is computed from it, `delta`
+        and `range`.
+    delta : float, optional
     range : (low, high), optional
         Range to which the means of private clients are clipped.
     ratio : "optimal", "fedavg" or float
@@ -67,6 +73,7 @@ class OptOutMean(LocationEstimator):
     trust : {"server", "none"}
         ``"server"``: `epsilon` protects against everybody who sees theta, also other clients. The
         server sees each noisy mean and must be trusted, and private clients must not work together.
+        Clients of a level hide in the noise of that level alone.
         ``"none"``: `epsilon` protects against the server too, and the variance `gamma2` is about
         N_p times as large.
     engine : Engine, optional
@@ -79,12 +86,13 @@ class OptOutMean(LocationEstimator):
         theta.
     server_variance_ : ndarray of shape (d,)
         Variance of theta around phi.
-    ratio_ : ndarray of shape (d,)
-        Weight r; for unequal numbers of rows, mean weight of private clients over that of the
-        others.
+    ratio_ : ndarray of shape (d,), or (n_levels, d)
+        Weight r, of each level if there are several; for unequal numbers of rows, mean weight of
+        private clients over that of the others.
     lambda_ : ndarray of shape (n_groups, d)
-    tau2_, alpha2_, gamma2_ : ndarray of shape (d,)
+    tau2_, alpha2_ : ndarray of shape (d,)
         Variances, given or estimated.
+    gamma2_ : ndarray of shape (d,), or (n_levels, d)
     prior_, summaries_, groups_, notes_, privacy_ :
         See `LocationEstimator`.
 
@@ -108,9 +116,9 @@ class OptOutMean(LocationEstimator):
 
     tau2: float | None = None
     alpha2: float | None = None
-    gamma2: float | None = None
+    gamma2: float | Mapping[str, float] | None = None
     _: KW_ONLY
-    epsilon: float | None = None
+    epsilon: float | Mapping[str, float] | None = None
     delta: float | None = None
     range: Any = None
     ratio: Literal["optimal", "fedavg"] | float = "optimal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -41,8 +42,8 @@ class OptOutTerms:
 
     tau2: float | None
     alpha2: float | None
-    gamma2: float | None
-    epsilon: float | None
+    gamma2: float | Mapping[str, float] | None
+    epsilon: float | Mapping[str, float] | None
     delta: float | None
     range: Any
     ratio: Any
@@ -50,12 +51,20 @@ class OptOutTerms:
     trust: str
 
     @property
+    def levels(self) -> dict[str, Any]:
+        """Levels of privacy, with the epsilon or gamma2 of each."""
+        given = self.epsilon if self.gamma2 is None else self.gamma2
+        return dict(given) if isinstance(given, Mapping) else {"private": given}
+
+    @property
     def channels(self) -> dict[str, Channel]:
-        """Channel of each class of consent."""
-        private: Channel = AddNoise(range=self.range)
-        if self.trust == "none" and self.epsilon is not None and self.delta is not None:
-            private = Gaussian(self.epsilon, self.delta, self.range)
-        return {"private": private, "open": Exact()}
+        """Channel of each class of consent: of each level, and of clients that opted out."""
+        private = dict[str, Channel]()
+        for name, level in self.levels.items():
+            private[name] = AddNoise(range=self.range)
+            if self.trust == "none" and self.epsilon is not None and self.delta is not None:
+                private[name] = Gaussian(level, self.delta, self.range)
+        return private | {"open": Exact()}
 
     @property
     def is_central(self) -> bool:
@@ -64,8 +73,20 @@ class OptOutTerms:
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong, or does not go with another."""
-        for name in ("tau2", "alpha2", "gamma2"):
-            value = getattr(self, name)
+        for name in ("epsilon", "gamma2"):
+            given = getattr(self, name)
+            if isinstance(given, Mapping) and not (
+                given and all(isinstance(key, str) and key != "open" for key in given)
+            ):
+                raise ValueError(
+                    f"{name} must be a number, or name levels of privacy by words other than "
+                    f"'open'; got {given!r}."
+                )
+        variances = [] if self.gamma2 is None else list(self.levels.values())
+        for name, value in (
+            *(("tau2", self.tau2), ("alpha2", self.alpha2)),
+            *(("gamma2", value) for value in variances),
+        ):
             if value is not None and not _is_weight(value):
                 raise ValueError(f"{name} must be a variance; got {value!r}.")
         if self.alpha2 == 0 and self.tau2 == 0:
@@ -80,6 +101,11 @@ class OptOutTerms:
             raise ValueError(
                 f"ratio must be 'optimal', 'fedavg' or a weight from 0; got {ratio!r}."
             )
+        if self.personalize == "paper" and list(self.levels) != ["private"]:
+            raise ValueError(
+                "personalize='paper' is for a single level of privacy; got "
+                f"{', '.join(self.levels)}: give 'bayes' or 'ditto'."
+            )
         for name, known in (
             ("personalize", ("bayes", "ditto", "paper")),
             ("trust", ("server", "none")),
@@ -89,16 +115,16 @@ class OptOutTerms:
                     f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
                 )
 
-    def least_noise(self, n_private: int, n_features: int) -> float:
-        """Standard deviation of each client's noise at which theta has the guarantee.
+    def least_noise(self, n_private: int, n_features: int, level: str = "private") -> float:
+        """Standard deviation of each client's noise at which theta has the guarantee of a level.
 
         A reader of theta may be a private client that knows its own noise, so the noise of the
-        others alone must be enough.
+        others of its level alone must be enough.
         """
         assert self.epsilon is not None
         assert self.delta is not None
         diameter = 2 * float(np.linalg.norm(box(self.range, n_features).half))
-        sigma = float(gaussian_sigma(self.epsilon, self.delta, diameter))
+        sigma = float(gaussian_sigma(self.levels[level], self.delta, diameter))
         return sigma / np.sqrt(max(n_private - 1, 1))
 
 
@@ -121,7 +147,9 @@ class OptOutRounds(LocationRounds):
         self.terms = terms
 
     def default_consent(self, summary: Summary) -> NDArray[np.int8]:
-        """Return the class of clients that did not opt out, for all."""
+        """Return the class of clients that did not opt out, for all, if there is one level."""
+        if len(self.terms.levels) > 1:
+            return super().default_consent(summary)
         return np.zeros(len(summary), np.int8)
 
     def check_covariates(self) -> None:
@@ -149,12 +177,13 @@ class OptOutRounds(LocationRounds):
     def _check_noise(self, sent: LocationSent, clients: Summary) -> None:
         if not self.terms.is_central:
             return
-        least = self.terms.least_noise(sent["n_private"], clients.n_features)
-        if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
-            raise ValueError(
-                f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
-                f"needs {least:.6g} from each of {sent['n_private']} private clients."
-            )
+        for level, n_private in sent["n_private"].items():
+            least = self.terms.least_noise(n_private, clients.n_features, level)
+            if not sent["settings"][level]["sd"] >= least * (1 - 1e-12):
+                raise ValueError(
+                    f"the server asks for noise of {sent['settings'][level]['sd']!r}; epsilon "
+                    f"needs {least:.6g} from each of {n_private} {level} clients."
+                )
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State what clients send; that noise is enough may rest on their number."""
@@ -163,24 +192,28 @@ class OptOutRounds(LocationRounds):
         if not self.terms.is_central:
             return plans
         half = float(np.linalg.norm(box(self.terms.range, clients.n_features).half))
-        noise = sent["settings"]["private"]["sd"] / half
-        guarantee = self.guarantee("private", [], clients.n_features)
-        event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
-        return [
-            replace(each, event=event, noise=noise, trusts_server=True)
-            if each.who == "private"
-            else each
-            for each in plans
-        ]
+        found = []
+        for each in plans:
+            if each.who in self.terms.levels:
+                guarantee = self.guarantee(each.who, [], clients.n_features)
+                event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
+                noise = sent["settings"][each.who]["sd"] / half
+                each = replace(each, event=event, noise=noise, trusts_server=True)
+            found.append(each)
+        return found
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
         """List what clients send, and its guarantee."""
         rows = super().releases(sent, memory, clients)
-        for row in rows:
-            if row["who"].startswith("private") and self.terms.is_central:
-                row["epsilon"], row["delta"] = self.guarantee("private", [], 0)
+        for row in rows if self.terms.is_central else ():
+            # a row of some of a level's clients names the level first
+            found = [
+                x for x in self.terms.levels if f"{row['who']}, asked".startswith(f"{x}, asked")
+            ]
+            if found:
+                row["epsilon"], row["delta"] = self.guarantee(found[0], [], 0)
                 row["relation"] = ledger.LOCAL
                 row["assumptions"] = (
                     "numbers of rows are public; the server is trusted with noisy means and with "
@@ -196,8 +229,8 @@ class OptOutRounds(LocationRounds):
     def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client of a class."""
         terms = self.terms
-        if name == "private" and terms.is_central:
-            return float(cast(float, terms.epsilon)), float(cast(float, terms.delta))
+        if name in terms.levels and terms.is_central:
+            return float(terms.levels[name]), float(cast(float, terms.delta))
         return super().guarantee(name, settings, n_features)
 
     @property
@@ -216,7 +249,8 @@ class OptOutRounds(LocationRounds):
                 "estimate it from."
             )
         has_data = facts["n"] > 0
-        shown = has_data & (facts["consent"] == 1) if terms.trust == "server" else has_data
+        opened = facts["consent"] == len(terms.levels)
+        shown = has_data & opened if terms.trust == "server" else has_data
         if terms.tau2 is None and shown.sum() < 2:
             raise ValueError(
                 "tau2 must be given: with trust='server' it is estimated from clients that opted "
@@ -225,17 +259,23 @@ class OptOutRounds(LocationRounds):
 
     def settle(self, state: LocationState, guess: Guess | None) -> LocationState:
         """Choose how much noise private clients are to add."""
-        settings: dict[str, dict] = {"private": {}, "open": {}}
-        if "sd" in self.channels["private"].left_open:
-            settings["private"]["sd"] = self._noise(state)
+        settings: dict[str, dict] = {name: {} for name in self.channels}
+        for level, n_private in self._n_private(state).items():
+            if "sd" in self.channels[level].left_open:
+                settings[level]["sd"] = self._noise(level, n_private, state["n_features"])
         return cast(LocationState, state | {"settings": [settings]})
 
-    def _noise(self, state: LocationState) -> float:
-        """Standard deviation of each private client's noise, for so many of them."""
-        n_private = _n_private(state)
+    def _noise(self, level: str, n_private: int, n_features: int) -> float:
+        """Standard deviation of the noise of each client of a level, for so many of them."""
         if self.terms.gamma2 is not None:
-            return float(np.sqrt(n_private * self.terms.gamma2))
-        return self.terms.least_noise(n_private, state["n_features"])
+            return float(np.sqrt(n_private * self.terms.levels[level]))
+        return self.terms.least_noise(n_private, n_features, level)
+
+    def _n_private(self, state: LocationState) -> dict[str, int]:
+        """Number of clients with rows of each level."""
+        has_data = state["n"] > 0
+        levels = enumerate(self.terms.levels)
+        return {name: int((has_data & (state["consent"] == i)).sum()) for i, name in levels}
 
     def broadcast(self, state: LocationState) -> LocationSent:
         """Return how to report; in the end, theta and what a client's weight in it follows from."""
@@ -243,7 +283,7 @@ class OptOutRounds(LocationRounds):
         if not state["done"]:
             if self.terms.is_central:
                 secure.check(state)
-            sent["n_private"] = _n_private(state)
+            sent["n_private"] = self._n_private(state)
         return sent
 
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
@@ -269,7 +309,7 @@ class OptOutRounds(LocationRounds):
             prior.fit(join(shown))
         alpha2 = noise * np.mean(1 / sizes)
         theta = self._average(state, prior.variance_, alpha2, means, q)
-        theta |= {"noise": noise, "alpha2": alpha2, "q": q["private"]}
+        theta |= {"noise": noise, "alpha2": alpha2, "q": q}
         prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
         return cast(LocationState, self.finished(state, prior) | {"theta": theta})
 
@@ -290,7 +330,8 @@ class OptOutRounds(LocationRounds):
         """Weigh the messages; returns theta, its variance around phi, and the weights."""
         total, top, square = (np.zeros(state["n_features"]) for _ in range(3))
         fixed, counts, typical = {}, {}, {}
-        for name, own in means.items():
+        n_private = self._n_private(state)
+        for index, (name, own) in enumerate(means.items()):
             spread = tau2 + own.variances + q[name]
             has_data = np.isfinite(own.variances[:, :1])
             if np.any(has_data & (spread <= 0)):
@@ -309,11 +350,11 @@ class OptOutRounds(LocationRounds):
             total += weight.sum(axis=0)
             top += (weight * own.values).sum(axis=0)
             square += (weight**2 * np.where(has_data, spread, 0.0)).sum(axis=0)
-            if name == "private" and self.terms.is_central:
+            if name in n_private and self.terms.is_central:
                 # clients that were to add noise and did not answer
-                missing = _n_private(state) - counts[name]
-                sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
-                top = secure.add_gaussian(top, typical[name] * sd, secure.noise(state, 2))
+                missing = n_private[name] - counts[name]
+                sd = np.sqrt(missing) * state["settings"][0][name]["sd"]
+                top = secure.add_gaussian(top, typical[name] * sd, secure.noise(state, 2 + index))
                 square += typical[name] ** 2 * sd**2
         if not np.all(total > 0):
             raise ValueError("no message has a weight: ratio is 0 and no client opted out.")
@@ -364,8 +405,11 @@ class OptOutRounds(LocationRounds):
         theta, fit = learned.theta, self.estimator
         fit.global_, fit.server_variance_ = learned.prior.mean_, learned.prior.mean_variance_
         fit.tau2_, fit.alpha2_ = learned.prior.variance_, theta["alpha2"]
-        fit.gamma2_ = theta["q"] / max(theta["counts"]["private"], 1)
-        fit.ratio_ = theta["typical"]["private"] / theta["typical"]["open"]
+        levels = list(self.terms.levels)
+        gamma2 = np.array([theta["q"][x] / max(theta["counts"][x], 1) for x in levels])
+        ratio = np.array([theta["typical"][x] / theta["typical"]["open"] for x in levels])
+        one = len(levels) == 1
+        fit.gamma2_, fit.ratio_ = (gamma2[0], ratio[0]) if one else (gamma2, ratio)
         return super().taken(learned)
 
     def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Any:
@@ -417,7 +461,7 @@ class OptOutLearned(Learned):
         return share / self.theta["total"]
 
     def _consent_of(self, summary: Summary) -> NDArray[np.int8]:
-        """Class of each client; private, where a file has no groups."""
+        """Class of each client; the first, where a file has no groups."""
         if not len(self.summaries):
             return np.zeros(len(summary), np.int8)
         return self.memory["consent"][np.maximum(self.places(summary.ids), 0)]
@@ -426,14 +470,10 @@ class OptOutLearned(Learned):
         """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
         private = self._consent_of(summary) == 0
         counts, q = self.theta["counts"], self.theta["q"]
-        known = self.prior.variance_, self.theta["alpha2"], 1, q
+        known = self.prior.variance_, self.theta["alpha2"], 1, q["private"]
         numbers = counts["private"], counts["open"]
         return 1 / (1 + theory.feo2_penalty(*known, *numbers, private=private[:, None]))
 
 
 def _is_weight(value: Any) -> bool:
     return 0 <= as_float(value) < np.inf
-
-
-def _n_private(state: LocationState) -> int:
-    return int(((state["consent"] == 0) & (state["n"] > 0)).sum())

@@ -262,7 +262,11 @@ def test_a_report_that_came_too_late_is_in_no_result(tmp_path):
 def test_too_little_noise_is_not_added(tmp_path):
     rows = ROWS | {"consent": ["private"] * 4}
     estimator = eb.OptOutMean(1.0, 1.0, epsilon=1, delta=1e-5, range=(0, 10))
-    sent = {"round": 0, "n_private": 2, "settings": {"private": {"sd": 0.0}, "open": {}}}
+    sent = {
+        "round": 0,
+        "n_private": {"private": 2},
+        "settings": {"private": {"sd": 0.0}, "open": {}},
+    }
     refused = node(tmp_path, estimator, lambda: rows).answer(7, question() | {"sent": sent})
     assert "failure" in refused
     assert "epsilon needs" in (tmp_path / "errors.log").read_text()

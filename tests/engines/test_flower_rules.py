@@ -122,7 +122,12 @@ def test_a_claim_of_many_clients_needs_least_noise(tmp_path):
         node = Node("north", estimator, lambda: rows, folder, seed=1, budget=Rules(**rules))
         noise = estimator.protocol().terms.least_noise(n_private, 1)
         settings = {"private": {"sd": noise}, "open": {}}
-        sent = {"round": 0, "done": False, "n_private": n_private, "settings": settings}
+        sent = {
+            "round": 0,
+            "done": False,
+            "n_private": {"private": n_private},
+            "settings": settings,
+        }
         turn = np.zeros(20, np.int8)
         return "message" in node.answer(
             1, {"exchange": "round", "sent": sent, "turn": turn, "first": 0}

@@ -115,6 +115,104 @@ def test_it_is_gaussian_eb_with_a_channel_for_each_class(trust):
     np.testing.assert_allclose(mean.posterior().sd, location.posterior().sd, rtol=1e-12)
 
 
+LEVELS = {"strict": 0.9, "middle": 0.2, "lax": 0.02}
+
+
+def many_levels(m=60, d=3, tau2=0.5, rows=None, seed=0):
+    """Clients of three levels and open ones, with unequal numbers of rows."""
+    rng = np.random.default_rng(seed)
+    n = rng.integers(1, 30, m) if rows is None else np.full(m, rows)
+    truth = rng.normal(2.0, np.sqrt(tau2), (m, d))
+    summary = eb.Summary(
+        np.arange(m), n, rng.normal(truth, 1 / np.sqrt(n)[:, None]), np.zeros((m, d))
+    )
+    names = [*LEVELS, "open"]
+    return summary, truth, {i: names[i % 4] for i in range(m)}
+
+
+@pytest.mark.parametrize("trust", ["server", "none"])
+@pytest.mark.parametrize("rows", [1, None])
+def test_weights_of_levels_are_those_of_the_normal_likelihood(trust, rows):
+    """To 1e-10: of each client's message, and of each level beside an open one."""
+    summary, _, choice = many_levels(rows=rows)
+    alpha2 = np.mean(1 / summary.n)
+    mean = eb.OptOutMean(0.5, alpha2, LEVELS, trust=trust, random_state=4)
+    mean.fit(summary, consent=choice)
+    q = {name: 15 * gamma2 for name, gamma2 in LEVELS.items()}
+    location = eb.GaussianEB(
+        1.0,
+        prior=Normal(variance=0.5),
+        channel={name: AddNoise(np.sqrt(x)) for name, x in q.items()} | {"open": Exact()},
+        random_state=4,
+    ).fit(summary, consent=choice)
+    own = mean._learned.own_reports(mean.summaries_).variance
+    share = mean._learned.share(mean.summaries_, own)
+    noise = np.array([q.get(choice[i], 0.0) for i in range(60)])
+    precision = 1 / (0.5 + 1 / summary.n + noise)
+    np.testing.assert_allclose(
+        share, np.tile(precision / precision.sum(), (3, 1)).T, rtol=1e-10, atol=0
+    )
+    np.testing.assert_allclose(mean.global_, location.prior_.mean_, rtol=1e-10)
+    np.testing.assert_allclose(mean.predict(), location.predict(), rtol=1e-10)
+    np.testing.assert_allclose(mean.posterior().sd, location.posterior().sd, rtol=1e-10)
+    if rows == 1:
+        expected = [theory.optimal_ratio(0.5, 1.0, 1, x) for x in q.values()]
+        np.testing.assert_allclose(mean.ratio_, np.tile(expected, (3, 1)).T, rtol=1e-10)
+
+
+def test_risk_of_levels_is_that_of_the_oracle():
+    """Within 2 %, with variances estimated: 8 federations of 400 clients and 5 columns."""
+    risks, oracle = [], []
+    for seed in range(8):
+        _, truth, choice = many_levels(400, 5, rows=4, seed=seed)
+        known = eb.OptOutMean(0.5, 0.25, LEVELS, trust="none", random_state=seed)
+        rows = np.repeat(truth, 4, axis=0) + np.random.default_rng(seed).normal(size=(1600, 5))
+        groups = np.repeat(np.arange(400), 4)
+        for fit, errors in ((known, oracle), (clone(known).set_params(tau2=None), risks)):
+            fit.set_params(alpha2=fit.alpha2 if fit is known else None)
+            fit.fit(rows, groups=groups, consent=choice)
+            errors.append([((fit.predict() - truth) ** 2).mean(), fit.server_variance_.mean()])
+    ratio = np.mean(risks, axis=0) / np.mean(oracle, axis=0)
+    assert ratio[0] < 1.02
+    np.testing.assert_allclose(ratio[1], 1, atol=0.02)
+
+
+def test_levels_of_epsilon_and_their_ledger():
+    X, _, choice = federation(40, 20, 1.0, 0.5, d=2)
+    choice = np.where(np.arange(60) < 15, "strict", np.where(choice == "open", choice, "lax"))
+    for trust in ("server", "none"):
+        est = eb.OptOutMean(
+            epsilon={"strict": 0.5, "lax": 4.0},
+            delta=1e-5,
+            range=(-3, 3),
+            trust=trust,
+            tau2=1.0,
+            alpha2=0.5,
+        ).fit(X, consent=choice)
+        ledger = est.privacy_.set_index("who")
+        assert ledger["epsilon"].to_dict() == {"strict": 0.5, "lax": 4.0, "open": np.inf}
+        assert ledger["clients"].tolist() == [15, 25, 20]
+        for k, (name, n) in enumerate({"strict": 15, "lax": 25}.items()):
+            sigma = gaussian_sigma(est.epsilon[name], 1e-5, 6 * np.sqrt(2))
+            q = sigma**2 / (n - 1 if trust == "server" else 1)
+            np.testing.assert_allclose(n * est.gamma2_[k], q, rtol=1e-9)
+        assert np.all(est.ratio_[0] < est.ratio_[1])
+        assert np.all(est.ratio_[1] < 1)
+
+
+def test_levels_have_names_and_are_chosen():
+    X, *_ = federation(4, 2, 1.0, 0.5)
+    for wrong in ({}, {"open": 1.0}, {1: 1.0}):
+        with pytest.raises(ValueError, match="gamma2 must be a number, or name levels"):
+            eb.OptOutMean(1.0, 0.5, wrong).fit(X)
+    with pytest.raises(ValueError, match=r"consent= must say which class of channel \('a', 'b'"):
+        eb.OptOutMean(1.0, 0.5, {"a": 1.0, "b": 2.0}).fit(X)
+    with pytest.raises(ValueError, match="personalize='paper' is for a single level"):
+        eb.OptOutMean(1.0, 0.5, {"a": 1.0, "b": 2.0}, personalize="paper").fit(X, consent=["a"] * 6)
+    with pytest.raises(ValueError, match="gamma2 must be a variance; got -1"):
+        eb.OptOutMean(1.0, 0.5, {"a": 1.0, "b": -1}).fit(X, consent=["a"] * 6)
+
+
 def test_estimated_variances_are_those_of_gaussian_eb():
     groups = np.repeat(np.arange(60), 5)
     X = RNG.normal(RNG.normal(1, 2, 60)[groups], 1.5)

@@ -15,11 +15,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Later", "pack", "read", "unpack", "write"]
+__all__ = ["Later", "WhenAsked", "pack", "read", "unpack", "write"]
 
 MAGIC = b"ebfed\x00\x01\n"
 PREFIX = struct.Struct("<8sQ")
@@ -29,6 +29,7 @@ TAGS = ("array", "dict", "list", "number", "scalar", "tuple")
 UNUSUAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # Booleans, integers, floats, complex numbers, text, bytes and times: types without pointers.
 KINDS = "biufcUSmM"
+Value = TypeVar("Value")
 NAME = re.compile(
     r"[<>|=](?:b1|[iu][1248]|f(?:2|4|8|16)|c(?:8|16|32)|[US][1-9]\d{0,8}|[mM]8\[\w{1,8}\])"
 )
@@ -61,6 +62,35 @@ class Later:
 
 def _itself(obj: Any) -> Any:
     return obj
+
+
+class WhenAsked(Generic[Value]):
+    """An attribute that may be set to a `Later`, whose data are what it is; None if never set.
+
+    Examples
+    --------
+    >>> class Fit:
+    ...     notes_ = WhenAsked()
+    >>> fit = Fit()
+    >>> fit.notes_ = Later(lambda: ["few groups"])
+    >>> fit.notes_
+    ['few groups']
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Value:
+        found = vars(obj).get(self._name)
+        if isinstance(found, Later):
+            found = vars(obj)[self._name] = found()
+        return cast(Value, found)
+
+    def __set__(self, obj: Any, value: Value | Later) -> None:
+        vars(obj)[self._name] = value
+
+    def __delete__(self, obj: Any) -> None:
+        del vars(obj)[self._name]
 
 
 def pack(obj: Any) -> bytes:

@@ -46,7 +46,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.arguments import WithArguments
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
-from ebfed.priors.dependence import SURELY, dependence_tests, estimates_of
+from ebfed.priors.dependence import FEWEST_TO_TEST, estimates_of, note_of_dependence
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.free_parameters import FreeParameters, relative_likelihoods
@@ -55,7 +55,7 @@ from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.repeated import of_distinct
-from ebfed.wire import Later
+from ebfed.wire import Later, WhenAsked
 
 __all__ = ["OwnReports", "Prior"]
 
@@ -71,8 +71,8 @@ STEPS, FEW_STEPS = 2000, 50
 FEWEST = 3
 
 # Statistic of Anderson and Darling from which on messages do not have a population's shape, at the
-# level of 1 % (Stephens 1986, table 4.7), and the least number of messages that are tested.
-MISFIT, FEWEST_TO_TEST = 1.035, 10
+# level of 1 % (Stephens 1986, table 4.7).
+MISFIT = 1.035
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,9 @@ class Prior(WithArguments, ABC):
     mean_: NDArray
     variance_: NDArray
     n_parameters_: int
-    notes_: list[str]
+    notes_ = WhenAsked[list[str]]()
+    # Parameters of the plausible populations by name, K of each; and "weights", (K, d).
+    plausible_ = WhenAsked[dict[str, NDArray] | None]()
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
     covariates_: NDArray  # of the clients, where this is the population `at` their covariates
@@ -128,7 +130,7 @@ class Prior(WithArguments, ABC):
     # Standard deviations of levels above the groups, by name, of each coordinate.
     spreads_above_: dict[str, NDArray] | None = None
     # Moments that Gaussian messages show, whatever the shape that was fitted; see `moments_of`.
-    moments_: dict[str, NDArray] | None = None
+    moments_ = WhenAsked[dict[str, NDArray] | None]()
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
     n_seen_: int  # clients with data, where messages are estimates
@@ -141,25 +143,6 @@ class Prior(WithArguments, ABC):
     noise_is_reused_: bool = False
     # Formulas that gave the covariates of location and spread, where these were formulas.
     formulas_: tuple[Any, Any] = (None, None)
-
-    @property
-    def plausible_(self) -> dict[str, NDArray] | None:
-        """Parameters of the plausible populations by name, K of each; and "weights", (K, d).
-
-        They are found when they are first asked for: a fit does not need them.
-        """
-        found = vars(self).get("plausible_")
-        if isinstance(found, Later):
-            found = self.__dict__["plausible_"] = found()
-        return found
-
-    @plausible_.setter
-    def plausible_(self, found: dict[str, NDArray] | None) -> None:
-        self.__dict__["plausible_"] = found
-
-    @plausible_.deleter
-    def plausible_(self) -> None:
-        del self.__dict__["plausible_"]
 
     def _find_later(self, find: Callable[..., None], *given: Any) -> None:
         """Let a method set the plausible populations when they are asked for.
@@ -175,7 +158,15 @@ class Prior(WithArguments, ABC):
             find(as_it_is, *given)
             return as_it_is.plausible_
 
-        self.__dict__["plausible_"] = Later(found)
+        self.plausible_ = Later(found)
+
+    def _learn_later(
+        self, names: Sequence[str], find: Callable[..., Sequence[NDArray]], *given: Any
+    ) -> None:
+        """Let a function of `given` find attributes of these names when one is asked for."""
+        found = Later(partial(find, *given))
+        for place, name in enumerate(names):
+            setattr(self, name, Later(partial(lambda place: found()[place], place)))
 
     # A fitted population is a value -----------------------------------------------------------
 
@@ -340,31 +331,14 @@ class Prior(WithArguments, ABC):
         if not self._is_linear:
             settled = self._settled(likelihood)
             settled = join(settled.parts) if isinstance(settled, Joined) else settled
-            self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
+            if isinstance(settled, Gaussian):
+                self.moments_ = Later(partial(moments_of, settled))
         if covariates is None and (known := estimates_of(likelihood)) is not None:
-            self._note_dependence(*known)
+            noise = 1.0 if self.noise_variance_ is None else float(self.noise_variance_[0])
+            dependence = partial(note_of_dependence, *known, noise, float(self.variance_[0]))
+            notes = self.notes_
+            self.notes_ = Later(lambda: notes + dependence())
         return self
-
-    def _note_dependence(self, values: NDArray, variances: NDArray) -> None:
-        """Note where mean or spread surely depend on the precision of estimates."""
-        noise = 1.0 if self.noise_variance_ is None else self.noise_variance_[0]
-        seen = np.isfinite(variances) & (variances > 0) & (noise > 0)
-        if not seen.all():
-            values, variances = values[seen], variances[seen]
-        variances = noise * variances
-        if len(values) < FEWEST_TO_TEST or variances.max() < 1.0001 * variances.min():
-            return
-        tests = dependence_tests(
-            values, variances, 0.5 * np.log(variances)[:, None], float(self.variance_[0])
-        )
-        both = zip(("mean", "spread"), tests, strict=True)
-        if sure := [(name, test.p_value) for name, test in both if test.p_value < SURELY]:
-            which = " and ".join(name for name, _ in sure)
-            self._add_note(
-                f"The {which} of the population depend{'s' * (len(sure) == 1)} on the precision of "
-                f"the estimates (p = {max(p for _, p in sure):.1g}), and here one population is "
-                "that of all: see location.dependence, and mean= and spread= of posterior_from."
-            )
 
     def _check_accepts(self, likelihood: Likelihood) -> None:
         if not self.accepts(likelihood):

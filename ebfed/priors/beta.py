@@ -21,6 +21,7 @@ from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
+from ebfed.wire import WhenAsked
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
 
@@ -93,6 +94,8 @@ class Beta(WithCovariates, Prior):
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     max_features: ClassVar[float] = np.inf
+    second_moment_ = WhenAsked[NDArray]()
+    fourth_moment_ = WhenAsked[NDArray]()
     _by_column = (*Prior._by_column, "alpha_", "beta_", "concentration_")
 
     def __init__(
@@ -260,10 +263,10 @@ class Beta(WithCovariates, Prior):
             slope = np.array([(1 - 2 * mean[j]) * correlation[j], spread])  # of the variance
             self.mean_variance_[j] = covariance[0, 0]
             self.variance_variance_[j] = slope @ covariance @ slope
-            # the fourth moment is not known, the second has its standard error
-            second = min(self.variance_[j] + np.sqrt(self.variance_variance_[j]), spread)
-            self.second_moment_[j] = second
-            self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
+        # the fourth moment is not known, the second has its standard error
+        raised = self.variance_ + np.sqrt(self.variance_variance_)
+        self.second_moment_ = np.minimum(raised, mean * (1 - mean))
+        self.fourth_moment_ = self.second_moment_ * np.maximum(mean, 1 - mean) ** 2
         if not all(len(rows) for rows, _ in tables):
             self._add_note("No client has data: the population is unknown, taken as uniform.", True)
         else:
@@ -319,6 +322,8 @@ class Beta(WithCovariates, Prior):
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows, counts)
             self._explain(j, rows, counts)
+        names = "second_moment_", "fourth_moment_"
+        self._learn_later(names, robust.moments_of_counts, tables, self.mean_)
         if self.method != "paper" and self._is_hardly_known().any():
             self._find_later(Beta._hold_counts, tables)
 
@@ -350,11 +355,11 @@ class Beta(WithCovariates, Prior):
         self.mean_ = mean
         self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
         self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
-        self.second_moment_, self.fourth_moment_ = self.variance_.copy(), 3 * self.variance_**2
+        self.second_moment_, self.fourth_moment_ = self.variance_, 3 * self.variance_**2
         self.n_parameters_ = 2 * len(mean)
 
     def _learn_precision(self, j: int, rows: Binomial, counts: NDArray) -> None:
-        """Sampling variance of the mean, and moments of the population for robust intervals."""
+        """Sampling variances of the mean and the variance."""
         mean, concentration, trials = self.mean_[j], self.concentration_[j], rows.trials
         spread = mean * (1 - mean)
         if spread > 0:
@@ -364,13 +369,6 @@ class Beta(WithCovariates, Prior):
             growth = (trials - 1) / trials / variance
             if growth.any():
                 self.variance_variance_[j] = 2 / (counts @ growth**2)
-        if spread > 0 and trials.max() > 1:
-            self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
-                rows.successes[:, 0], trials, mean, counts
-            )
-        elif spread > 0:  # nothing is known of the spread: as wide as it can be
-            self.second_moment_[j] = spread
-            self.fourth_moment_[j] = spread * max(mean, 1 - mean) ** 2
 
     def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
         """Add a note on what the data do not identify."""

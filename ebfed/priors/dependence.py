@@ -9,10 +9,19 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
 
-__all__ = ["SURELY", "ScoreTest", "dependence_tests", "estimates_of"]
+__all__ = [
+    "FEWEST_TO_TEST",
+    "SURELY",
+    "ScoreTest",
+    "dependence_tests",
+    "estimates_of",
+    "note_of_dependence",
+]
 
 # p-value below which a fit notes dependence on precision.
 SURELY = 1e-3
+# Least number of messages that are tested.
+FEWEST_TO_TEST = 10
 
 
 class ScoreTest(NamedTuple):
@@ -70,6 +79,38 @@ def dependence_tests(
         _centred(covariates, weights) * (weights * _centred(squares, weights))[:, None]
     )
     return _test(scores), _test(scores_of_spread)
+
+
+def note_of_dependence(
+    values: NDArray, variances: NDArray, noise: float, spread: float
+) -> list[str]:
+    """Return a note where mean or spread surely depend on the precision of estimates.
+
+    Parameters
+    ----------
+    values, variances : ndarray of shape (n,)
+    noise : float
+        Number that multiplies all variances.
+    spread : float
+        Variance of the population.
+    """
+    seen = np.isfinite(variances) & (variances > 0) & (noise > 0)
+    if not seen.all():
+        values, variances = values[seen], variances[seen]
+    variances = noise * variances
+    if len(values) < FEWEST_TO_TEST or variances.max() < 1.0001 * variances.min():
+        return []
+    tests = dependence_tests(values, variances, 0.5 * np.log(variances)[:, None], spread)
+    both = zip(("mean", "spread"), tests, strict=True)
+    sure = [(name, test.p_value) for name, test in both if test.p_value < SURELY]
+    if not sure:
+        return []
+    which = " and ".join(name for name, _ in sure)
+    return [
+        f"The {which} of the population depend{'s' * (len(sure) == 1)} on the precision of the "
+        f"estimates (p = {max(p for _, p in sure):.1g}), and here one population is that of all: "
+        "see location.dependence, and mean= and spread= of posterior_from."
+    ]
 
 
 def estimates_of(likelihood: object) -> tuple[NDArray, NDArray] | None:

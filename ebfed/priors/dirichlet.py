@@ -19,6 +19,7 @@ from ebfed.priors.exploration import interval_of
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
 from ebfed.tables.values import numbers
+from ebfed.wire import WhenAsked
 
 __all__ = ["Dirichlet", "DirichletPosterior"]
 
@@ -87,6 +88,8 @@ class Dirichlet(Prior):
 
     alpha_: NDArray
     concentration_: float
+    second_moment_ = WhenAsked[NDArray]()
+    fourth_moment_ = WhenAsked[NDArray]()
 
     def __init__(self, alpha: float | ArrayLike | None = None):
         self.alpha = alpha
@@ -224,7 +227,7 @@ class Dirichlet(Prior):
         self.alpha_ = mean * self.concentration_ if spread else np.full(len(mean), np.inf)
         self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
         self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
-        self.second_moment_, self.fourth_moment_ = self.variance_.copy(), 3 * self.variance_**2
+        self.second_moment_, self.fourth_moment_ = self.variance_, 3 * self.variance_**2
 
     def _learn_precision(self, likelihood: Multinomial, tables: Tables) -> None:
         """Sampling variances of mean and variance, and moments for robust intervals."""
@@ -235,15 +238,7 @@ class Dirichlet(Prior):
         free = max(int((tables.events > 0).sum()) - 1, 1)
         if growth.any():
             self.variance_variance_ = 2 * spread**2 / (free * (tables.times @ growth**2))
-        for j in np.flatnonzero(spread > 0).tolist():
-            if sizes.max() > 1:
-                rows, counts = likelihood.column(j).compress()
-                self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
-                    rows.successes[:, 0], rows.trials, self.mean_[j], counts
-                )
-            else:  # nothing is known of the spread: as wide as it can be
-                self.second_moment_[j] = spread[j]
-                self.fourth_moment_[j] = spread[j] * max(self.mean_[j], 1 - self.mean_[j]) ** 2
+        self._learn_later(("second_moment_", "fourth_moment_"), _moments, likelihood, self.mean_)
 
     def _explain(self, tables: Tables) -> None:
         """Add a note on what the data do not identify."""
@@ -384,6 +379,12 @@ class DirichletPosterior(BetaPosterior):
             each = (self._counts + self._concentration * mean) / total
             draw[:] = _draws(np.maximum(each * many, np.finfo(float).tiny), rng)
         return draws
+
+
+def _moments(likelihood: Multinomial, mean: NDArray) -> tuple[NDArray, NDArray]:
+    """Second and fourth central moments of the share of each category, shape (d,)."""
+    tables = [likelihood.column(j).compress() for j in range(len(mean))]
+    return robust.moments_of_counts(tables, mean)
 
 
 def _draws(alpha: NDArray, rng: np.random.Generator) -> NDArray:

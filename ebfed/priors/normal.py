@@ -32,6 +32,7 @@ from ebfed.priors.variance_components import (
     plausible_components,
 )
 from ebfed.tables.values import numbers
+from ebfed.wire import WhenAsked
 
 __all__ = ["Normal"]
 
@@ -108,8 +109,8 @@ class Normal(WithCovariates, Prior):
     array([0.5, 2. , 3.5])
     """
 
-    kurtosis_: NDArray
-    second_moment_: NDArray
+    kurtosis_ = WhenAsked[NDArray]()
+    second_moment_ = WhenAsked[NDArray]()
     max_features: ClassVar[float] = np.inf
     _is_linear: ClassVar[bool] = True
 
@@ -425,18 +426,8 @@ class Normal(WithCovariates, Prior):
             return
         if likelihood.scatter is not None and self.noise_variance_ is not None:
             likelihood = likelihood.scaled(self.noise_variance_)
-        variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
-        moments = []
-        deviations = likelihood.values - centre
-        for j, (deviation, variance) in enumerate(zip(deviations.T, variances.T, strict=True)):
-            has_data = np.isfinite(variance) & (variance > 0)
-            if has_data.sum() < 2:
-                moments.append((self.variance_[j], 3.0))
-                continue
-            if not has_data.all():
-                deviation, variance = deviation[has_data], variance[has_data]
-            moments.append(moments_around(deviation, variance))
-        self.second_moment_, self.kurtosis_ = np.array(moments).T
+        names = "second_moment_", "kurtosis_"
+        self._learn_later(names, _moments, likelihood, centre, self.variance_)
 
     def at(self, covariates: NDArray) -> Self:
         """Return the population ``N(w_i' beta, variance)`` of clients with these covariates."""
@@ -576,6 +567,22 @@ class NormalPosterior(NormalMarginals):
         }
         half = half_widths(self._own_variance, 1 - self._weight, moments, level)
         return self.mean - half, self.mean + half
+
+
+def _moments(likelihood: Gaussian, centre: NDArray, spread: NDArray) -> NDArray:
+    """Second moment of each column and its kurtosis, shape (2, d)."""
+    variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
+    moments = []
+    deviations = likelihood.values - centre
+    for j, (deviation, variance) in enumerate(zip(deviations.T, variances.T, strict=True)):
+        has_data = np.isfinite(variance) & (variance > 0)
+        if has_data.sum() < 2:
+            moments.append((spread[j], 3.0))
+            continue
+        if not has_data.all():
+            deviation, variance = deviation[has_data], variance[has_data]
+        moments.append(moments_around(deviation, variance))
+    return np.array(moments).T
 
 
 def _shrunk(

@@ -18,16 +18,24 @@ not to depend on the precision of the group.
   `binomial_half_width`, without any normal approximation.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from ebfed.likelihoods import Binomial
 
 __all__ = [
     "binomial_half_width",
     "binomial_moments",
     "gaussian_critical_value",
     "gaussian_moments",
+    "moments_of_counts",
 ]
 
 GAUSSIAN_NODES = 256
@@ -365,6 +373,29 @@ def binomial_moments(
         estimate, least = pooled(4)
         fourth_moment = max(estimate, variance**2 + least)
     return float(variance), _feasible_fourth_moment(mean, variance, fourth_moment)
+
+
+def moments_of_counts(
+    tables: Sequence[tuple[Binomial, NDArray]], means: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Second and fourth central moments of the proportions of each column, shape (d,).
+
+    Parameters
+    ----------
+    tables : sequence of d pairs
+        Counts of a column, and how many groups have them.
+    means : ndarray of shape (d,)
+        Fitted population means, in [0, 1].
+    """
+    moments = []
+    for (rows, times), mean in zip(tables, means.tolist(), strict=True):
+        spread = mean * (1 - mean)
+        if spread > 0 and rows.trials.max() > 1:
+            moments.append(binomial_moments(rows.successes[:, 0], rows.trials, mean, times))
+        else:  # nothing is known of the spread: as wide as it can be
+            moments.append((spread, spread * max(mean, 1 - mean) ** 2))
+    second, fourth = np.array(moments).T
+    return second, fourth
 
 
 def _feasible_fourth_moment(mean: float, variance: float, fourth_moment: float) -> float:

@@ -34,6 +34,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, name):
+    """Make no items of the thorough tests for a run that has none of them."""
+    left_out = "not thorough" in collector.config.option.markexpr
+    names = collector.nodeid, f"{collector.nodeid}::{name}"
+    return [] if left_out and not THOROUGH.isdisjoint(names) else None
+
+
 STARTS = {}  # of each generator of a module: its state after the import
 
 

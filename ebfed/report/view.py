@@ -92,7 +92,7 @@ class ChannelView(NamedTuple):
     kind: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FitView:
     """What every fit shows.
 
@@ -140,7 +140,7 @@ class FitView:
         return int(self.sizes.sum()) if self.totals is None else self.totals[1]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GroupView(FitView):
     """What a fit shows that has a posterior of every group.
 
@@ -212,7 +212,7 @@ class GroupView(FitView):
         return (given, self.expected()) if around is None else (around, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocationView(GroupView):
     """What a fit of means or rates shows.
 
@@ -267,7 +267,7 @@ class LocationView(GroupView):
         return self.family.likelihood(self.family.figures(summary))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RegressionView(GroupView):
     """What a fit of coefficients shows.
 
@@ -327,7 +327,7 @@ def reliability(terms: Sequence[str], sd: NDArray, between: NDArray) -> dict[str
     return {term: np.where(abs(x) < 1e-12, 0.0, x) for term, x in shares.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LearnerView(FitView):
     """What a fit of predictors shows.
 

@@ -15,7 +15,11 @@ LABELS = np.array(["blue", "green", "red"])[
     (RNG.random((400, 1)) > SHARES.cumsum(axis=1)[GROUPS]).sum(axis=1)
 ]
 FRAME = pd.DataFrame({"county": GROUPS, "party": LABELS})
-FIT = eb.CategoricalEB().fit(LABELS, groups=GROUPS)
+
+
+@pytest.fixture(scope="module")
+def parties():
+    return eb.CategoricalEB().fit(LABELS, groups=GROUPS)
 
 
 def test_two_categories_are_rates():
@@ -42,12 +46,12 @@ def test_two_categories_are_rates():
     ],
     ids=["text", "category", "shuffled", "polars", "counts", "counts in parts"],
 )
-def test_tables(table):
+def test_tables(table, parties):
     fit = eb.CategoricalEB().fit(table, groups="county")
-    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+    np.testing.assert_allclose(fit.predict(), parties.predict(), rtol=1e-12)
     assert fit.classes_.tolist() == fit.feature_names_in_.tolist() == ["blue", "green", "red"]
     assert len(fit.predict(table)) == len(table)
-    np.testing.assert_allclose(fit.score(table), FIT.score(LABELS, groups=GROUPS), rtol=1e-12)
+    np.testing.assert_allclose(fit.score(table), parties.score(LABELS, groups=GROUPS), rtol=1e-12)
     found = fit.augment(table)
     fitted = np.column_stack([np.asarray(found[f".fitted_{name}"]) for name in fit.classes_])
     counted = np.column_stack([np.asarray(found[name]) for name in fit.classes_])
@@ -56,17 +60,17 @@ def test_tables(table):
     assert isinstance(fit.posterior().to_frame(), pl.DataFrame) == isinstance(table, pl.DataFrame)
 
 
-def test_series_and_lists():
+def test_series_and_lists(parties):
     index = np.arange(400)[::-1]
     series = eb.CategoricalEB().fit(pd.Series(LABELS, index), groups=pd.Series(GROUPS, index))
-    np.testing.assert_array_equal(series.predict(), FIT.predict())
+    np.testing.assert_array_equal(series.predict(), parties.predict())
     for labels in (LABELS.tolist(), LABELS[:, None], pl.Series(LABELS), LABELS.astype(object)):
         np.testing.assert_array_equal(
-            eb.CategoricalEB().fit(labels, groups=GROUPS).predict(), FIT.predict()
+            eb.CategoricalEB().fit(labels, groups=GROUPS).predict(), parties.predict()
         )
     numbers = eb.CategoricalEB().fit(np.unique(LABELS, return_inverse=True)[1], groups=GROUPS)
-    np.testing.assert_array_equal(numbers.predict(), FIT.predict())
-    np.testing.assert_array_equal(numbers.predict([0.0, 2.0]), FIT.predict(["blue", "red"]))
+    np.testing.assert_array_equal(numbers.predict(), parties.predict())
+    np.testing.assert_array_equal(numbers.predict([0.0, 2.0]), parties.predict(["blue", "red"]))
 
 
 def test_labels_beyond_integers_stay_apart():
@@ -75,13 +79,13 @@ def test_labels_beyond_integers_stay_apart():
     assert {"1e+300", "1e+308"} <= set(str(huge.summary()).split())
 
 
-def test_estimates_and_draws_add_up():
-    posterior = FIT.posterior()
+def test_estimates_and_draws_add_up(parties):
+    posterior = parties.posterior()
     np.testing.assert_allclose(posterior.mean.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(posterior.sample(50, 0).sum(axis=2), 1.0, rtol=1e-12)
-    unseen = FIT.predict(["red"], groups=[999])
-    weight = 1 / (1 + FIT.prior_.concentration_)
-    expected = (1 - weight) * FIT.prior_.mean_ + weight * np.array([0, 0, 1])
+    unseen = parties.predict(["red"], groups=[999])
+    weight = 1 / (1 + parties.prior_.concentration_)
+    expected = (1 - weight) * parties.prior_.mean_ + weight * np.array([0, 0, 1])
     np.testing.assert_allclose(unseen[0], expected, rtol=1e-12)
 
 
@@ -97,13 +101,13 @@ def test_intervals_hold_the_shares():
     assert np.all((robust[0] <= lower) & (robust[1] >= upper))
 
 
-def test_blocks_of_rows_and_new_categories():
+def test_blocks_of_rows_and_new_categories(parties):
     known = eb.CategoricalEB(categories=["red", "blue", "green"])
     for part in np.array_split(np.arange(400), 3):
         known.partial_fit(LABELS[part], groups=GROUPS[part])
-    np.testing.assert_allclose(known.predict(), FIT.predict(), rtol=1e-10)
+    np.testing.assert_allclose(known.predict(), parties.predict(), rtol=1e-10)
     with pytest.raises(ValueError, match=r"not among the 3 known ones: 'pink'. .*categories="):
-        FIT.predict(["pink"], groups=[0])
+        parties.predict(["pink"], groups=[0])
 
 
 def test_a_known_population():
@@ -139,22 +143,22 @@ def test_answers_of_lazy_tables_are_counted_by_their_engine():
     np.testing.assert_array_equal(fit.predict(), expected.predict())
 
 
-def test_summaries_and_formulas():
-    fit = eb.CategoricalEB(categories=FIT.classes_).fit(FIT.summaries_)
-    np.testing.assert_array_equal(fit.predict(), FIT.predict())
-    assert fit.classes_.tolist() == FIT.classes_.tolist()
+def test_summaries_and_formulas(parties):
+    fit = eb.CategoricalEB(categories=parties.classes_).fit(parties.summaries_)
+    np.testing.assert_array_equal(fit.predict(), parties.predict())
+    assert fit.classes_.tolist() == parties.classes_.tolist()
     written = eb.from_formula("party ~ 1 + (1 | county)", FRAME, family="categorical")
-    np.testing.assert_allclose(written.estimator_.predict(), FIT.predict(), rtol=1e-12)
+    np.testing.assert_allclose(written.estimator_.predict(), parties.predict(), rtol=1e-12)
 
 
-def test_copies_without_rows(tmp_path):
-    server = FIT.published()
+def test_copies_without_rows(tmp_path, parties):
+    server = parties.published()
     np.testing.assert_allclose(
-        server.predict(LABELS, groups=GROUPS), FIT.predict(LABELS, groups=GROUPS)
+        server.predict(LABELS, groups=GROUPS), parties.predict(LABELS, groups=GROUPS)
     )
-    FIT.save(tmp_path / "fit.json")
+    parties.save(tmp_path / "fit.json")
     again = eb.load_fit(tmp_path / "fit.json")
-    np.testing.assert_array_equal(again.predict(), FIT.predict())
+    np.testing.assert_array_equal(again.predict(), parties.predict())
     assert again.classes_.tolist() == ["blue", "green", "red"]
 
 
@@ -169,5 +173,5 @@ def test_copies_without_rows(tmp_path):
         plots.plot_shrinkage,
     ],
 )
-def test_plots_of_one_share(plot):
-    assert plot(FIT, column=2) is not None
+def test_plots_of_one_share(plot, parties):
+    assert plot(parties, column=2) is not None

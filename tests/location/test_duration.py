@@ -18,10 +18,14 @@ GROUPS = np.repeat(np.arange(120), 4)
 HOURS = RNG.exponential(1 / RNG.gamma(4, 0.05, 120)[GROUPS])
 TIMES, SEEN = np.minimum(HOURS, 10.0), (HOURS < 10).astype(int)
 FRAME = pd.DataFrame({"machine": GROUPS, "hours": TIMES, "failed": SEEN})
-FIT = eb.DurationEB().fit(TIMES, groups=GROUPS, observed=SEEN)
 
 
-def test_maximum_likelihood_by_brute_force():
+@pytest.fixture(scope="module")
+def machines():
+    return eb.DurationEB().fit(TIMES, groups=GROUPS, observed=SEEN)
+
+
+def test_maximum_likelihood_by_brute_force(machines):
     """Rates integrated out: ``Gamma(a + y) / Gamma(a) r**a / (r + T)**(a + y)`` for each group."""
     from scipy.special import gammaln
 
@@ -35,23 +39,25 @@ def test_maximum_likelihood_by_brute_force():
 
     best = minimize(minus, np.zeros(2), method="BFGS", options={"gtol": 1e-7})
     shape, rate = np.exp(best.x)
-    assert FIT.prior_.shape_[0] == pytest.approx(shape, rel=1e-5)
-    assert FIT.prior_.mean_[0] == pytest.approx(shape / rate, rel=1e-6)
-    assert FIT.log_likelihood_ == pytest.approx(-best.fun, rel=1e-10)
-    np.testing.assert_allclose(FIT.predict(), (shape + events) / (rate + total), rtol=1e-5)
+    assert machines.prior_.shape_[0] == pytest.approx(shape, rel=1e-5)
+    assert machines.prior_.mean_[0] == pytest.approx(shape / rate, rel=1e-6)
+    assert machines.log_likelihood_ == pytest.approx(-best.fun, rel=1e-10)
+    np.testing.assert_allclose(machines.predict(), (shape + events) / (rate + total), rtol=1e-5)
 
 
-def test_one_duration_is_lomax():
+def test_one_duration_is_lomax(machines):
     """The density of a first duration of a new group, and its tail where it is censored."""
-    shape = FIT.prior_.shape_[0]
-    law = stats.lomax(shape, scale=shape / FIT.prior_.mean_[0])
-    assert FIT.score([3.0], groups=[999]) == pytest.approx(law.logpdf(3.0), rel=1e-10)
-    assert FIT.score([3.0], groups=[999], observed=[0]) == pytest.approx(law.logsf(3.0), rel=1e-10)
+    shape = machines.prior_.shape_[0]
+    law = stats.lomax(shape, scale=shape / machines.prior_.mean_[0])
+    assert machines.score([3.0], groups=[999]) == pytest.approx(law.logpdf(3.0), rel=1e-10)
+    assert machines.score([3.0], groups=[999], observed=[0]) == pytest.approx(
+        law.logsf(3.0), rel=1e-10
+    )
 
 
-def test_rates_are_those_of_events_in_time():
+def test_rates_are_those_of_events_in_time(machines):
     counts = eb.PoissonEB().fit(SEEN, groups=GROUPS, exposure=TIMES)
-    np.testing.assert_allclose(FIT.predict(), counts.predict(), rtol=1e-12)
+    np.testing.assert_allclose(machines.predict(), counts.predict(), rtol=1e-12)
     for prior in ("npmle", "log_spline"):
         rates = eb.DurationEB(prior=prior).fit(TIMES, groups=GROUPS, observed=SEEN)
         counts = eb.PoissonEB(prior=prior).fit(SEEN, groups=GROUPS, exposure=TIMES)
@@ -67,12 +73,12 @@ def test_rates_are_those_of_events_in_time():
     [FRAME, FRAME.sample(frac=1.0, random_state=0), pl.from_pandas(FRAME)],
     ids=["pandas", "shuffled", "polars"],
 )
-def test_tables(table):
+def test_tables(table, machines):
     fit = eb.DurationEB().fit(table, groups="machine", observed="failed")
-    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+    np.testing.assert_allclose(fit.predict(), machines.predict(), rtol=1e-12)
     rates = fit.predict(table, type="rate")
     assert len(rates) == 480
-    expected = FIT.score(TIMES, groups=GROUPS, observed=SEEN)
+    expected = machines.score(TIMES, groups=GROUPS, observed=SEEN)
     assert fit.score(table) == pytest.approx(expected, rel=1e-12)
     found = fit.augment(table)
     np.testing.assert_array_equal(np.asarray(found["hours"]), np.asarray(table["hours"]))
@@ -83,13 +89,13 @@ def test_tables(table):
     assert isinstance(fit.posterior().to_frame(), pl.DataFrame) == isinstance(table, pl.DataFrame)
 
 
-def test_series_pair_by_label():
+def test_series_pair_by_label(machines):
     index = RNG.permutation(480)
     order = RNG.permutation(480)
     times, seen = pd.Series(TIMES, index), pd.Series(SEEN == 1, index)
     groups = pd.Series(GROUPS, index)
     fit = eb.DurationEB().fit(times, groups=groups.iloc[order], observed=seen.iloc[order])
-    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+    np.testing.assert_allclose(fit.predict(), machines.predict(), rtol=1e-12)
 
 
 def test_without_censoring():
@@ -108,18 +114,18 @@ def test_without_censoring():
     )
 
 
-def test_blocks_and_nodes():
+def test_blocks_and_nodes(machines):
     pieces = eb.DurationEB()
     for part in np.array_split(np.arange(480), 3):
         pieces.partial_fit(TIMES[part], groups=GROUPS[part], observed=SEEN[part])
-    np.testing.assert_allclose(pieces.predict(), FIT.predict(), rtol=1e-9)
+    np.testing.assert_allclose(pieces.predict(), machines.predict(), rtol=1e-9)
     apart = fit_on_two_nodes(eb.DurationEB(), HOURS, GROUPS)
     whole = eb.DurationEB().fit(HOURS, groups=GROUPS)
     np.testing.assert_array_equal(
         np.concatenate([node.predict() for node in apart]), whole.predict()
     )
-    summary = clone(FIT).fit(FIT.summaries_)
-    np.testing.assert_allclose(summary.predict(), FIT.predict(), rtol=1e-12)
+    summary = clone(machines).fit(machines.summaries_)
+    np.testing.assert_allclose(summary.predict(), machines.predict(), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +151,17 @@ def test_text_is_not_observed():
         eb.DurationEB().fit([1.0, 2.0], observed=["yes", "no"])
 
 
-def test_copies_and_reports(tmp_path):
+def test_copies_and_reports(tmp_path, machines):
     np.testing.assert_allclose(
-        FIT.published().predict(TIMES, groups=GROUPS, observed=SEEN),
-        FIT.predict(TIMES, groups=GROUPS, observed=SEEN),
+        machines.published().predict(TIMES, groups=GROUPS, observed=SEEN),
+        machines.predict(TIMES, groups=GROUPS, observed=SEEN),
     )
-    FIT.save(tmp_path / "fit.json")
-    np.testing.assert_array_equal(eb.load_fit(tmp_path / "fit.json").predict(), FIT.predict())
-    assert "DurationEB" in str(FIT.summary())
-    assert len(FIT.tidy()) == 3
+    machines.save(tmp_path / "fit.json")
+    np.testing.assert_array_equal(eb.load_fit(tmp_path / "fit.json").predict(), machines.predict())
+    assert "DurationEB" in str(machines.summary())
+    assert len(machines.tidy()) == 3
     for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
-        assert plot(FIT) is not None
+        assert plot(machines) is not None
 
 
 def test_metadata_routing():
@@ -177,7 +183,11 @@ def test_metadata_routing():
 RATES = np.random.default_rng(21).gamma(4, 0.05, 4000)
 OWNERS = np.repeat(np.arange(4000), np.random.default_rng(22).integers(1, 12, 4000))
 LIFETIMES = np.random.default_rng(23).exponential(1 / RATES[OWNERS])
-OPEN = eb.DurationEB().fit(LIFETIMES, groups=OWNERS)
+
+
+@pytest.fixture(scope="module")
+def open_rates():
+    return eb.DurationEB().fit(LIFETIMES, groups=OWNERS)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +200,14 @@ OPEN = eb.DurationEB().fit(LIFETIMES, groups=OWNERS)
     ],
     ids=repr,
 )
-def test_risk_of_private_populations(channel, prior, limit):
+def test_risk_of_private_populations(channel, prior, limit, open_rates):
     """Risk over that of a gamma population fitted to the durations.
 
     Of 20 seeds of TwoBit and Laplace's noise, ratios were 1.03 and 1.05 on average, and 1.09 and
     1.26 at most.
     """
     fit = eb.DurationEB(prior=prior, channel=channel, random_state=0).fit(LIFETIMES, groups=OWNERS)
-    risk, best = (np.mean((each.predict() - RATES) ** 2) for each in (fit, OPEN))
+    risk, best = (np.mean((each.predict() - RATES) ** 2) for each in (fit, open_rates))
     assert risk < limit * best
     assert fit.prior_.mean_[0] == pytest.approx(0.2, abs=0.02)
 

@@ -12,12 +12,16 @@ RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(200), 6)
 RATES = RNG.gamma(4, 1.0, 200)
 COUNTS = RNG.poisson(RATES[GROUPS] * RNG.gamma(2, 0.5, 1200))
-FIT = eb.NegativeBinomialEB().fit(COUNTS, groups=GROUPS)
 
 
-def test_maximum_likelihood_by_brute_force():
+@pytest.fixture(scope="module")
+def scattered():
+    return eb.NegativeBinomialEB().fit(COUNTS, groups=GROUPS)
+
+
+def test_maximum_likelihood_by_brute_force(scattered):
     """Mean and shape given the dispersion: sums of groups integrated over rates by quadrature."""
-    dispersion = FIT.dispersion_[0]
+    dispersion = scattered.dispersion_[0]
     total, size = np.bincount(GROUPS, COUNTS), 6 / dispersion
     at = np.geomspace(1e-3, 60, 3000)
     inside = stats.nbinom.logpmf(total[:, None], size, size / (size + 6 * at))
@@ -29,14 +33,16 @@ def test_maximum_likelihood_by_brute_force():
 
     best = minimize(minus, np.zeros(2), method="BFGS", options={"gtol": 1e-4})
     mean, shape = np.exp(best.x)
-    assert FIT.prior_.mean_[0] == pytest.approx(mean, rel=1e-3)
-    assert FIT.prior_.shape_[0] == pytest.approx(shape, rel=5e-3)  # the likelihood is flat there
+    assert scattered.prior_.mean_[0] == pytest.approx(mean, rel=1e-3)
+    assert scattered.prior_.shape_[0] == pytest.approx(
+        shape, rel=5e-3
+    )  # the likelihood is flat there
     heights = stats.gamma.pdf(at, shape, scale=mean / shape) * np.gradient(at)
     weights = np.exp(inside) * heights
-    np.testing.assert_allclose(FIT.predict(), weights @ at / weights.sum(axis=1), rtol=2e-3)
+    np.testing.assert_allclose(scattered.predict(), weights @ at / weights.sum(axis=1), rtol=2e-3)
 
 
-def test_joint_maximum_likelihood_is_near():
+def test_joint_maximum_likelihood_is_near(scattered):
     """The dispersion within groups against that of all parameters together: a standard error."""
     at = np.geomspace(1e-3, 60, 400)
     counts = COUNTS.reshape(200, 6)
@@ -48,10 +54,10 @@ def test_joint_maximum_likelihood_is_near():
         heights = stats.gamma.pdf(at, shape, scale=mean / shape) * np.gradient(at)
         return -np.log(np.exp(logs) @ heights).sum()
 
-    start = np.log([*FIT.prior_.mean_, *FIT.prior_.shape_, *FIT.dispersion_])
+    start = np.log([*scattered.prior_.mean_, *scattered.prior_.shape_, *scattered.dispersion_])
     best = minimize(minus, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-4})
-    assert np.exp(best.x[2]) == pytest.approx(FIT.dispersion_[0], rel=0.05)
-    assert FIT.log_likelihood_ == pytest.approx(-best.fun, abs=0.5)
+    assert np.exp(best.x[2]) == pytest.approx(scattered.dispersion_[0], rel=0.05)
+    assert scattered.log_likelihood_ == pytest.approx(-best.fun, abs=0.5)
 
 
 def test_intervals_hold_the_rates_where_poisson_ones_do_not():
@@ -127,30 +133,30 @@ def test_exposures_and_frames():
     np.testing.assert_allclose(fit.predict(frame, type="rate"), fit.predict()[GROUPS], rtol=1e-8)
 
 
-def test_formula():
+def test_formula(scattered):
     frame = pd.DataFrame({"site": GROUPS, "events": COUNTS, "years": 2.0})
     text = "events ~ 1 + offset(log(years)) + (1 | site)"
     fit = eb.from_formula(text, frame, family="negative_binomial", prior="gamma")
-    np.testing.assert_allclose(2 * fit.estimator_.predict(), FIT.predict(), rtol=1e-4)
+    np.testing.assert_allclose(2 * fit.estimator_.predict(), scattered.predict(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("prior", ["npmle", "log_spline"])
-def test_other_populations(prior):
+def test_other_populations(prior, scattered):
     """Estimates under another population differ by a small share of their errors."""
     fit = eb.NegativeBinomialEB(prior=prior).fit(COUNTS, groups=GROUPS)
-    np.testing.assert_array_equal(fit.dispersion_, FIT.dispersion_)
-    apart = np.sqrt(np.mean((fit.predict() - FIT.predict()) ** 2))
-    assert apart < 0.3 * np.sqrt(np.mean(FIT.posterior().sd ** 2))
+    np.testing.assert_array_equal(fit.dispersion_, scattered.dispersion_)
+    apart = np.sqrt(np.mean((fit.predict() - scattered.predict()) ** 2))
+    assert apart < 0.3 * np.sqrt(np.mean(scattered.posterior().sd ** 2))
 
 
-def test_copies(tmp_path):
-    FIT.save(tmp_path / "fit.json")
+def test_copies(tmp_path, scattered):
+    scattered.save(tmp_path / "fit.json")
     again = eb.load_fit(tmp_path / "fit.json")
-    np.testing.assert_array_equal(again.predict(), FIT.predict())
-    np.testing.assert_array_equal(again.dispersion_, FIT.dispersion_)
-    server = FIT.published()
+    np.testing.assert_array_equal(again.predict(), scattered.predict())
+    np.testing.assert_array_equal(again.dispersion_, scattered.dispersion_)
+    server = scattered.published()
     np.testing.assert_allclose(
-        server.predict(COUNTS, groups=GROUPS), FIT.predict(COUNTS, groups=GROUPS)
+        server.predict(COUNTS, groups=GROUPS), scattered.predict(COUNTS, groups=GROUPS)
     )
 
 

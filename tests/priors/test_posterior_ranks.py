@@ -16,35 +16,39 @@ from ebfed.priors.posterior import NormalMarginals, _places
 RNG = np.random.default_rng(0)
 ERRORS = RNG.uniform(0.3, 1.5, 30)
 VALUES = RNG.normal(0, 1, 30) + ERRORS * RNG.standard_normal(30)
-POSTERIOR = eb.posterior_from(
-    VALUES, ERRORS, Normal(variance=1.0), labels=[f"s{i}" for i in range(30)]
-)
 
 
-def test_expected_ranks_are_sums_of_probabilities_of_pairs():
+@pytest.fixture(scope="module")
+def thirty():
+    return eb.posterior_from(
+        VALUES, ERRORS, Normal(variance=1.0), labels=[f"s{i}" for i in range(30)]
+    )
+
+
+def test_expected_ranks_are_sums_of_probabilities_of_pairs(thirty):
     """Of 30 clients; a mean of 20,000 ranks is off by more than 5 errors once in 60,000 runs."""
-    mean = POSTERIOR.mean[:, 0]
+    mean = thirty.mean[:, 0]
     joint = eb.posterior_from(VALUES, np.diag(ERRORS**2), Normal(variance=1.0)).covariance
     spread = np.diag(joint) + np.diag(joint)[:, None] - 2 * joint
     np.fill_diagonal(spread, 1.0)
     above = ndtr((mean - mean[:, None]) / np.sqrt(spread))  # j above i
     expected = 0.5 + above.sum(axis=1)  # of the 1/2 with itself, 1 is made
-    ranks = POSTERIOR.ranks(n_draws=20_000)["rank"].to_numpy()
+    ranks = thirty.ranks(n_draws=20_000)["rank"].to_numpy()
     error = 30 / np.sqrt(12) / np.sqrt(20_000)  # no rank among 30 varies more than a uniform one
     np.testing.assert_allclose(ranks, expected, atol=5 * error)
     assert ranks.sum() == pytest.approx(30 * 31 / 2)
     assert np.argmin(ranks) == np.argmax(mean)
 
 
-def test_all_figures_are_those_of_the_draws():
+def test_all_figures_are_those_of_the_draws(thirty):
     n_draws, rng = 777, np.random.default_rng(5)
-    blocks = [POSTERIOR.sample(size, rng) for size in (250, 250, 250, 27)]
+    blocks = [thirty.sample(size, rng) for size in (250, 250, 250, 27)]
     draws = np.concatenate(blocks)[:, :, 0]
     place = rankdata(-draws, axis=1)
-    out = POSTERIOR.ranks(4, level=0.9, n_draws=n_draws, random_state=5)
+    out = thirty.ranks(4, level=0.9, n_draws=n_draws, random_state=5)
     assert out.columns.tolist() == ["group", "estimate", "rank", "lower", "upper", "prob_top"]
     assert out["group"].tolist() == [f"s{i}" for i in range(30)]
-    np.testing.assert_array_equal(out["estimate"], POSTERIOR.mean[:, 0])
+    np.testing.assert_array_equal(out["estimate"], thirty.mean[:, 0])
     np.testing.assert_allclose(out["rank"], place.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(out["prob_top"], (place <= 4).mean(axis=0), rtol=1e-12)
     for name, q in (("lower", 0.05), ("upper", 0.95)):
@@ -64,8 +68,8 @@ def test_places_at_the_top_are_as_many_as_there_are(top):
         assert share.between(0, 1 + 1e-12).all()
 
 
-def test_ascending_ranks_count_from_the_other_end():
-    down, up = POSTERIOR.ranks(30), POSTERIOR.ranks(30, ascending=True)
+def test_ascending_ranks_count_from_the_other_end(thirty):
+    down, up = thirty.ranks(30), thirty.ranks(30, ascending=True)
     np.testing.assert_allclose(up["rank"], 31 - down["rank"])
     np.testing.assert_array_equal(up["lower"], 31 - down["upper"])
     np.testing.assert_array_equal(up["upper"], 31 - down["lower"])
@@ -136,9 +140,9 @@ def test_frames_are_in_the_style_of_the_posterior():
         ({"n_draws": 1.5}, "n_draws must be a positive whole number"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_options_that_make_no_sense(options, message, thirty):
     with pytest.raises(ValueError, match=message):
-        POSTERIOR.ranks(**options)
+        thirty.ranks(**options)
 
 
 def test_nobody_and_one():
@@ -148,10 +152,10 @@ def test_nobody_and_one():
     assert one[["rank", "lower", "upper", "prob_top"]].to_numpy().tolist() == [[1, 1, 1, 1]]
 
 
-def test_ranks_repeat_and_vary_with_the_seed():
-    first = POSTERIOR.ranks(n_draws=100)
-    pd.testing.assert_frame_equal(first, POSTERIOR.ranks(n_draws=100))
-    other = POSTERIOR.ranks(n_draws=100, random_state=1)
+def test_ranks_repeat_and_vary_with_the_seed(thirty):
+    first = thirty.ranks(n_draws=100)
+    pd.testing.assert_frame_equal(first, thirty.ranks(n_draws=100))
+    other = thirty.ranks(n_draws=100, random_state=1)
     assert not np.array_equal(first["rank"], other["rank"])
 
 

@@ -19,10 +19,15 @@ WEIGHTS = RNG.gamma(2.0, 1.0, 240)
 THETA = np.column_stack([RNG.normal(1, 1, M), RNG.normal(2, 0.5, M)])
 Y = THETA[GROUPS, 0] + THETA[GROUPS, 1] * X[:, 0] + RNG.normal(size=240) / np.sqrt(WEIGHTS)
 FRAME = pd.DataFrame({"g": GROUPS, "x": X[:, 0], "y": Y, "w": WEIGHTS})
-FITS = {
-    method: eb.LinearEB(method=method).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
-    for method in ("ml", "reml")
-}
+METHODS = "ml", "reml"
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return {
+        method: eb.LinearEB(method=method).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+        for method in METHODS
+    }
 
 
 def log_likelihood(mean, covariance, noise, restricted=False):
@@ -39,9 +44,9 @@ def log_likelihood(mean, covariance, noise, restricted=False):
     return total
 
 
-@pytest.mark.parametrize("method", FITS)
-def test_likelihood_by_brute_force(method):
-    fit = FITS[method]
+@pytest.mark.parametrize("method", METHODS)
+def test_likelihood_by_brute_force(method, fits):
+    fit = fits[method]
     given = fit.mean_, fit.covariance_, fit.noise_variance_
     top = log_likelihood(*given, method == "reml")
     assert fit.log_likelihood_ == pytest.approx(top, rel=1e-12)
@@ -58,9 +63,9 @@ def test_equal_weights_change_the_noise_alone():
     assert equal.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-9)
 
 
-@pytest.mark.parametrize("method", FITS)
-def test_the_same_from_wherever_rows_are(method, tmp_path):
-    whole, order = FITS[method], RNG.permutation(240)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_from_wherever_rows_are(method, tmp_path, fits):
+    whole, order = fits[method], RNG.permutation(240)
     shuffled = FRAME.iloc[order]
     for table in (
         FRAME,
@@ -95,23 +100,23 @@ def test_the_same_from_wherever_rows_are(method, tmp_path):
 
 
 @pytest.mark.parametrize("match_key", [None, b"k" * 32])
-def test_nodes(match_key):
+def test_nodes(match_key, fits):
     rows = {"X": X, "y": Y, "groups": GROUPS, "sample_weight": WEIGHTS}
     first = GROUPS < 12 if match_key is None else np.arange(240) % 2 == 0
     nodes = [{name: x[some] for name, x in rows.items()} for some in (first, ~first)]
     fitted, *_ = fit_on_nodes(eb.LinearEB(), nodes, match_key)
     for node in fitted:
-        assert node.log_likelihood_ == pytest.approx(FITS["reml"].log_likelihood_, rel=1e-10)
-        at = FITS["reml"].posterior().mean[node.groups_]
+        assert node.log_likelihood_ == pytest.approx(fits["reml"].log_likelihood_, rel=1e-10)
+        at = fits["reml"].posterior().mean[node.groups_]
         assert_allclose(node.posterior().mean, at, rtol=1e-8)
     nodes[1].pop("sample_weight")
     with pytest.raises(ValueError, match=r"at all nodes, or at none|all nodes must state"):
         fit_on_nodes(eb.LinearEB(), nodes, match_key)
 
 
-def test_formulas():
+def test_formulas(fits):
     fit = eb.from_formula("y ~ x + (1 + x || g)", FRAME, weights="w")
-    assert fit.log_likelihood_ == pytest.approx(FITS["reml"].log_likelihood_, rel=1e-10)
+    assert fit.log_likelihood_ == pytest.approx(fits["reml"].log_likelihood_, rel=1e-10)
 
 
 class Unweighted(eb.LinearEB):
@@ -136,9 +141,9 @@ def test_a_row_of_weight_zero_is_left_out():
     assert_allclose(found.posterior().mean, alone.posterior().mean, rtol=1e-8)
 
 
-def test_refused():
+def test_refused(fits):
     with pytest.raises(ValueError, match="sample_weight= must give the weight of each row"):
-        FITS["ml"].posterior(X, Y, groups=GROUPS)
+        fits["ml"].posterior(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="sample_weight has 2 entries for the 240 rows"):
         eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"0 or more; row 1 has -1\.0"):

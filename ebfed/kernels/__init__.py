@@ -68,11 +68,10 @@ if TYPE_CHECKING:
     from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
     from ebfed.kernels.rates import rate_derivatives
     from ebfed.kernels.rising import (
-        beta_binomial_profile,
         beta_binomial_profiles,
         beta_binomial_values,
         dirichlet_profile,
-        negative_binomial_profile,
+        negative_binomial_profiles,
         negative_binomial_values,
         rising_sums,
     )
@@ -98,7 +97,6 @@ __all__ = [
     "add_rows",
     "add_shortened",
     "below",
-    "beta_binomial_profile",
     "beta_binomial_profiles",
     "beta_binomial_values",
     "bounded_entries",
@@ -134,7 +132,7 @@ __all__ = [
     "mixture_quantiles",
     "move_down",
     "negative_binomial_gamma",
-    "negative_binomial_profile",
+    "negative_binomial_profiles",
     "negative_binomial_values",
     "nested_products",
     "normal_slab",

@@ -95,24 +95,32 @@ def tallied_sums(start, step, exceeding, values, times, with_log):
 
 
 @jit
-def beta_binomial_profile(dispersion, pooled, up, down, both):
-    """Best mean given the overdispersion, by Newton's method; its log-likelihood is concave.
+def beta_binomial_profiles(dispersions, mean, up, down, both):
+    """Best mean given each overdispersion, by Newton's method; its log-likelihood is concave.
 
     Parameters
     ----------
-    dispersion : float
+    dispersions : ndarray of shape (k,)
         Not negative.
-    pooled : float
-        Mean from which to start, between 0 and 1.
+    mean : float
+        Mean from which the first search starts, between 0 and 1; others start at the one before.
     up, down, both : tuple of three ndarrays
         Successes, failures and trials, as `tallied_sums` takes them.
 
     Returns
     -------
-    mean, value, slope : float
-        Mean, log-likelihood there, and its derivative in the overdispersion.
+    ndarray of shape (3, k)
+        Means, log-likelihoods there, and their derivatives in the overdispersion.
     """
-    mean = pooled
+    found = np.empty((3, len(dispersions)))
+    for i in range(len(dispersions)):
+        mean, found[1, i], found[2, i] = _beta_binomial(dispersions[i], mean, up, down, both)
+        found[0, i] = mean
+    return found
+
+
+@jit
+def _beta_binomial(dispersion, mean, up, down, both):
     for _ in range(100):
         above = tallied_sums(mean, dispersion, up[0], up[1], up[2], False)
         below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], False)
@@ -129,29 +137,8 @@ def beta_binomial_profile(dispersion, pooled, up, down, both):
 
 
 @jit
-def beta_binomial_profiles(dispersions, pooled, up, down, both):
-    """Log-likelihoods and slopes of `beta_binomial_profile` at some overdispersions.
-
-    Parameters
-    ----------
-    dispersions : ndarray of shape (k,)
-    pooled, up, down, both
-        As in `beta_binomial_profile`; each search of the mean begins at the mean before.
-
-    Returns
-    -------
-    values, slopes : ndarrays of shape (k,)
-    """
-    values, slopes = np.empty(len(dispersions)), np.empty(len(dispersions))
-    mean = pooled
-    for i in range(len(dispersions)):
-        mean, values[i], slopes[i] = beta_binomial_profile(dispersions[i], mean, up, down, both)
-    return values, slopes
-
-
-@jit
 def beta_binomial_values(means, dispersions, up, down, both):
-    """Log-likelihood of the counts of `beta_binomial_profile` at some points.
+    """Log-likelihood of the counts of `beta_binomial_profiles` at some points.
 
     Parameters
     ----------
@@ -231,17 +218,17 @@ def dirichlet_profile(dispersion, start, exceeding, edges, values, times, ends, 
 
 
 @jit
-def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, events):
-    """Best logarithm of the mean rate given the overdispersion, in which it is concave.
+def negative_binomial_profiles(dispersions, log_rate, counts, exposure, groups, events):
+    """Best logarithm of the mean rate given each overdispersion, in which it is concave.
 
     Newton's method, within what the signs of slopes have shown.
 
     Parameters
     ----------
-    dispersion : float
+    dispersions : ndarray of shape (k,)
         Not negative.
     log_rate : float
-        Where to start.
+        Where the first search starts; others start at the one before.
     counts : tuple of three ndarrays
         Events of each group, as `tallied_sums` takes them.
     exposure, groups, events : ndarray of shape (n,)
@@ -249,10 +236,20 @@ def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, ev
 
     Returns
     -------
-    log_rate, value, slope : float
-        Logarithm of the mean, log-likelihood there up to a constant, and its derivative in the
+    ndarray of shape (3, k)
+        Logarithms of the mean, log-likelihoods there up to a constant, and their derivatives in the
         overdispersion.
     """
+    found, table = np.empty((3, len(dispersions))), (exposure, groups, events)
+    for i in range(len(dispersions)):
+        log_rate = _best_log_rate(dispersions[i], log_rate, *table)
+        found[0, i] = log_rate
+        found[1, i], found[2, i] = _negative_binomial(dispersions[i], log_rate, counts, *table)
+    return found
+
+
+@jit
+def _best_log_rate(dispersion, log_rate, exposure, groups, events):
     low, high = -np.inf, np.inf
     for _ in range(200):
         rate, gain, bend = math.exp(log_rate), 0.0, 0.0
@@ -266,18 +263,17 @@ def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, ev
         if abs(step) < 1e-14 * (1.0 + abs(log_rate)):
             break
         log_rate = log_rate + step if low < log_rate + step < high else 0.5 * (low + high)
-    value, slope = _negative_binomial(dispersion, log_rate, counts, exposure, groups, events)
-    return log_rate, value, slope
+    return log_rate
 
 
 @jit
 def negative_binomial_values(log_rates, dispersions, counts, exposure, groups, events):
-    """Log-likelihood of the counts of `negative_binomial_profile` at some points.
+    """Log-likelihood of the counts of `negative_binomial_profiles` at some points.
 
     Parameters
     ----------
     log_rates, dispersions : ndarray of shape (k,)
-    counts, exposure, groups, events : see `negative_binomial_profile`
+    counts, exposure, groups, events : see `negative_binomial_profiles`
 
     Returns
     -------

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import (
-    beta_binomial_profile,
     beta_binomial_profiles,
     beta_binomial_values,
     rising_sums,
@@ -132,16 +131,15 @@ def maximise(rows: Binomial, counts: NDArray, near: float | None = None) -> tupl
     tallies = [tally(x, counts) for x in (successes, trials - successes, trials)]
 
     def criterion(overdispersion: Any) -> tuple[Any, Any]:
-        if np.ndim(overdispersion):
-            values, slope = beta_binomial_profiles(overdispersion, pooled, *tallies)
-            return -values, -slope
-        _, value, slope = beta_binomial_profile(overdispersion, pooled, *tallies)
-        return -value, -slope
+        found = beta_binomial_profiles(np.atleast_1d(overdispersion), pooled, *tallies)
+        _, values, slopes = found.reshape(3, *np.shape(overdispersion))
+        return -values, -slopes
 
     overdispersion = minimum_near(criterion, near, takes_arrays=False)
     if overdispersion is None:
         overdispersion = minimise(criterion, OVERDISPERSIONS, criterion)
-    return beta_binomial_profile(overdispersion, pooled, *tallies)[0], overdispersion
+    found = beta_binomial_profiles(np.array([overdispersion]), pooled, *tallies)
+    return float(found[0, 0]), overdispersion
 
 
 def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:

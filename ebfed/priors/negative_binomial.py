@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import (
     interpolating_weights,
-    negative_binomial_profile,
+    negative_binomial_profiles,
     negative_binomial_values,
 )
 from ebfed.likelihoods import Poisson
@@ -171,7 +171,7 @@ def maximise_table(
 
     Parameters
     ----------
-    counts, exposure, groups, events : see `negative_binomial_profile`
+    counts, exposure, groups, events : see `negative_binomial_profiles`
     rising : callable
         Further part of the log-likelihood, with its slope, which depends on the overdispersion
         only: a number, or an array of several.
@@ -185,11 +185,9 @@ def maximise_table(
 
     def criterion(dispersion: Any) -> tuple[Any, Any]:
         nonlocal start  # each step begins where the one before ended
-        found = []
-        for each in np.atleast_1d(dispersion).tolist():
-            start, *value_and_slope = negative_binomial_profile(each, start, counts, *table)
-            found.append(value_and_slope)
-        value, slope = np.array(found).T.reshape(2, *np.shape(dispersion))
+        found = negative_binomial_profiles(np.atleast_1d(dispersion), start, counts, *table)
+        start = float(found[0, -1])
+        _, value, slope = found.reshape(3, *np.shape(dispersion))
         more, steeper = rising(dispersion)
         return -value - more, -slope - steeper
 

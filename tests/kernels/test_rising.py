@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ebfed.kernels import (
-    beta_binomial_profile,
     beta_binomial_profiles,
     beta_binomial_values,
     dirichlet_profile,
-    negative_binomial_profile,
+    negative_binomial_profiles,
     negative_binomial_values,
     rising_sums,
 )
@@ -92,18 +91,16 @@ def test_best_mean_given_the_overdispersion(large):
     tallies = [tally(x, np.ones(len(n))) for x in (z, n - z, n)]
     steps = np.array([0.0, 1e-6, 0.1, 10.0])
     found = beta_binomial_profiles(steps, z.sum() / n.sum(), *tallies)
-    alone = [beta_binomial_profile(step, z.sum() / n.sum(), *tallies)[1:] for step in steps]
-    np.testing.assert_allclose(np.transpose(found), alone, rtol=1e-9, atol=1e-9)
-    for step in steps:
-        mean, value, slope = beta_binomial_profile(step, z.sum() / n.sum(), *tallies)
+    alone = [beta_binomial_profiles(step, z.sum() / n.sum(), *tallies) for step in steps[:, None]]
+    np.testing.assert_allclose(found, np.hstack(alone), rtol=1e-9, atol=1e-9)
+    for step, (mean, value, slope) in zip(steps, np.hstack(alone).T, strict=True):
         assert value == pytest.approx(log_likelihood(z, n, mean, step), rel=1e-12)
         assert beta_binomial_values(*np.array([[mean], [step]]), *tallies)[0] == value
         around = [log_likelihood(z, n, mean + a, step) for a in (-1e-3, 1e-3)]
         assert max(around) < value
-        ends = [
-            beta_binomial_profile(step + h, mean, *tallies)[1] for h in (0.0, 1e-7 + 1e-5 * step)
-        ]
-        assert slope == pytest.approx(np.diff(ends)[0] / (1e-7 + 1e-5 * step), rel=1e-2, abs=1e-3)
+        h = 1e-7 + 1e-5 * step
+        ends = beta_binomial_profiles(np.array([step, step + h]), mean, *tallies)[1]
+        assert slope == pytest.approx(np.diff(ends)[0] / h, rel=1e-2, abs=1e-3)
 
 
 @pytest.mark.parametrize("start", [-9.0, 0.0, 7.0])
@@ -115,9 +112,9 @@ def test_best_rate_given_the_overdispersion(step, start):
     events = np.array([each.sum() for each in counts], float)
     y, size = np.concatenate(counts), np.repeat(exposure, groups)
     tallied = tally(y, np.ones(len(y)))
-    log_rate, value, slope = negative_binomial_profile(
-        step, start, tallied, exposure, groups.astype(float), events
-    )
+    table = tallied, exposure, groups.astype(float), events
+    found = negative_binomial_profiles(np.array([step, 2 * step]), start, *table)
+    log_rate, value, slope = found[:, 0]
 
     def log_likelihood(log_rate, step):
         mean = size * np.exp(log_rate)
@@ -125,7 +122,6 @@ def test_best_rate_given_the_overdispersion(step, start):
             return stats.poisson.logpmf(y, mean).sum()
         return stats.nbinom.logpmf(y, 1 / step, 1 / (1 + step * mean)).sum()
 
-    table = tallied, exposure, groups.astype(float), events
     assert negative_binomial_values(np.array([log_rate]), np.array([step]), *table)[0] == value
     best = log_likelihood(log_rate, step)
     assert max(log_likelihood(log_rate + a, step) for a in (-1e-3, 1e-3)) < best
@@ -133,11 +129,8 @@ def test_best_rate_given_the_overdispersion(step, start):
         h = 1e-4 * step
         ends = [log_likelihood(log_rate, step + a) for a in (-h, h)]
         assert slope == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-4, abs=1e-4)
-        other = negative_binomial_profile(
-            2 * step, log_rate, tallied, exposure, groups.astype(float), events
-        )
-        gained = log_likelihood(other[0], 2 * step) - best
-        assert other[1] - value == pytest.approx(gained, rel=1e-8)
+        gained = log_likelihood(found[0, 1], 2 * step) - best
+        assert found[1, 1] - value == pytest.approx(gained, rel=1e-8)
 
 
 # What NumPy says of zeros where nothing is compiled.

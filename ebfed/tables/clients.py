@@ -321,9 +321,13 @@ class Summary:
         mean, scatter = np.zeros(shape), np.zeros(shape)
         total = np.bincount(codes, weight, minlength=len(ids)).astype(float)
         share = weight / np.where(total > 0, total, 1.0)[codes]
+        counted = np.flatnonzero(weight > 0)[::-1]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
             for j, column in enumerate(X.T):
-                centre = np.bincount(codes, share * column, minlength=len(ids))
+                centre = np.zeros(len(ids))
+                centre[codes[counted]] = column[counted]  # rows that are all equal have no scatter
+                away = column - centre[codes]
+                centre += np.bincount(codes, share * away, minlength=len(ids))
                 away = column - centre[codes]  # once more: large means keep their digits
                 rest = np.bincount(codes, share * away, minlength=len(ids))
                 mean[:, j] = centre + rest

@@ -1,7 +1,8 @@
 """Names of packages that are imported when they are first used.
 
 A package lists its names in imports under ``if TYPE_CHECKING:``, as for a type checker. Here they
-are found in its source, so that importing the package imports none of its modules (PEP 562).
+are found in its source, so that importing the package imports none of its modules (PEP 562). Names
+that are imported as themselves (``from a import b as b``) are its ``__all__``.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ def at_first_use(package: str) -> Callable[[str], Any]:
     """
 
     @cache
-    def places() -> dict[str, str]:
+    def places() -> tuple[dict[str, str], list[str]]:
         loader: Any = sys.modules[package].__loader__
         parts = ast.parse(loader.get_source(package)).body
         listed = next(part for part in parts if isinstance(part, ast.If))
         imports = [each for each in listed.body if isinstance(each, ast.ImportFrom)]
-        return {name.name: str(each.module) for each in imports for name in each.names}
+        modules = {name.name: str(each.module) for each in imports for name in each.names}
+        return modules, sorted(x.name for each in imports for x in each.names if x.asname)
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("__") or name not in places():
+        if name == "__all__":
+            return places()[1]
+        if name.startswith("__") or name not in places()[0]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = places()[name]
+        module = places()[0][name]
         if module == package:  # a module of the package
             return import_module(f"{package}.{name}")
         found = getattr(import_module(module), name)

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.designs.design import Design
-
-__all__ = ["Design"]
+    from ebfed.designs.design import Design as Design
 
 __getattr__ = at_first_use(__name__)

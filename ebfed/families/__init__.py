@@ -8,26 +8,15 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.families.base import Family, Link
-    from ebfed.families.binomial import Binomial
-    from ebfed.families.categorical import Categorical
-    from ebfed.families.duration import Duration, EndedDuration
-    from ebfed.families.gaussian import Gaussian
-    from ebfed.families.negative_binomial import NegativeBinomial
-    from ebfed.families.poisson import Poisson
-    from ebfed.families.variance import Variance
-
-__all__ = [
-    "Binomial",
-    "Categorical",
-    "Duration",
-    "EndedDuration",
-    "Family",
-    "Gaussian",
-    "Link",
-    "NegativeBinomial",
-    "Poisson",
-    "Variance",
-]
+    from ebfed.families.base import Family as Family
+    from ebfed.families.base import Link as Link
+    from ebfed.families.binomial import Binomial as Binomial
+    from ebfed.families.categorical import Categorical as Categorical
+    from ebfed.families.duration import Duration as Duration
+    from ebfed.families.duration import EndedDuration as EndedDuration
+    from ebfed.families.gaussian import Gaussian as Gaussian
+    from ebfed.families.negative_binomial import NegativeBinomial as NegativeBinomial
+    from ebfed.families.poisson import Poisson as Poisson
+    from ebfed.families.variance import Variance as Variance
 
 __getattr__ = at_first_use(__name__)

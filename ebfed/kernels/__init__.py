@@ -11,163 +11,81 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.kernels.covariances import (
-        bounded_entries,
-        covariance_root,
-        least_covariance,
-        quasi_newton_step,
-        scoring_step,
-    )
-    from ebfed.kernels.crossed import (
-        canonical_rows,
-        combination_variances,
-        row_products,
-        subtract_products,
-    )
-    from ebfed.kernels.factors import (
-        triangular_factors,
-        whiten,
-        with_column,
-    )
-    from ebfed.kernels.groups import (
-        add_entries,
-        add_rows,
-        number_below,
-        number_more,
-        order_distinct,
-        products_of_clients,
-        summarise_rows,
-        sums_of_clients,
-    )
-    from ebfed.kernels.interpolation import interpolating_weights
-    from ebfed.kernels.joint import joint_modes
-    from ebfed.kernels.lattice import lattice_errors, lattice_sums, lattice_values
-    from ebfed.kernels.logistic import (
-        expectation_propagation,
-        importance,
-        log_logistic_normal,
-    )
-    from ebfed.kernels.mixed import (
-        curvature_in_covariance,
-        least_squares,
-        slope_in_covariance,
-        whitened_products,
-    )
-    from ebfed.kernels.modes import laplace
-    from ebfed.kernels.nested import below, nested_products, stacked_factors
-    from ebfed.kernels.networks import (
-        cross_entropy,
-        gate,
-        move_down,
-        rectify,
-        scatter_rows,
-        step_down,
-    )
-    from ebfed.kernels.overdispersed import negative_binomial_gamma
-    from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
-    from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
-    from ebfed.kernels.rates import rate_derivatives
-    from ebfed.kernels.rising import (
-        beta_binomial_profiles,
-        beta_binomial_values,
-        dirichlet_profile,
-        negative_binomial_profiles,
-        negative_binomial_values,
-        rising_sums,
-    )
-    from ebfed.kernels.slabs import laplace_slab, normal_slab
-    from ebfed.kernels.softmax import laplace_softmax, softmax_normal
-    from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
-    from ebfed.kernels.student import (
-        student_blurred,
-        student_log_density,
-        student_moments,
-        student_normal,
-        student_normals,
-        student_sizes,
-        student_slab,
-    )
-    from ebfed.kernels.sums import add_shortened, column_sums, largest_size, shorten_digits
-    from ebfed.kernels.tallies import count_members, gaussian_tally
-    from ebfed.kernels.trigamma import inverse_trigamma
-
-__all__ = [
-    "add_entries",
-    "add_normals",
-    "add_rows",
-    "add_shortened",
-    "below",
-    "beta_binomial_profiles",
-    "beta_binomial_values",
-    "bounded_entries",
-    "canonical_rows",
-    "column_sums",
-    "combination_variances",
-    "count_members",
-    "covariance_root",
-    "cross_entropy",
-    "curvature_in_covariance",
-    "dirichlet_profile",
-    "expectation_propagation",
-    "fill_bernoulli",
-    "fill_normals",
-    "fill_uniforms",
-    "gate",
-    "gaussian_tally",
-    "importance",
-    "interpolating_weights",
-    "inverse_trigamma",
-    "joint_modes",
-    "laplace",
-    "laplace_slab",
-    "laplace_softmax",
-    "largest_size",
-    "lattice_errors",
-    "lattice_sums",
-    "lattice_values",
-    "least_covariance",
-    "least_squares",
-    "log_logistic_normal",
-    "mixture_below",
-    "mixture_quantiles",
-    "move_down",
-    "negative_binomial_gamma",
-    "negative_binomial_profiles",
-    "negative_binomial_values",
-    "nested_products",
-    "normal_slab",
-    "number_below",
-    "number_more",
-    "order_distinct",
-    "products_of_clients",
-    "quadrature_derivatives",
-    "quadrature_moments",
-    "quasi_newton_step",
-    "rate_derivatives",
-    "rectify",
-    "rising_sums",
-    "row_products",
-    "scatter_rows",
-    "scoring_step",
-    "shorten_digits",
-    "slope_in_covariance",
-    "softmax_normal",
-    "stacked_factors",
-    "step_down",
-    "student_blurred",
-    "student_log_density",
-    "student_moments",
-    "student_normal",
-    "student_normals",
-    "student_sizes",
-    "student_slab",
-    "subtract_products",
-    "summarise_rows",
-    "sums_of_clients",
-    "triangular_factors",
-    "whiten",
-    "whitened_products",
-    "with_column",
-]
+    from ebfed.kernels.covariances import bounded_entries as bounded_entries
+    from ebfed.kernels.covariances import covariance_root as covariance_root
+    from ebfed.kernels.covariances import least_covariance as least_covariance
+    from ebfed.kernels.covariances import quasi_newton_step as quasi_newton_step
+    from ebfed.kernels.covariances import scoring_step as scoring_step
+    from ebfed.kernels.crossed import canonical_rows as canonical_rows
+    from ebfed.kernels.crossed import combination_variances as combination_variances
+    from ebfed.kernels.crossed import row_products as row_products
+    from ebfed.kernels.crossed import subtract_products as subtract_products
+    from ebfed.kernels.factors import triangular_factors as triangular_factors
+    from ebfed.kernels.factors import whiten as whiten
+    from ebfed.kernels.factors import with_column as with_column
+    from ebfed.kernels.groups import add_entries as add_entries
+    from ebfed.kernels.groups import add_rows as add_rows
+    from ebfed.kernels.groups import number_below as number_below
+    from ebfed.kernels.groups import number_more as number_more
+    from ebfed.kernels.groups import order_distinct as order_distinct
+    from ebfed.kernels.groups import products_of_clients as products_of_clients
+    from ebfed.kernels.groups import summarise_rows as summarise_rows
+    from ebfed.kernels.groups import sums_of_clients as sums_of_clients
+    from ebfed.kernels.interpolation import interpolating_weights as interpolating_weights
+    from ebfed.kernels.joint import joint_modes as joint_modes
+    from ebfed.kernels.lattice import lattice_errors as lattice_errors
+    from ebfed.kernels.lattice import lattice_sums as lattice_sums
+    from ebfed.kernels.lattice import lattice_values as lattice_values
+    from ebfed.kernels.logistic import expectation_propagation as expectation_propagation
+    from ebfed.kernels.logistic import importance as importance
+    from ebfed.kernels.logistic import log_logistic_normal as log_logistic_normal
+    from ebfed.kernels.mixed import curvature_in_covariance as curvature_in_covariance
+    from ebfed.kernels.mixed import least_squares as least_squares
+    from ebfed.kernels.mixed import slope_in_covariance as slope_in_covariance
+    from ebfed.kernels.mixed import whitened_products as whitened_products
+    from ebfed.kernels.modes import laplace as laplace
+    from ebfed.kernels.nested import below as below
+    from ebfed.kernels.nested import nested_products as nested_products
+    from ebfed.kernels.nested import stacked_factors as stacked_factors
+    from ebfed.kernels.networks import cross_entropy as cross_entropy
+    from ebfed.kernels.networks import gate as gate
+    from ebfed.kernels.networks import move_down as move_down
+    from ebfed.kernels.networks import rectify as rectify
+    from ebfed.kernels.networks import scatter_rows as scatter_rows
+    from ebfed.kernels.networks import step_down as step_down
+    from ebfed.kernels.overdispersed import negative_binomial_gamma as negative_binomial_gamma
+    from ebfed.kernels.posteriors import mixture_below as mixture_below
+    from ebfed.kernels.posteriors import mixture_quantiles as mixture_quantiles
+    from ebfed.kernels.quadrature import quadrature_derivatives as quadrature_derivatives
+    from ebfed.kernels.quadrature import quadrature_moments as quadrature_moments
+    from ebfed.kernels.rates import rate_derivatives as rate_derivatives
+    from ebfed.kernels.rising import beta_binomial_profiles as beta_binomial_profiles
+    from ebfed.kernels.rising import beta_binomial_values as beta_binomial_values
+    from ebfed.kernels.rising import dirichlet_profile as dirichlet_profile
+    from ebfed.kernels.rising import negative_binomial_profiles as negative_binomial_profiles
+    from ebfed.kernels.rising import negative_binomial_values as negative_binomial_values
+    from ebfed.kernels.rising import rising_sums as rising_sums
+    from ebfed.kernels.slabs import laplace_slab as laplace_slab
+    from ebfed.kernels.slabs import normal_slab as normal_slab
+    from ebfed.kernels.softmax import laplace_softmax as laplace_softmax
+    from ebfed.kernels.softmax import softmax_normal as softmax_normal
+    from ebfed.kernels.streams import add_normals as add_normals
+    from ebfed.kernels.streams import fill_bernoulli as fill_bernoulli
+    from ebfed.kernels.streams import fill_normals as fill_normals
+    from ebfed.kernels.streams import fill_uniforms as fill_uniforms
+    from ebfed.kernels.student import student_blurred as student_blurred
+    from ebfed.kernels.student import student_log_density as student_log_density
+    from ebfed.kernels.student import student_moments as student_moments
+    from ebfed.kernels.student import student_normal as student_normal
+    from ebfed.kernels.student import student_normals as student_normals
+    from ebfed.kernels.student import student_sizes as student_sizes
+    from ebfed.kernels.student import student_slab as student_slab
+    from ebfed.kernels.sums import add_shortened as add_shortened
+    from ebfed.kernels.sums import column_sums as column_sums
+    from ebfed.kernels.sums import largest_size as largest_size
+    from ebfed.kernels.sums import shorten_digits as shorten_digits
+    from ebfed.kernels.tallies import count_members as count_members
+    from ebfed.kernels.tallies import gaussian_tally as gaussian_tally
+    from ebfed.kernels.trigamma import inverse_trigamma as inverse_trigamma
 
 __getattr__ = at_first_use(__name__)

@@ -14,40 +14,21 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.priors.base import Prior
-    from ebfed.priors.beta import Beta
-    from ebfed.priors.dirichlet import Dirichlet
-    from ebfed.priors.discrete import Discrete
-    from ebfed.priors.gamma import Gamma
-    from ebfed.priors.gaussian_mixture import GaussianMixture
-    from ebfed.priors.identification import IdentificationWarning
-    from ebfed.priors.inverse_gamma import InverseGamma
-    from ebfed.priors.laplace import Laplace
-    from ebfed.priors.location_scale import LocationScale
-    from ebfed.priors.log_spline import LogSpline
-    from ebfed.priors.normal import Normal
-    from ebfed.priors.point_laplace import PointLaplace
-    from ebfed.priors.point_normal import PointNormal
-    from ebfed.priors.posterior import Posterior
-    from ebfed.priors.scale_mixture import ScaleMixture
-
-__all__ = [
-    "Beta",
-    "Dirichlet",
-    "Discrete",
-    "Gamma",
-    "GaussianMixture",
-    "IdentificationWarning",
-    "InverseGamma",
-    "Laplace",
-    "LocationScale",
-    "LogSpline",
-    "Normal",
-    "PointLaplace",
-    "PointNormal",
-    "Posterior",
-    "Prior",
-    "ScaleMixture",
-]
+    from ebfed.priors.base import Prior as Prior
+    from ebfed.priors.beta import Beta as Beta
+    from ebfed.priors.dirichlet import Dirichlet as Dirichlet
+    from ebfed.priors.discrete import Discrete as Discrete
+    from ebfed.priors.gamma import Gamma as Gamma
+    from ebfed.priors.gaussian_mixture import GaussianMixture as GaussianMixture
+    from ebfed.priors.identification import IdentificationWarning as IdentificationWarning
+    from ebfed.priors.inverse_gamma import InverseGamma as InverseGamma
+    from ebfed.priors.laplace import Laplace as Laplace
+    from ebfed.priors.location_scale import LocationScale as LocationScale
+    from ebfed.priors.log_spline import LogSpline as LogSpline
+    from ebfed.priors.normal import Normal as Normal
+    from ebfed.priors.point_laplace import PointLaplace as PointLaplace
+    from ebfed.priors.point_normal import PointNormal as PointNormal
+    from ebfed.priors.posterior import Posterior as Posterior
+    from ebfed.priors.scale_mixture import ScaleMixture as ScaleMixture
 
 __getattr__ = at_first_use(__name__)

@@ -161,7 +161,7 @@ class Prior(WithArguments, ABC):
         self.plausible_ = Later(found)
 
     def _learn_later(
-        self, names: Sequence[str], find: Callable[..., Sequence[NDArray]], *given: Any
+        self, names: Sequence[str], find: Callable[..., Sequence[NDArray] | NDArray], *given: Any
     ) -> None:
         """Let a function of `given` find attributes of these names when one is asked for."""
         found = Later(partial(find, *given))

@@ -5,94 +5,47 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.report.diagnostics import Check, Diagnostics
-    from ebfed.report.page import write_report
-    from ebfed.report.plots import (
-        new_axes,
-        plot_areas,
-        plot_arrows,
-        plot_by_fold,
-        plot_calibration,
-        plot_caterpillar,
-        plot_coefficients,
-        plot_convergence,
-        plot_counties,
-        plot_curves,
-        plot_dependence,
-        plot_diagnostics,
-        plot_effect_quantiles,
-        plot_forest,
-        plot_formulas,
-        plot_funnel,
-        plot_influence,
-        plot_marginal,
-        plot_population,
-        plot_privacy,
-        plot_ranks,
-        plot_residual_quantiles,
-        plot_residuals,
-        plot_responsibilities,
-        plot_scale_location,
-        plot_shrinkage,
-        plot_states,
-        plot_two_groups,
-    )
-    from ebfed.report.summary import summary_table
-    from ebfed.report.tidying import glance, tidy
-    from ebfed.report.view import (
-        ChannelView,
-        Components,
-        FitView,
-        GroupView,
-        LearnerView,
-        LocationView,
-        RegressionView,
-        view_of,
-    )
-
-__all__ = [
-    "ChannelView",
-    "Check",
-    "Components",
-    "Diagnostics",
-    "FitView",
-    "GroupView",
-    "LearnerView",
-    "LocationView",
-    "RegressionView",
-    "glance",
-    "new_axes",
-    "plot_areas",
-    "plot_arrows",
-    "plot_by_fold",
-    "plot_calibration",
-    "plot_caterpillar",
-    "plot_coefficients",
-    "plot_convergence",
-    "plot_counties",
-    "plot_curves",
-    "plot_dependence",
-    "plot_diagnostics",
-    "plot_effect_quantiles",
-    "plot_forest",
-    "plot_formulas",
-    "plot_funnel",
-    "plot_influence",
-    "plot_marginal",
-    "plot_population",
-    "plot_privacy",
-    "plot_ranks",
-    "plot_residual_quantiles",
-    "plot_residuals",
-    "plot_responsibilities",
-    "plot_scale_location",
-    "plot_shrinkage",
-    "plot_states",
-    "plot_two_groups",
-    "summary_table",
-    "tidy",
-    "view_of",
-    "write_report",
-]
+    from ebfed.report.diagnostics import Check as Check
+    from ebfed.report.diagnostics import Diagnostics as Diagnostics
+    from ebfed.report.page import write_report as write_report
+    from ebfed.report.plots import new_axes as new_axes
+    from ebfed.report.plots import plot_areas as plot_areas
+    from ebfed.report.plots import plot_arrows as plot_arrows
+    from ebfed.report.plots import plot_by_fold as plot_by_fold
+    from ebfed.report.plots import plot_calibration as plot_calibration
+    from ebfed.report.plots import plot_caterpillar as plot_caterpillar
+    from ebfed.report.plots import plot_coefficients as plot_coefficients
+    from ebfed.report.plots import plot_convergence as plot_convergence
+    from ebfed.report.plots import plot_counties as plot_counties
+    from ebfed.report.plots import plot_curves as plot_curves
+    from ebfed.report.plots import plot_dependence as plot_dependence
+    from ebfed.report.plots import plot_diagnostics as plot_diagnostics
+    from ebfed.report.plots import plot_effect_quantiles as plot_effect_quantiles
+    from ebfed.report.plots import plot_forest as plot_forest
+    from ebfed.report.plots import plot_formulas as plot_formulas
+    from ebfed.report.plots import plot_funnel as plot_funnel
+    from ebfed.report.plots import plot_influence as plot_influence
+    from ebfed.report.plots import plot_marginal as plot_marginal
+    from ebfed.report.plots import plot_population as plot_population
+    from ebfed.report.plots import plot_privacy as plot_privacy
+    from ebfed.report.plots import plot_ranks as plot_ranks
+    from ebfed.report.plots import plot_residual_quantiles as plot_residual_quantiles
+    from ebfed.report.plots import plot_residuals as plot_residuals
+    from ebfed.report.plots import plot_responsibilities as plot_responsibilities
+    from ebfed.report.plots import plot_scale_location as plot_scale_location
+    from ebfed.report.plots import plot_shrinkage as plot_shrinkage
+    from ebfed.report.plots import plot_states as plot_states
+    from ebfed.report.plots import plot_two_groups as plot_two_groups
+    from ebfed.report.summary import summary_table as summary_table
+    from ebfed.report.tidying import glance as glance
+    from ebfed.report.tidying import tidy as tidy
+    from ebfed.report.view import ChannelView as ChannelView
+    from ebfed.report.view import Components as Components
+    from ebfed.report.view import FitView as FitView
+    from ebfed.report.view import GroupView as GroupView
+    from ebfed.report.view import LearnerView as LearnerView
+    from ebfed.report.view import LocationView as LocationView
+    from ebfed.report.view import RegressionView as RegressionView
+    from ebfed.report.view import view_of as view_of
 
 __getattr__ = at_first_use(__name__)

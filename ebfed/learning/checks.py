@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, get_args
 
+import numpy as np
+
 from ebfed.learning.fine_tuning import check_fine_tuning
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.optimizers import MOMENTUM, Optimizer, check_optimizer
@@ -13,7 +15,7 @@ from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
 
-__all__ = ["check_arguments", "check_between", "check_pull"]
+__all__ = ["check_arguments", "check_between", "check_names", "check_pull"]
 
 MOST_GROWTH = math.log(LARGEST)
 # Sums are divided by the expected number of clients: below this rate their noise has no bounds.
@@ -24,6 +26,12 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise a ValueError if an argument is not a number of an interval."""
     if not low <= as_float(value) <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
+
+
+def check_names(name: str, value: Any) -> None:
+    """Raise a TypeError if an argument is neither None nor a list of names."""
+    if value is not None and (isinstance(value, str) or not np.iterable(value)):
+        raise TypeError(f"{name} must be a list of names; got {value!r}.")
 
 
 def check_pull(

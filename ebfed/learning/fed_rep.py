@@ -16,6 +16,7 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_names
 from ebfed.learning.memory import remember
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
@@ -89,10 +90,7 @@ class FedRepRounds(LearnerRounds):
         given = self.estimator
         super().check()
         check_count("head_steps", given.head_steps)
-        if given.personal is not None and (
-            isinstance(given.personal, str) or not np.iterable(given.personal)
-        ):
-            raise TypeError(f"personal must be a list of names; got {given.personal!r}.")
+        check_names("personal", given.personal)
 
     def split(self, net: Predictor) -> Split:
         """Return where body and head lie in a predictor's parameters."""

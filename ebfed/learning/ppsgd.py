@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -10,10 +11,12 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory, Named
 from ebfed.learning.base import Learner
-from ebfed.learning.checks import check_between
+from ebfed.learning.checks import check_between, check_names
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, Task
+from ebfed.learning.users import Split
+from ebfed.models import Predictor
 from ebfed.tables.clients import Clients
 
 __all__ = ["PPSGD", "PPSGDRounds"]
@@ -46,6 +49,10 @@ class PPSGD(Learner):
         Whether the mean over clients of their mean losses is minimised (Algorithms 1 and 3, where
         clients are equal, and g_i a mean), or the mean over all rows (Algorithm 2, where g_i is a
         sum, and clipped as such).
+    personal : sequence of str, optional
+        Blocks of the model's parameters that clients add to, such as ``["output",
+        "output_intercept"]`` of a network whose other layers are shared; theta_i has these alone.
+        None: all.
     privacy : ClientPrivacy
         Differential privacy of what clients send; it must be given.
 
@@ -59,7 +66,7 @@ class PPSGD(Learner):
     References
     ----------
     Bietti, Wei, Dudik, Langford and Wu (2022), Personalization improves privacy-accuracy tradeoffs
-    in federated learning, Algorithms 1 to 3.
+    in federated learning, Algorithms 1 to 3, and for `personal` section 6.
 
     Examples
     --------
@@ -77,6 +84,7 @@ class PPSGD(Learner):
 
     alpha: float = 1.0
     objective: Objective = "clients"
+    personal: Sequence[str] | None = None
 
     def protocol(self) -> PPSGDRounds:
         """Return what clients and server do, by these arguments."""
@@ -99,6 +107,12 @@ class PPSGDRounds(LearnerRounds):
             raise ValueError(
                 f"objective must be one of {get_args(Objective)}; got {given.objective!r}."
             )
+        check_names("personal", given.personal)
+
+    def places(self, net: Predictor) -> NDArray[np.int64] | slice:
+        """Return where clients add to the parameters of a predictor."""
+        personal = self.estimator.personal
+        return slice(None) if personal is None else Split.of(personal, net, []).own
 
     @property
     def schedule(self) -> Schedule:
@@ -133,16 +147,17 @@ class PPSGDRounds(LearnerRounds):
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
     ) -> Named:
         """Return theta, which is added to w."""
-        return {"theta": np.zeros_like(shared["w"])}
+        return {"theta": np.zeros_like(shared["w"])[self.places(self.predictor(facts))]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Return the gradient at w + theta, and theta after a step."""
         (batch,) = task
-        slope = task.gradient(shared["w"] + own["theta"], batch)  # [P] Algorithm 1
+        slope = task.gradient(self.personal_parameters(shared, own, task), batch)
         if np.isinf(self.estimator.alpha):
             return {"w": slope}, own
         step = task.rate * self.peak_rate / task.expected
-        return {"w": slope}, {"theta": own["theta"] - step * slope}
+        # [P] Algorithm 1
+        return {"w": slope}, {"theta": own["theta"] - step * slope[:, self.places(task.net)]}
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of w."""
@@ -152,7 +167,11 @@ class PPSGDRounds(LearnerRounds):
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return w + theta."""
-        return shared["w"] + own["theta"]
+        if self.estimator.personal is None:
+            return shared["w"] + own["theta"]
+        theta = np.repeat(shared["w"], len(own["theta"]), axis=0)
+        theta[:, self.places(task.net)] += own["theta"]
+        return theta
 
 
 @dataclass(frozen=True)

@@ -361,6 +361,7 @@ LEARNERS = {
     "PPSGD": [
         learning.PPSGD(models.Linear(), **STEP, **LOUD),
         learning.PPSGD(**STEP, privacy=privacy(trust="none"), objective="rows"),
+        learning.PPSGD(models.MLP(4), **STEP, **LOUD, personal=["output", "output_intercept"]),
     ],
     "PerFedAvg": [
         learning.PerFedAvg(**SOME),

@@ -100,7 +100,7 @@ def test_values_of_functions(row):
         ("[E] Theorem 4", "contradicted", "2.95"),
         ("[O] Table 2", "needs data", "86.88"),
         ("[O] Figure 2", "direction", "chosen to give"),
-        ("[P] Figure 1d", "missing", "trunk"),
+        ("[P] Figure 1d", "direction", "trunk"),
         ("[J] Figure 1", "missing", "epsilon 1 only"),
     ],
 )

@@ -65,7 +65,7 @@ def test_accounts_of_samples(study):
 def test_table(study):
     table = study.table
     assert not table.duplicated(ppsgd.KEYS).any()
-    assert (table["risk"].isna() == (table["figure"] == "2")).all()
+    assert (table["risk"].isna() == table["figure"].isin(["2", "1d"])).all()
     synthetic = table[table["figure"] == "1a"]
     assert len(synthetic) == len(ppsgd.CURVES) * 3  # rounds 50, 75 and 100
     steps = study.runs.dropna(subset="risk")
@@ -148,3 +148,14 @@ def test_risks(risks, curve):
 def test_learning_alone_overtakes_noise(risks):
     """After some 175 rounds: the curves cross at a slope that moves this by 5 rounds or so."""
     assert 165 <= ppsgd.crossover(risks.reset_index()) <= 190
+
+
+def test_trunk(study):
+    """Figure 1d: learning alone keeps the random first layers; what is shared costs privacy."""
+    rows = study.table[study.table["figure"] == "1d"].set_index(["method", "sigma"])
+    assert set(rows.index) == {("local", 0.0)} | {
+        (name, sigma) for name in ("αQ = 0.3", "αQ = 1", "global") for sigma in (0.0, 2.0)
+    }
+    assert rows["accuracy"].between(5, 100).all()
+    assert np.isinf(rows.loc[("global", 0.0), "claimed"])
+    assert rows.loc[("global", 2.0), "claimed"] > 0

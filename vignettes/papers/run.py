@@ -37,7 +37,7 @@ STUDIES = {
         "opt-out": "opting out of privacy, gains of server and client (Figures 1-4)",
         "opt-out-learning": "opting out while a network learns digits (Tables 4 and 5)",
     },
-    "bietti2022": {"ppsgd": "personalisation and the price of privacy (Figures 1a and 2)"},
+    "bietti2022": {"ppsgd": "personalisation and the price of privacy (Figures 1a, 1d and 2)"},
     "huang2023": {
         "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2, 4)"
     },

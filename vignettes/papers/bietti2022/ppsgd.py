@@ -16,6 +16,10 @@ MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five
 digits each, and multinomial regression that of one-versus-all least squares. One pass over the
 images; ten users take part in a round.
 
+*Figure 1d*: a network whose first layers all share, with an additive last one. The paper has four
+convolutional layers; here one hidden layer takes their place, and accuracies are those after the
+rounds of Figure 2. Learning alone has random first layers.
+
 *Epsilon*. The paper draws exactly Q users and accounts for it as if each was drawn independently.
 The others together know who was drawn, so that samples of a fixed size give no amplification (see
 `theory.private_learning`). For users who are drawn independently, as here, the claimed epsilon is
@@ -46,7 +50,7 @@ from ebfed.evaluation.study import (
 )
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
-from ebfed.models import Linear, Softmax
+from ebfed.models import MLP, Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.report import new_axes
 from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
@@ -82,6 +86,10 @@ LEVELS = (0.3, 1.0, INF)
 NOISES = (0.5, 1.0, 2.0, 4.0)
 STEPS = (0.03, 0.1, 0.3)
 
+# Figure 1d: the trunk, the additive head, noise.
+TRUNK, HEAD, TRUNK_NOISES = MLP(50), ("output", "output_intercept"), (0.0, 2.0)
+FIGURES_OF_IMAGES = ("2", "1d")
+
 KEYS = ["figure", "method", "sigma", "rounds"]
 ACCOUNTS = {
     "claimed": "ε as claimed",
@@ -99,25 +107,31 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
-    """List both figures.
+    """List all figures.
 
-    The quick version has 60 clients and 100 rounds of Figure 1a, and digits in Figure 2.
+    The quick version has 60 clients and 100 rounds of Figure 1a, and digits in Figures 1d and 2.
     """
+    images = DIGITS if quick else MNIST
     curves = [(0.0, 0.0)] + [(level, sigma) for level in LEVELS for sigma in (0.0, *NOISES)]
     return [
         {"figure": "1a", "m": 60, "last": 100}
         if quick
         else {"figure": "1a", "m": CLIENTS, "last": ROUNDS[-1]},
         *(
-            {"figure": "2", "level": level, "noise": sigma, **(DIGITS if quick else MNIST)}
+            {"figure": "2", "level": level, "noise": sigma, **images}
             for level, sigma in curves
             if not quick or sigma in (0.0, NOISES[-1])
+        ),
+        *(
+            {"figure": "1d", "level": level, "noise": sigma, **images}
+            for level, sigma in curves
+            if sigma in TRUNK_NOISES
         ),
     ]
 
 
 def _parts(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
-    """Run Figure 2 a third as often as Figure 1a."""
+    """Run figures of images a third as often as Figure 1a."""
     return [(cells[:1], reps), (cells[1:], _image_reps(reps))]
 
 
@@ -126,7 +140,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     of = next(each for each in (MNIST, DIGITS) if runs["images"].eq(each["images"]).any())
     table = average(runs, KEYS, ["risk", "accuracy"])
     table = pd.concat([table, _best(table)], ignore_index=True)
-    table["images"] = table["figure"].map({"2": of["images"]})
+    table["images"] = table["figure"].map(dict.fromkeys(FIGURES_OF_IMAGES, of["images"]))
     accounts = [_account(row, m, of) for row in table.itertuples()]
     return pd.concat([table, pd.DataFrame(accounts)], axis=1)
 
@@ -166,8 +180,8 @@ def _image_reps(reps: int) -> int:
 
 
 def _one_run(seed: tuple[int, int], figure: str, **cell: Any) -> list[dict[str, Any]]:
-    """Risks of all curves of Figure 1a, or the accuracy of one place of Figure 2."""
-    return _risks(seed, **cell) if figure == "1a" else _accuracies(seed, **cell)
+    """Risks of all curves of Figure 1a, or the accuracy of one place of Figure 1d or 2."""
+    return _risks(seed, **cell) if figure == "1a" else _accuracies(seed, figure == "1d", **cell)
 
 
 def _risks(seed: tuple[int, int], m: int, last: int) -> list[dict[str, Any]]:
@@ -205,6 +219,7 @@ def _risks(seed: tuple[int, int], m: int, last: int) -> list[dict[str, Any]]:
 
 def _accuracies(
     seed: tuple[int, int],
+    trunk: bool,
     level: float,
     noise: float,
     images: str,
@@ -223,7 +238,8 @@ def _accuracies(
     found = []
     for step in STEPS:
         learner = PPSGD(
-            Softmax(),
+            TRUNK if trunk else Softmax(),
+            personal=HEAD if trunk else None,
             alpha=level / drawn,
             learning_rate=step if np.isinf(level) else step * drawn,
             privacy=ClientPrivacy(noise_multiplier=noise, clip=IMAGE_CLIP, delta=DELTA),
@@ -259,7 +275,7 @@ def _account(row: Any, m: int, of: dict[str, Any]) -> dict[str, float]:
         return dict.fromkeys(ACCOUNTS, 0.0)
     if row.sigma == 0:
         return dict.fromkeys(ACCOUNTS, INF)
-    of_images = row.figure == "2"
+    of_images = row.figure in FIGURES_OF_IMAGES
     return _epsilons(
         row.sigma, row.rounds, of["drawn"] if of_images else m, of["users"] if of_images else m
     )
@@ -303,13 +319,15 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
             yield print_row(title, [f"{x:.2f}" for x in rows[name]], label, 10)
 
 
-def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
-    """Print accuracies by noise, and the epsilons of the noise."""
-    title = "Figure 2: accuracy in per cent, by noise multiplier σ"
+def _print_tradeoff(part: pd.DataFrame, figure: str) -> Iterator[str]:
+    """Print accuracies by noise, and in Figure 2 the epsilons of the noise."""
+    title = f"Figure {figure}: accuracy in per cent, by noise multiplier σ"
     sigmas = np.unique(part["sigma"]).tolist()
     cell, label = "{0.accuracy:.1f} ± {0.accuracy_sd:.1f}".format, "σ = {:g}".format
     yield from print_grid(part, "sigma", cell, 30, 11, label=label, values=sigmas, title=title)
     shared = part[part["method"] == GLOBAL].set_index("sigma").reindex(sigmas)
+    if title.startswith("Figure 1d"):
+        return
     for name, title in ACCOUNTS.items():
         cells = ["none" if np.isinf(value) else f"{value:.2f}" for value in shared[name]]
         yield print_row(title, cells, 30, 11)
@@ -335,10 +353,11 @@ def _short(value: float) -> str:
 class PPSGDStudy(Study):
     """The table has a row for each ``figure``, ``method``, noise multiplier ``sigma`` and number of
     ``rounds``: the excess ``risk`` (Figure 1a) or the ``accuracy`` in per cent, a mean over users
-    (Figure 2), with standard error (``.._se``) and standard deviation of one run (``.._sd``), NaN
-    where a figure has none. ``claimed``, ``poisson``, ``left_out`` and ``exchanged`` are epsilons:
-    by the paper's account; exact, for independent draws; and exact under joint privacy, for samples
-    of a fixed size, of a client who is left out or exchanged for another.
+    (Figures 1d and 2), with standard error (``.._se``) and standard deviation of one run
+    (``.._sd``), NaN where a figure has none. ``claimed``, ``poisson``, ``left_out`` and
+    ``exchanged`` are epsilons: by the paper's account; exact, for independent draws; and exact
+    under joint privacy, for samples of a fixed size, of a client who is left out or exchanged for
+    another.
     """
 
     name, full = "ppsgd", 10
@@ -358,7 +377,9 @@ class PPSGDStudy(Study):
         for sigma, part in synthetic.groupby("sigma"):
             yield from _print_risks(float(sigma), part)
             yield ""
-        yield from _print_tradeoff(self.table[self.table["figure"] == "2"])
+        yield from _print_tradeoff(self.table[self.table["figure"] == "1d"], "1d")
+        yield ""
+        yield from _print_tradeoff(self.table[self.table["figure"] == "2"], "2")
 
     def notes(self) -> Iterator[str]:
         risks = self.table[self.table["figure"] == "1a"]
@@ -371,10 +392,10 @@ class PPSGDStudy(Study):
         )
         of = MNIST if self.table["images"].eq("MNIST").any() else DIGITS
         yield (
-            f"Figure 2: {of['images']} in place of EMNIST; {of['users']:,} users with {CLASSES} of "
-            f"ten digits each, {of['rounds']} rounds with {of['drawn']} users expected; means over "
-            f"{_image_reps(self.reps)} runs; the best step of {', '.join(map(str, STEPS))}. Best: "
-            "of all α, on average over runs."
+            f"Figures 1d and 2: {of['images']} in place of EMNIST; {of['users']:,} users with "
+            f"{CLASSES} of ten digits each, {of['rounds']} rounds with {of['drawn']} users "
+            f"expected; means over {_image_reps(self.reps)} runs; the best step of "
+            f"{', '.join(map(str, STEPS))}. Best: of all α, on average over runs."
         )
         yield (
             f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "

@@ -4,7 +4,8 @@ The setting of Bietti, Wei, Dudík, Langford and Wu (2022), `ppsgd_risk_bound` a
 N clients minimise the mean of convex losses :math:`f_i(w, \theta_i)` by steps with fresh rows, the
 steps of the shared w being alpha times those of a client's own :math:`\theta_i`. And that of Huang,
 Jiang, Liu, Mahdian, Mao and Mirrokni (2023), `joint_dp_rates`: n owners of m records each, L-
-Lipschitz losses. Bounds of the former have all constants; the latter are rates, up to constants.
+Lipschitz losses. `joint_dp_rates` are up to constants; other bounds, as `joint_dp_stability`, have
+all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ebfed.privacy.calibration import (
     gaussian_sigma,
 )
 
-__all__ = ["joint_dp_rates", "ppsgd_risk_bound", "ppsgd_threshold"]
+__all__ = ["joint_dp_rates", "joint_dp_stability", "ppsgd_risk_bound", "ppsgd_threshold"]
 
 Objective = Literal["clients", "rows"]
 
@@ -312,6 +313,61 @@ def joint_dp_rates(
         # [J] Theorem B.1
         "smooth": scale * (together + length / (epsilon * n * math.sqrt(m * users))),
     }
+
+
+def joint_dp_stability(
+    *,
+    rounds: int,
+    step: float,
+    n_owners: int,
+    n_records: int,
+    own_diameter: float,
+    shared_diameter: float,
+    lipschitz: float = 1.0,
+) -> float:
+    r"""Bound how far the result of SGD moves, on average, if one record is exchanged.
+
+    In each of T steps of size :math:`\eta` a record of an owner is drawn with replacement. The
+    losses are convex and L-Lipschitz, but need not be smooth. With R as in `joint_dp_rates`,
+
+    .. math:: \min\Big\{R,\ 4 L \eta \Big(\sqrt T + \frac{T}{m n}\Big)\Big\}.
+
+    L times it bounds how much more the loss is for new records than for those learned from.
+
+    Parameters
+    ----------
+    rounds : int
+        T.
+    step : float
+        :math:`\eta`, the same in all rounds.
+    n_owners, n_records, own_diameter, shared_diameter, lipschitz
+        As in `joint_dp_rates`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+
+    References
+    ----------
+    Huang et al. (2023), Lemma 3.5; Bassily, Feldman, Guzmán and Talwar (2020), Stability of
+    stochastic gradient descent on nonsmooth convex losses, Theorem 3.3.
+
+    Examples
+    --------
+    >>> setting = dict(step=1e-3, n_owners=10, n_records=100, own_diameter=0.1, shared_diameter=1.0)
+    >>> [round(joint_dp_stability(rounds=t, **setting), 3) for t in (100, 10_000, 1_000_000)]
+    [0.04, 0.44, 1.049]
+    """
+    total, size = check_count("rounds", rounds), check_positive("step", step)
+    n, m = check_count("n_owners", n_owners), check_count("n_records", n_records)
+    of_x, of_u = _check("own_diameter", own_diameter), _check("shared_diameter", shared_diameter)
+    moved = 4 * check_positive("lipschitz", lipschitz) * size * (math.sqrt(total) + total / (m * n))
+    # [J] Lemma 3.5
+    return min(math.sqrt(n * of_x**2 + of_u**2), moved)
 
 
 def _check(name: str, value: float) -> float:

@@ -101,9 +101,11 @@ def test_learners_differ_in_nothing_but_the_method():
 
 def test_ledger(study):
     """Full and joint DP cost what was promised, others nothing or without limit."""
-    epsilon = study.table.set_index("method")["epsilon"]
+    table = study.table.set_index("method")
+    epsilon = table["epsilon"]
     # the account is an upper bound, tight to its mesh
-    assert epsilon[["full DP", "joint DP"]].between(0.99, 1.0).all()
+    used = epsilon / table["budget"]
+    assert used[["full DP", "joint DP"]].between(0.99, 1.0).all()
     assert np.isinf(epsilon["no DP"]).all()
 
 
@@ -123,10 +125,25 @@ def test_table(study):
 
 
 def test_published_figures_stand_beside_ours():
-    place = {"data": "MNIST", "n": 64, "method": "joint DP", "personal": "intercept", "per_user": 1}
+    place = {"data": "MNIST", "n": 64, "method": "joint DP", "personal": "intercept"}
+    place |= {"per_user": 1, "budget": 1.0}
     assert joint_dp._published(pd.Series(place)) == 76.51
     assert np.isnan(joint_dp._published(pd.Series(place | {"per_user": 2})))
     assert np.isnan(joint_dp._published(pd.Series(place | {"personal": "output"})))
+    assert np.isnan(joint_dp._published(pd.Series(place | {"budget": 3.0})))
+
+
+def test_budgets_of_figure_1_and_table_4(study):
+    images = study.table[study.table["data"] == "digits"].set_index(["n", "per_user"])
+    for place, budgets in {
+        (16, 1): (1, 2, 5, 10, 100),
+        (4, 1): (1, 3, 8),
+        (4, 5): (1, 3, 8),
+    }.items():
+        rows = images.loc[place]
+        rows = rows[~rows["personal"].isin(["output", "hidden"])]
+        for method in ("full DP", "joint DP"):
+            assert sorted(rows["budget"][rows["method"] == method]) == list(budgets)
 
 
 def test_figure(study):

@@ -101,7 +101,7 @@ def test_values_of_functions(row):
         ("[O] Table 2", "needs data", "86.88"),
         ("[O] Figure 2", "direction", "chosen to give"),
         ("[P] Figure 1d", "direction", "trunk"),
-        ("[J] Figure 1", "missing", "epsilon 1 only"),
+        ("[J] Figure 1", "direction", "and also at 100"),
     ],
 )
 def test_what_does_not_hold_is_said(tag, verdict, said):

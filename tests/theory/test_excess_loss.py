@@ -175,3 +175,49 @@ def test_bad_arguments_of_the_others():
         theory.ppsgd_threshold(
             1.0, 1e-5, n_clients=2, gradient_variance=1, clip=1, n_shared=1, relation="both"
         )
+
+
+# Stability of SGD
+
+
+def moved(T, step, n, m, seed):
+    """How far averages of absolute losses move if one record is exchanged, over 200 runs."""
+    rng = np.random.default_rng(seed)
+    records = rng.normal(size=(n, m, 3))
+    records /= np.linalg.norm(records, axis=2, keepdims=True)
+    y = rng.normal(size=(n, m))
+    other = records.copy()
+    other[0, 0] *= -1
+    lengths = []
+    for _ in range(200):
+        owners, rows = rng.integers(n, size=T), rng.integers(m, size=T)
+        ends = []
+        for X in (records, other):
+            # u of two dimensions, and one of each owner's own, in boxes of diameters 2 and 1
+            u, own, total = np.zeros(2), np.zeros(n), np.zeros(2 + n)
+            for j, i in zip(owners, rows, strict=True):
+                sign = np.sign(X[j, i] @ [*u, own[j]] - y[j, i])
+                u = np.clip(u - step * sign * X[j, i, :2], *np.array([-1, 1]) / np.sqrt(2))
+                own[j] = np.clip(own[j] - step * sign * X[j, i, 2], -0.5, 0.5)
+                total += np.append(u, own)
+            ends.append(total / T)
+        lengths.append(np.linalg.norm(ends[0] - ends[1]))
+    return np.mean(lengths)
+
+
+@pytest.mark.parametrize(("T", "step"), [(40, 0.02), (400, 0.02), (400, 0.2)])
+def test_one_record_moves_sgd_by_less_than_the_bound(T, step):
+    n, m = 4, 5
+    setting = {"n_owners": n, "n_records": m, "own_diameter": 1.0, "shared_diameter": 2.0}
+    limit = theory.joint_dp_stability(rounds=T, step=step, **setting)
+    expected = min(np.sqrt(4 + n), 4 * step * (np.sqrt(T) + T / 20))
+    assert limit == pytest.approx(expected, rel=1e-12)
+    assert 0 < moved(T, step, n, m, 0) < limit
+
+
+def test_arguments_of_stability():
+    setting = {"n_owners": 4, "n_records": 5, "own_diameter": 1.0, "shared_diameter": 2.0}
+    with pytest.raises(ValueError, match="step must be"):
+        theory.joint_dp_stability(rounds=5, step=-1.0, **setting)
+    with pytest.raises(ValueError, match="own_diameter must be nonnegative"):
+        theory.joint_dp_stability(rounds=5, step=1.0, **setting | {"own_diameter": -1})

@@ -39,7 +39,7 @@ STUDIES = {
     },
     "bietti2022": {"ppsgd": "personalisation and the price of privacy (Figures 1a, 1d and 2)"},
     "huang2023": {
-        "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2, 4)"
+        "joint-dp": "joint privacy between owners, error by their number (Tables 1, 2, 4, Figure 1)"
     },
     "beyond": {
         "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",

@@ -9,10 +9,10 @@ noise; *full DP*: noise on all parameters; *joint DP*: noise on u only.
 2 dimensions of 22, 20 records of each owner. The paper has no such experiment; its bounds say that
 the error of joint DP falls faster with the number of owners than that of learning alone.
 
-*Images* (Tables 1, 2 and 4): 10,000 images are dealt evenly to n owners with 8 of 10 classes each.
-The paper's network has two convolutional layers and two output layers that are averaged, one of
-them personal. Here pixels are averaged over 2 x 2, there is one hidden layer, and of the second
-output layer only the intercepts are personal, because most owners have few images.
+*Images* (Tables 1, 2 and 4, Figure 1): 10,000 images are dealt evenly to n owners with 8 of 10
+classes each. The paper's network has two convolutional layers and two output layers that are
+averaged, one of them personal. Here pixels are averaged over 2 x 2, there is one hidden layer, and
+of the second output layer only the intercepts are personal, because most owners have few images.
 
 Unlike in the paper's Algorithm 1, records join each step by independent draws, and an accountant
 computes the noise: the constant of the paper is too small, and its amplification by sampling does
@@ -22,6 +22,7 @@ not hold towards the other owners (see `theory.private_learning`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,11 @@ BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
 PASSES, BATCH, FEWEST, LEARNING_RATE = 40, 20, 5, 0.1
 IMAGE_OWNERS = (4, 16, 64, 128, 256, 512)
 OTHERS = ("output", "hidden")
-BLOCKS_N, USERS_N, PER_USER = 128, 4, (1, 2, 5, 10)
+BLOCKS_N, USERS_N, PER_USER, USER_BUDGETS = 128, 4, (1, 2, 5, 10), (1.0, 3.0, 8.0)
+# Figure 1: owners, and epsilons beside that of Table 1.
+BUDGET_N, BUDGETS = (16, 256), (2.0, 5.0, 10.0, 100.0)
 
-KEYS = ["data", "n", "method", "personal", "per_user"]
+KEYS = ["data", "n", "method", "personal", "per_user", "budget"]
 
 
 def list_cells(quick: bool) -> list[dict[str, Any]]:
@@ -102,8 +105,9 @@ def list_cells(quick: bool) -> list[dict[str, Any]]:
     """
     rounds = 10 if quick else PRIVATE["n_rounds"]
     owners = (1, *OWNERS[:2]) if quick else (1, *OWNERS)
-    places: list[tuple[str, int, str, str, int, int]] = [
-        ("records", n, method, "nothing" if method == FULL else "x", 1, 60 if quick else STEPS)
+    steps = 60 if quick else STEPS
+    places: list[tuple[str, int, str, str, int, float, int]] = [
+        ("records", n, method, "nothing" if method == FULL else "x", 1, EPSILON, steps)
         for n in owners
         for method in (METHODS[:1] if n == 1 else METHODS[1:])
     ]
@@ -111,13 +115,16 @@ def list_cells(quick: bool) -> list[dict[str, Any]]:
         for n in (4, 16) if quick else IMAGE_OWNERS:
             for method in METHODS:
                 personal = {ALONE: "all", JOINT: STANDARD}.get(method, "nothing")
-                places.append((data, n, method, personal, 1, rounds))
+                places.append((data, n, method, personal, 1, EPSILON, rounds))
     first, blocks_n, per_user = ("digits", 16, (5,)) if quick else ("MNIST", BLOCKS_N, PER_USER[1:])
     for personal in OTHERS:
-        places.append((first, blocks_n, JOINT, personal, 1, rounds))
-    for each in per_user:
-        for method, personal in ((FULL, "nothing"), (JOINT, STANDARD)):
-            places.append((first, USERS_N, method, personal, each, rounds))
+        places.append((first, blocks_n, JOINT, personal, 1, EPSILON, rounds))
+    both = (FULL, "nothing"), (JOINT, STANDARD)
+    for n, budget in product(BUDGET_N[:1] if quick else BUDGET_N, BUDGETS):
+        places += [(first, n, *each, 1, budget, rounds) for each in both]
+    for rows, budget in product((1, *per_user), USER_BUDGETS):
+        if (rows, budget) != (1, EPSILON):  # of Table 1
+            places += [(first, USERS_N, *each, rows, budget, rounds) for each in both]
     return [dict(zip([*KEYS, "steps"], place, strict=True)) for place in places]
 
 
@@ -176,13 +183,20 @@ def _pool(images: NDArray) -> NDArray[np.float64]:
 
 
 def one_run(
-    seed: tuple[int, int], data: str, n: int, method: str, personal: str, per_user: int, steps: int
+    seed: tuple[int, int],
+    data: str,
+    n: int,
+    method: str,
+    personal: str,
+    per_user: int,
+    steps: int,
+    budget: float = EPSILON,
 ) -> list[dict[str, Any]]:
     """Excess losses with all steps, or the accuracy."""
     if data == "records":
         return _losses(seed, n, method, steps)
     X, y, groups, *tests = deal_images(data, n, [*seed, n])
-    learner = _image_learner(method, n, personal, steps, len(X) // n)
+    learner = _image_learner(method, n, personal, steps, len(X) // n, budget)
     learner.set_params(random_state=[*seed, n, 1])
     if isinstance(learner, JointDPSGD):
         learner.fit(X, y, groups=groups, users=_users(groups, per_user))
@@ -239,7 +253,9 @@ def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
     )
 
 
-def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) -> Learner:
+def _image_learner(
+    method: str, n: int, personal: str, steps: int, rows: int, budget: float = EPSILON
+) -> Learner:
     """Make the estimator for images; `rows` are those of an owner."""
     model = MLP(UNITS, heads=2)
     if method in (ALONE, OPEN):
@@ -255,7 +271,7 @@ def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) ->
         personal=BLOCKS[personal][0],
         own_learning_rate=BLOCKS[personal][1],
         guide_learning_rate=0.0,
-        privacy=ClientPrivacy(epsilon=EPSILON, delta=IMAGE_DELTA, clip=1.0),
+        privacy=ClientPrivacy(epsilon=budget, delta=IMAGE_DELTA, clip=1.0),
         **PRIVATE | {"n_rounds": steps},
     )
 
@@ -324,7 +340,7 @@ def crossover(table: pd.DataFrame) -> float:
 
 def _published(row: Any) -> float:
     """Return the figure of Table 1 of the paper for a row of the table."""
-    standard = row.per_user == 1 and row.personal not in OTHERS
+    standard = row.per_user == 1 and row.personal not in OTHERS and row.budget == EPSILON
     figures = PUBLISHED.get((row.data, row.n)) if standard else None
     return np.nan if figures is None else figures[METHODS.index(row.method)]
 
@@ -332,6 +348,7 @@ def _published(row: Any) -> float:
 def _standard(part: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of Table 1, in its order of methods."""
     rows = part[(part["per_user"] == 1) & ~part["personal"].isin(OTHERS)]
+    rows = rows[rows["budget"] == EPSILON]
     order = rows["method"].map({method: k for k, method in enumerate(METHODS)})
     return rows.loc[order.sort_values(kind="stable").index]
 
@@ -369,6 +386,7 @@ def _print_blocks(images: pd.DataFrame) -> Iterator[str]:
     first = images[images["personal"].isin(OTHERS)].iloc[0]
     rows = images[(images["data"] == first["data"]) & (images["n"] == first["n"])]
     rows = rows[(rows["per_user"] == 1) & rows["method"].isin([FULL, JOINT])]
+    rows = rows[rows["budget"] == EPSILON]
     yield f"What is personal (Table 2): {first['data']}, {first['n']} owners, joint DP"
     yield THIN
     rows = rows.set_index("personal")
@@ -377,13 +395,28 @@ def _print_blocks(images: pd.DataFrame) -> Iterator[str]:
 
 
 def _print_users(images: pd.DataFrame) -> Iterator[str]:
-    """Print accuracies by records of a user."""
+    """Print accuracies by records of a user and epsilon."""
     first = images["data"].iloc[0]
     rows = images[(images["data"] == first) & (images["n"] == USERS_N)]
-    rows = rows[~rows["personal"].isin(OTHERS)]
+    rows = rows[~rows["personal"].isin(OTHERS) & rows["budget"].isin(USER_BUDGETS)]
     title = f"Records of a user (Table 4): {first}, {USERS_N} owners"
     rows = rows[rows["method"].isin([FULL, JOINT])]
-    yield from print_grid(rows, "per_user", _accuracy_of, 16, 14, title=title)
+    rows = rows.assign(name=rows["method"] + [f", ε = {x:g}" for x in rows["budget"]])
+    rows = rows.sort_values("budget", kind="stable")
+    yield from print_grid(rows, "per_user", _accuracy_of, 22, 14, title=title, by="name")
+
+
+def _print_budgets(images: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by epsilon."""
+    first = images["data"].iloc[0]
+    rows = images[(images["data"] == first) & images["method"].isin([FULL, JOINT])]
+    rows = rows[(rows["per_user"] == 1) & ~rows["personal"].isin(OTHERS)]
+    for n in BUDGET_N:
+        part = rows[rows["n"] == n]
+        if part["budget"].isin(BUDGETS).any():
+            title = f"By ε (Figure 1): {first}, {n} owners"
+            label = "ε = {:g}".format
+            yield from print_grid(part, "budget", _accuracy_of, 16, 14, label=label, title=title)
 
 
 class JointDPStudy(Study):
@@ -392,7 +425,7 @@ class JointDPStudy(Study):
     ``per_user``. The excess ``loss`` of records, or the ``accuracy`` of images in per cent, a mean
     over owners, NaN otherwise, each with its standard error (``.._se``) and the standard deviation
     of one run (``.._sd``); the ``step`` of u, ``epsilon`` of the ledger, and the ``published``
-    figure of Table 1 of the paper.
+    figure of Table 1 of the paper. ``budget`` is the epsilon that was asked for.
     """
 
     name, full = "joint-dp", 3
@@ -415,6 +448,8 @@ class JointDPStudy(Study):
         yield from _print_blocks(images)
         yield ""
         yield from _print_users(images)
+        yield ""
+        yield from _print_budgets(images)
 
     def notes(self) -> Iterator[str]:
         at = crossover(self.table)
@@ -426,12 +461,12 @@ class JointDPStudy(Study):
             "record more or less."
         )
         yield (
-            f"Images: means over owners and runs ± the standard deviation of a run; ε = {EPSILON:g}"
-            f", δ = {IMAGE_DELTA:g} for one user more or less. Paper: Table 1, with another "
-            "network. Full and joint DP have the same rounds, sampling, learning rate and clipping "
-            "norm, chosen on training images of MNIST alone, for a network of "
-            f"{UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the second "
-            "output layer; in the paper a whole one."
+            "Images: means over owners and runs ± the standard deviation of a run; ε = "
+            f"{EPSILON:g} if none is named, δ = {IMAGE_DELTA:g} for one user more or less. Paper: "
+            "Table 1, with another network. Full and joint DP have the same rounds, sampling, "
+            "learning rate and clipping norm, chosen on training images of MNIST alone, for a "
+            f"network of {UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the "
+            "second output layer; in the paper a whole one."
         )
         yield SIMULATED_NOISE
 

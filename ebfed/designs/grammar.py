@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
+from keyword import iskeyword
 from typing import Any
 
 from ebfed.designs.expressions import functions_of, names_of
 from ebfed.designs.limits import check_labels, check_text
 
-__all__ = ["FormulaTerms", "column_name", "marked", "parse", "plain_name", "spelled_out"]
+__all__ = ["FormulaTerms", "column_name", "marked", "parse", "plain_name", "spelled_out", "written"]
 
 # Characters of no language: the end of a name that is marked, and what stands for a backtick.
 MARK, TICK = "\ue000", "\ue001"
@@ -186,8 +187,8 @@ def spelled_out(
     others = [name for name in columns() if name not in {plain_name(each) for each in used}]
     if not others:
         raise ValueError(f"'.' stands for no columns in {formula!r}: all have a role.")
-    written = " + ".join(name if name.isidentifier() else f"`{name}`" for name in others)
-    return left + tilde + OTHERS.sub(rf"\g<1>({written})\g<2>", right)
+    terms = " + ".join(map(written, others))
+    return left + tilde + OTHERS.sub(rf"\g<1>({terms})\g<2>", right)
 
 
 @lru_cache(maxsize=1024)
@@ -424,6 +425,15 @@ def plain_name(text: str) -> str:
     return text.replace(MARK, "").replace(TICK, "`")
 
 
+def written(name: str) -> str:
+    """Write a name in a formula, in backticks if it is no word.
+
+    >>> written("a b"), written("a")
+    ('`a b`', 'a')
+    """
+    return name if name.isidentifier() and not iskeyword(name) else f"`{name}`"
+
+
 def column_name(text: str) -> str:
     """Return the column that a text names in backticks; another text without marks.
 
@@ -449,7 +459,7 @@ def marked(formula: str) -> str:
     text = re.sub(QUOTED_NAME, _in_backticks, " ".join(formula.split()))
     outside = "".join(" " if quoted else each for quoted, each in _apart(text))
     called = set(re.findall(r"([^\W\d]\w*)\s*\(", outside))
-    spaces = {"np", "numpy"} & set(re.findall(r"(\w+)\.(?=[^\W\d])", outside))
+    spaces = {"np", "numpy", "contr"} & set(re.findall(r"(\w+)\.(?=[^\W\d])", outside))
     return "".join(
         _in_quotes(each, called | spaces) if quoted else _bare(each, called, spaces)
         for quoted, each in _apart(text)
@@ -468,12 +478,12 @@ def _in_backticks(found: re.Match[str]) -> str:
 
 
 def _in_quotes(text: str, functions: set[str]) -> str:
-    """Mark a name in backticks that is a number, a constant or a function."""
+    """Mark a name in backticks that is a number, a function or a word of Python."""
     name = text[1:-1]
     if text[0] != "`" or not name or name.endswith(MARK):
         return text
-    number = re.fullmatch(r"[-+]?[\d.]+", name) or name in ("True", "False", "None")
-    return f"`{name}{MARK}`" if number or name in functions else text
+    number = re.fullmatch(r"[-+]?[\d.]+", name)
+    return f"`{name}{MARK}`" if number or iskeyword(name) or name in functions else text
 
 
 def _bare(text: str, called: set[str], spaces: set[str]) -> str:

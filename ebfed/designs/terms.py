@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ebfed.designs.expressions import functions_of, multiplied, names_of
-from ebfed.designs.grammar import plain_name
+from ebfed.designs.grammar import plain_name, written
 from ebfed.designs.limits import check_terms, check_text, shortened
 
 __all__ = ["Terms", "evaluated", "reason_of", "required"]
@@ -48,7 +48,8 @@ class Terms:
         check_text(text)
         try:
             check_terms(text)
-            self.formula: Any = Formula(text)
+            # of words in backticks formulaic would put some around their letters everywhere
+            self.formula: Any = Formula(re.sub("`([^`]*)`", lambda name: written(name[1]), text))
         except (FormulaicError, SyntaxError, RecursionError, MemoryError) as error:
             shown = f"{shortened(text, 200)!r} cannot be read"
             raise ValueError(f"{shown}: {shortened(reason_of(error), 200)}") from None

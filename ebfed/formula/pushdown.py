@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.designs.design import CONSTANT, Design
+from ebfed.designs.expressions import in_words
 from ebfed.designs.grammar import column_name, plain_name
 from ebfed.designs.terms import Terms, evaluated
 from ebfed.formula.response import Response
@@ -28,8 +29,6 @@ __all__ = ["columns_of", "exposure_of", "offset_of", "response_of", "scan_of"]
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50
-# What stands for a quoted name, which may not be one of Python.
-QUOTED = "quoted_column_"
 BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -215,14 +214,11 @@ def _check(scan: Scan, found: Mapping[str, Any], expected: NDArray) -> None:
 
 def _number(scan: Scan, text: str) -> Any:
     """Return an expression of columns as one of the engine, a number."""
-    quoted = re.findall("`([^`]*)`", text)
-    numbers = iter(range(len(quoted)))
-    plain = re.sub("`[^`]*`", lambda _: f"{QUOTED}{next(numbers)}", text)
-    names = {f"{QUOTED}{j}": plain_name(name) for j, name in enumerate(quoted)}
+    plain, names = in_words(text)
 
     def of(node: ast.AST) -> Any:
         if isinstance(node, ast.Name):
-            return scan.value(names.get(node.id, plain_name(node.id)))
+            return scan.value(plain_name(names.get(node.id, node.id)))
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

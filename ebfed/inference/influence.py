@@ -53,7 +53,7 @@ def changes_without(fit: LinearMixedFit, level: int) -> NDArray[np.float64]:
     changes = np.full((len(whole), len(kept) - 1), np.nan)
     for j, each in enumerate(whole):
         values = np.linalg.eigvalsh(each[:-1, :-1])
-        if values[0] > 1e-10 * values[-1]:
+        if (values > 1e-10 * values.max(initial=0.0)).all():
             changes[j] = -np.linalg.solve(each[:-1, :-1], each[:-1, -1])
     return changes @ fit.basis[0].T
 

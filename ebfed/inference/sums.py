@@ -212,7 +212,7 @@ class LinearMixedFit:
         The columns of ``X B`` are orthogonal, with a mean square of 1.
         """
         size = self.units[self.fixed]
-        X = self.rows[:, :, self.fixed].reshape(-1, len(size))
+        X = np.concatenate(self.rows[:, :, self.fixed])
         _, s, Vt = np.linalg.svd(np.linalg.qr(X / size, mode="r"), full_matrices=False)
         kept = s > 1e-6 * s.max(initial=0.0)
         s, V = s[kept] / np.sqrt(max(self.n.sum(), 1)), Vt[kept].T

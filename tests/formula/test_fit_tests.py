@@ -45,6 +45,21 @@ def test_terms_with_names_and_functions():
     np.testing.assert_allclose(found["statistic"], fit.tests(type="wald")["statistic"])
 
 
+@pytest.mark.parametrize(
+    "name", ["o", "C", "contr", "class", "the recipe", "C(`o`)", "C(`the recipe`)"]
+)
+def test_type_iii_whatever_factors_are_called(name):
+    """Letters of other words, functions, words of Python, and names in backticks."""
+    column = name[3:-2] if name.startswith("C(`") else name
+    rows = data_of("cake").rename(columns={"recipe": column})
+    written = name if name.isidentifier() and name != "class" else f"`{name}`"
+    written = name if name.startswith("C(`") else written
+    found = eb.from_formula(f"angle ~ {written} * temp + (1 | batch)", rows).tests(type="III")
+    plain = eb.from_formula("angle ~ recipe * temp + (1 | batch)", data_of("cake"))
+    columns = ["num.df", "den.df", "statistic", "p.value"]
+    np.testing.assert_allclose(found[columns], plain.tests(type="III")[columns], rtol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_missing_combinations_have_no_type_iii():
     rows = data_of("cake")
@@ -173,6 +188,7 @@ def test_groups_without_a_coefficient_for_all(family):
     assert -2 * fit.log_likelihood_ == pytest.approx(expected, rel=1e-6)
     for empty in (fit.tests(), fit.confint(), fit.tidy("fixed")):
         assert len(empty) == 0
+    assert len(fit.influence()) == 25
     assert fit.VarCorr()["var1"][0] == "intercept"
 
 

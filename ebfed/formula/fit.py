@@ -786,7 +786,10 @@ class FormulaFit:
         twin = shallow_copied(self)
         twin._rows = self.response.replaced(self._rows, response)
         rows, options = twin._arguments(twin._rows, self.design_.of(twin._rows.data))
-        twin.estimator_ = clone(self.estimator_).fit(rows, **options)
+        own = clone(self.estimator_)
+        if is_a(own, "RegressionEstimator"):
+            own = own._beginning_at(self.estimator_)
+        twin.estimator_ = own.fit(rows, **options)
         return twin
 
     # Other frames -----------------------------------------------------------------------------

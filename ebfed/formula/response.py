@@ -16,7 +16,6 @@ from ebfed.formula.choice import family_of
 from ebfed.formula.rows import CompleteRows, responses
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns
-from ebfed.tables.frames import beside
 from ebfed.tables.of_rows import are_shares, won_of_shares
 from ebfed.tables.values import NotNumericError, not_numeric, numbers
 
@@ -253,7 +252,7 @@ class Response:
         if (lost := column_name(self.model.failures)) in whole.names:  # trials stay
             won, failed = (numbers(whole.series(name), "response") for name in (*columns, lost))
             columns[lost] = won + failed - new
-        every = Columns.of(beside(whole.native, columns))
+        every = whole.replacing(columns)
         if rows.whole is None:
             return replace(rows, data=every)
         return replace(rows, data=every.take(complete, every.names), whole=(every, complete))

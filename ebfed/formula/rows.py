@@ -16,7 +16,7 @@ from ebfed.formula.subset import chosen_rows
 from ebfed.tables import frames
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns, without_values
-from ebfed.tables.frames import Style, beside, frame
+from ebfed.tables.frames import Style, frame
 from ebfed.tables.rows import Rows
 from ebfed.tables.values import numbers, read_labels
 
@@ -130,7 +130,7 @@ class CompleteRows:
     @property
     def backend(self) -> str:
         """Library of the frame."""
-        return frames.backend_of(self.data.table)
+        return self.data.backend
 
     def classes_of_consent(self, rows: Rows) -> dict[Any, Any]:
         """Return each group's class of consent.
@@ -301,7 +301,7 @@ def with_weights(data: Columns, weights: Any) -> Columns:
         raise ValueError(
             f"weights must be one number per row, {len(data)}; they have shape {values.shape}."
         )
-    return Columns.of(beside(data.native, {WEIGHTS: values}))
+    return data.replacing({WEIGHTS: values})
 
 
 def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[str]) -> Rows:
@@ -320,7 +320,7 @@ def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[s
     Rows
         Of crossed factors, a level is a factor; the label of a pair is ``a:b``.
     """
-    rows = Rows(columns, names, (), Style(frames.backend_of(data.table)))
+    rows = Rows(columns, names, (), Style(data.backend))
     if not set(model.levels) <= set(data.names):
         return rows
     series = {name: data.series(name) for name in model.levels}

@@ -94,6 +94,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     covariance_above_: dict[str, NDArray]
     # Coefficients that rows separate, while these are fitted.
     _endless: Any = None
+    # What a fit to other responses of the rows has learned, from which the next search begins.
+    _begun: Any = None
 
     # Hooks ------------------------------------------------------------------------------------
 
@@ -169,8 +171,13 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _fit(self, clients: Any, memory: Any) -> Self:
         protocol = self.protocol()
         state, memory = converse_here(protocol, clients, memory, private=protocol.promises())
-        self._kept = protocol.keep(state)
+        self._kept, self._begun = protocol.keep(state), None
         return protocol.finish(protocol.broadcast(state), memory, clients)
+
+    def _beginning_at(self, fit: Self) -> Self:
+        """Return this estimator, whose next search begins at a fit to other responses."""
+        self._begun = getattr(fit, "_result", None)
+        return self
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Learn from rows.

@@ -6,7 +6,7 @@ near and then by many; the server takes the best step within a radius that it tr
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
-__all__ = ["ascend", "ascend_again", "begin", "coordinates", "population_of"]
+__all__ = ["FIRST_SPREAD", "ascend", "ascend_again", "begin", "coordinates", "population_of"]
 
 # Standard deviations of the first population, and lengths of steps, in units of the logit.
 FIRST_SPREAD, FIRST_RADIUS, RADIUS = 0.7, 2.0, 16.0
@@ -94,17 +94,17 @@ def coordinates(
 
 
 def begin(
-    state: GeneralizedState, start: QuadraturePopulation, intercept: float, shapes: NDArray
+    state: GeneralizedState, start: QuadraturePopulation, phase: Literal["coarse", "fine"]
 ) -> GeneralizedState:
-    """Ask about the first population in these coordinates, with this intercept and these shapes."""
+    """Ask about the first population."""
     return state | {
-        "phase": "coarse",
+        "phase": phase,
         "frame": start.frame,
         "directions": start.ways,
         "places": start.places,
         "sizes": np.array(start.sizes),
         "blocks": start.blocks,
-        "point": start.start(FIRST_SPREAD, intercept, shapes).point,
+        "point": start.point,
         "radius": FIRST_RADIUS,
         "best_value": -np.inf,
     }
@@ -158,6 +158,8 @@ def ascend(
         return ended
     if gain <= enough or stalled or radius < EXACT:
         if state["phase"] == "fine":
+            if gain <= enough:  # wherever the search began, the last step leads to one place
+                ended = ended | {"point": asked["point"]}
             return ended | _settled(state, here, gain <= enough + noise, unlimited)
         return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
     if state["round"] >= n_rounds:

@@ -85,7 +85,7 @@ def _bootstrapped(
     for _ in trange(n_boot, desc="bootstrap", disable=not progress):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentificationWarning)
-            again = copy(fit)._fit(draw(), {})
+            again = copy(fit)._beginning_at(fit)._fit(draw(), {})
         found.append([row[3] for row in again.__ebfed_view__().parameters()])
     values = np.array(found)
     unknown = np.array([effect == "fixed" and np.isnan(error) for effect, *_, error in rows])

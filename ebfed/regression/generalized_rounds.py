@@ -24,6 +24,7 @@ from ebfed.priors import IdentificationWarning
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
+    FIRST_SPREAD,
     ascend,
     ascend_again,
     begin,
@@ -374,11 +375,16 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     def _first(
         self, state: GeneralizedState, start: QuadraturePopulation, messages: GeneralizedMessage
     ) -> GeneralizedState:
-        """Ask about the first population in these coordinates."""
+        """Ask about the first population in these coordinates; one nearby, if there is a fit."""
+        begun = getattr(self.estimator, "_begun", None)
+        if begun is not None:
+            covariances = [*begun["above"], begun["covariance"]]
+            return begin(state, start.near(begun["mean"], covariances, begun["shapes"]), "coarse")
         figures = messages.get("figures", np.zeros((1, 0))).sum(axis=0)
         intercept, shapes = self.family.begin(figures)
         known = self.fit_intercept and 0 in state["fixed"]
-        return begin(state, start, intercept if known else 0.0, shapes)
+        start = start.start(FIRST_SPREAD, intercept if known else 0.0, shapes)
+        return begin(state, start, "coarse")
 
     def _coordinates(
         self, state: GeneralizedState, messages: GeneralizedMessage

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.frames import backend_of, beside, series_of
 from ebfed.tables.values import dates_of_objects, missing_in, numbers, plain
 
 __all__ = [
@@ -55,7 +56,8 @@ class Columns:
     """
 
     def __init__(self, table: Any, names: list[str] | None = None):
-        self.table, self.names = table, table.columns if names is None else names
+        self._table, self.names = table, table.columns if names is None else names
+        self._new: dict[str, NDArray] = {}  # columns that are not in the table yet
         self._series: dict[str, Any] = {}
         self._values: dict[str, NDArray] = {}
         self.computed: dict[str, NDArray] = {}
@@ -119,12 +121,27 @@ class Columns:
         return cls.of(data, ", a mapping of columns, or one row as a series of pandas")
 
     @property
+    def table(self) -> Any:
+        """The frame, of narwhals."""
+        import narwhals as nw
+
+        if self._new:
+            native = beside(self._table.to_native(), self._new)
+            self._table, self._new = nw.from_native(native, eager_only=True), {}
+        return self._table
+
+    @property
+    def backend(self) -> str:
+        """Name of the frame's library."""
+        return backend_of(self._table)
+
+    @property
     def native(self) -> Any:
         """The frame, of its own library."""
         return self.table.to_native()
 
     def __len__(self) -> int:
-        return self.table.shape[0]
+        return self._table.shape[0]
 
     def __getstate__(self) -> Any:
         return self.native
@@ -143,7 +160,10 @@ class Columns:
     def series(self, name: str) -> Any:
         """Return a column as a series of narwhals."""
         if name not in self._series:
-            self._series[name] = self.table.get_column(name)
+            new = self._new.get(name)
+            self._series[name] = (
+                self._table.get_column(name) if new is None else series_of(name, new, self.backend)
+            )
         return self._series[name]
 
     def values(self, name: str) -> NDArray:
@@ -216,6 +236,25 @@ class Columns:
         if not kept.any():
             raise ValueError("there is no row without missing values.")
         return kept
+
+    def replacing(self, columns: Mapping[str, NDArray]) -> Columns:
+        """Return the frame with other values of some columns, or with more of them.
+
+        The frame itself is made when it is first asked for.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> new = Columns.of(pd.DataFrame({"x": [1.0, 2.0]})).replacing({"x": np.array([3.0, 4.0])})
+        >>> new.values("x"), new.native["x"].tolist()
+        (array([3., 4.]), [3.0, 4.0])
+        """
+        found = Columns(self._table, [*self.names, *(x for x in columns if x not in self.names)])
+        found._new = {**self._new, **columns}
+        found._series = {name: x for name, x in self._series.items() if name not in columns}
+        found._values = {name: x for name, x in self._values.items() if name not in columns}
+        found._values |= {name: plain(values) for name, values in columns.items()}
+        return found
 
     def take(self, rows: NDArray[np.bool_] | None, names: Sequence[str]) -> Columns:
         """Return a copy of these rows, all if None, and columns."""

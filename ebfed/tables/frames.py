@@ -26,6 +26,7 @@ __all__ = [
     "beside",
     "frame",
     "indexed_like",
+    "series_of",
     "style_for",
     "style_of",
     "style_of_levels",
@@ -280,7 +281,7 @@ def frame(
         if is_group:
             series += _restored(array, style)
         else:
-            series.append(_series(name, array, style.backend))
+            series.append(series_of(name, array, style.backend))
     # nw.from_dict loses categories and time zones of pandas; nw.concat compares all indexes
     return series[0].to_frame().with_columns(*series[1:]).to_native()
 
@@ -318,7 +319,8 @@ def indexed_like(result: Any, X: Any) -> Any:
     return result.set_axis(X.index) if both else result
 
 
-def _series(name: str, array: NDArray, backend: Any) -> Any:
+def series_of(name: str, array: NDArray, backend: Any) -> Any:
+    """Return an array as a series of narwhals, of a library."""
     import narwhals as nw
 
     unit = np.datetime_data(array.dtype)[0] if array.dtype.kind == "M" else ""
@@ -347,7 +349,7 @@ def _restore(ids: NDArray, style: Style) -> Any:
     has_no_objects = ids.dtype.str[1:] == "M8[ns]"  # which NumPy makes whole numbers
     if style.native is not None and style.native == np.dtype(object) and not has_no_objects:
         ids = ids.astype(object)
-    column = _series(style.group, ids, style.backend)
+    column = series_of(style.group, ids, style.backend)
     if style.dtype is None:
         return column
     if style.dtype == nw.Datetime and style.dtype.time_zone is not None and ids.dtype.kind == "M":

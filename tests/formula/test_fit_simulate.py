@@ -131,6 +131,32 @@ def test_a_refit_is_the_fit_of_a_frame_with_that_response(name):
     np.testing.assert_array_equal(fit.tidy()["estimate"], again.tidy()["estimate"])
 
 
+@pytest.mark.parametrize("family", ["poisson", "binomial"])
+def test_a_refit_begins_at_the_fit(family):
+    """Rounds to responses of the fit's own are fewer; means differ by what searches leave."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(150), 8), "x": rng.normal(size=1200)})
+    line = 0.3 + 0.5 * rng.normal(size=150)[rows["g"]] + 0.4 * rows["x"]
+    counts = rng.poisson(np.exp(line))
+    rows["y"] = counts if family == "poisson" else (counts > 1).astype(int)
+    fit = eb.from_formula("y ~ x + (1 + x | g)", rows, eb.GeneralizedEB(family))
+    again = fit.refit(rows["y"])
+    assert again.n_iter_ < fit.n_iter_
+    np.testing.assert_allclose(again.mean_, fit.mean_, rtol=1e-8)
+    drawn = fit.simulate(1, random_state=2)["sim_1"]
+    fresh = eb.from_formula("y ~ x + (1 + x | g)", rows.assign(y=drawn), eb.GeneralizedEB(family))
+    assert fit.refit(drawn).log_likelihood_ == pytest.approx(fresh.log_likelihood_, abs=1e-8)
+
+
+def test_frames_of_a_refit_have_its_response():
+    fit = eb.from_formula("Reaction ~ Days + (1 | Subject)", SLEEP)
+    drawn = fit.simulate(1, random_state=2)["sim_1"]
+    again = fit.refit(drawn).refit(drawn + 1)
+    np.testing.assert_array_equal(again.augment()["Reaction"], drawn + 1)
+    assert fit.augment()["Reaction"].equals(SLEEP["Reaction"])
+    assert again.score(SLEEP) < again.score(SLEEP.assign(Reaction=drawn + 1))
+
+
 def test_a_refit_keeps_the_design_and_the_order_of_labels():
     """Knots and levels are those of the fit, also where the response has one label fewer."""
     rows = binary()

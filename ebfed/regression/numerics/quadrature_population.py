@@ -10,16 +10,20 @@ likelihood has slope zero and bends down if groups do not differ.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.inference.sums import entries_of_terms
+from ebfed.inference.sums import entries_of_terms, root_of_terms
 from ebfed.regression.numerics.normal_population import HIGH, LOW
 from ebfed.regression.numerics.trust_region import uncertainty
 
 __all__ = ["QuadraturePopulation", "entries_of", "square_of", "turn_of"]
+
+# Standard deviation that is added to those from which a search begins.
+LEAST = 0.1
 
 
 def entries_of(blocks: NDArray, shared: bool = False) -> tuple[NDArray, NDArray]:
@@ -134,6 +138,29 @@ class QuadraturePopulation:
             mean = np.linalg.lstsq(self.frame @ self.ways, first, rcond=None)[0]
         shapes = np.zeros(0) if shapes is None else shapes
         return self.at(np.concatenate([mean, entries, shapes]))
+
+    def near(
+        self, mean: NDArray, covariances: Sequence[NDArray], shapes: NDArray
+    ) -> QuadraturePopulation:
+        """Return the population of these coordinates that is near to one, as of `seen`.
+
+        Variances are a little larger, for at zero the likelihood has slope zero in a root.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (p,)
+        covariances : sequence of ndarray of shape (p, p)
+            Of each level, from the top.
+        shapes : ndarray of shape (t,)
+        """
+        T, ends = LEAST**2 * np.eye(len(self.places)), np.cumsum([0, *self.sizes])
+        for level, own in zip(covariances, map(slice, ends[:-1], ends[1:]), strict=True):
+            back = np.linalg.pinv(self.frame[:, self.places[own]])
+            T[own, own] += back @ level @ back.T
+        root = root_of_terms(T, np.arange(len(T)) if self.shared else self.blocks)
+        entries = np.linalg.lstsq(self.turn, root[self.entries], rcond=None)[0]
+        along = np.linalg.lstsq(self.frame @ self.ways, mean, rcond=None)[0]
+        return self.at(np.concatenate([along, entries, shapes]))
 
     def at(self, point: NDArray) -> QuadraturePopulation:
         """Return the population of another point."""

@@ -78,3 +78,19 @@ def test_blocks_apart():
     _, (seen,) = flat.seen()
     np.testing.assert_allclose(seen @ seen.T, [[1, 0, 1], [0, 4, 0], [1, 0, 1]], atol=1e-4)
     assert np.linalg.matrix_rank(seen) == 2
+
+
+def test_near_a_population_that_was_seen():
+    """The mean is that one's; variances are a little larger."""
+    frame, ways = np.diag([1.0, 2.0, 0.5]), np.eye(3)
+    point, blocks = np.array([0.3, -1.0, 2.0, 1.0, 2.0, 0.5, 3.0]), np.array([0, 1, 0])
+    here = QuadraturePopulation(point, False, frame, ways, np.array([2, 0, 1]), (3,), blocks)
+    mean, (root,) = here.seen()
+    there = here.at(np.zeros(7)).near(mean, [root @ root.T], np.zeros(0))
+    np.testing.assert_allclose(there.mean, here.mean)
+    np.testing.assert_allclose(
+        there.root @ there.root.T, here.root @ here.root.T + 0.01 * np.eye(3)
+    )
+    alike = QuadraturePopulation(np.zeros(4), True, frame, ways, np.arange(2), (2,), np.zeros(2))
+    again = alike.near(mean, [np.diag([9.0, 36.0, 0.0])], np.zeros(0))
+    np.testing.assert_allclose(again.root, np.sqrt(9.01) * np.eye(2))

@@ -15,11 +15,20 @@ from ebfed.privacy.calibration import check_positive
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds, check_channel
 from ebfed.regression.evidence_rounds import EvidenceRounds
-from ebfed.regression.evidence_sources import NumberEvidence
-from ebfed.regression.mixture import FittedMixture, MixtureRegression, MixtureSettings
+from ebfed.regression.evidence_sources import LaplaceEvidence, NumberEvidence
+from ebfed.regression.mixture import (
+    FittedMixture,
+    MixtureRegression,
+    MixtureSettings,
+    weigh_factors,
+)
+from ebfed.regression.posteriors.laplace import LaplacePosterior
 from ebfed.regression.schemes import Draws, GradientSteps
 
 __all__ = ["AdaMix"]
+
+# Settings of components of Laplace's distribution: none is a point.
+LAPLACE: dict[str, Any] = {"shape": "Laplace distributions", "least_variance": 1e-8}
 
 
 @dataclass(eq=False, repr=False)
@@ -45,6 +54,11 @@ class AdaMix(RegressorMixin, MixtureRegression):
     covariance : {"spherical", "diag"}
         Whether the coefficients of a component share one variance or have one each; the latter
         asks for many groups, or many rows in each.
+    population : {"normal", "laplace"}
+        Shape of the components. ``"laplace"``: coefficients are independent, each ``theta_ij ~
+        Laplace(mu_lj, b_l)`` of variance ``s_l**2 = 2 b_l**2``, so that most groups are near the
+        mean and some far from it (section 3, example 2, of the paper). Their marginal likelihood
+        and posteriors are found by expectation propagation.
     noise_variance : float, optional
         Variance of the noise of rows, estimated if None. Must be given where clients send draws
         through a `channel`; 1 if None for ``"gradient"``, whose loss is half the sum of squares
@@ -131,6 +145,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
     _: KW_ONLY
     max_components: int = 10
     covariance: Literal["spherical", "diag"] = "spherical"
+    population: Literal["normal", "laplace"] = "normal"
     noise_variance: float | None = None
     fit_intercept: bool = True
     solver: Literal["em", "gradient"] = "em"
@@ -154,6 +169,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
             noise_variance=self.noise_variance,
             one_variance=self.covariance == "spherical",
             default_rounds=301 if self.solver == "gradient" else 300,
+            **LAPLACE if self.population == "laplace" else {},
         )
 
     def protocol(self) -> EvidenceRounds | CoefficientRounds:
@@ -161,6 +177,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
         for name, known in (
             ("covariance", ("spherical", "diag")),
             ("solver", ("em", "gradient")),
+            ("population", ("normal", "laplace")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -168,6 +185,11 @@ class AdaMix(RegressorMixin, MixtureRegression):
                 )
         check_positive("learning_rate", self.learning_rate)
         if self._sends_coefficients:
+            if self.population != "normal":
+                raise ValueError(
+                    "population must be 'normal' where clients send coefficients; "
+                    f"got {self.population!r}."
+                )
             if self.n_rounds is None and not isinstance(check_channel(self.channel), Exact):
                 raise ValueError(
                     f"n_rounds must be given with {self.channel!r}: in each round every client "
@@ -180,7 +202,9 @@ class AdaMix(RegressorMixin, MixtureRegression):
                 )
         settings = self._settings()
         if not self._sends_coefficients:
-            return EvidenceRounds(settings, NumberEvidence(), estimator=self)
+            laplace = self.population == "laplace"
+            source = LaplaceEvidence() if laplace else NumberEvidence()
+            return EvidenceRounds(settings, source, estimator=self)
         noise = 1.0 if self.noise_variance is None else self.noise_variance
         drawn = settings.given_number, self.covariance, noise
         if self.solver == "gradient":
@@ -195,6 +219,9 @@ class AdaMix(RegressorMixin, MixtureRegression):
         name = "stochastic EM" if self._sends_coefficients else "ML"
         if self.solver == "gradient":
             name = "gradient descent"
+        if self.population == "laplace":
+            how = "expectation propagation", weigh_factors, LaplacePosterior, "approximate"
+            return self._mixture(*how)
         return self._mixture(name)
 
     # Estimates --------------------------------------------------------------------------------

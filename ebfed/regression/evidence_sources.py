@@ -15,6 +15,7 @@ from ebfed.regression.numerics.evidence import (
     rotate,
     weigh,
 )
+from ebfed.regression.numerics.laplace_population import weigh_laplace
 from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.regression.posteriors.softmax import approximate
@@ -26,6 +27,7 @@ from ebfed.tables.factors import Factors
 __all__ = [
     "ClassEvidence",
     "EvidenceSource",
+    "LaplaceEvidence",
     "NumberEvidence",
     "rotated",
     "rows_of",
@@ -91,6 +93,20 @@ class NumberEvidence(EvidenceSource):
     ) -> Evidence:
         """Weigh clients' rows, in the units of the server."""
         return weigh(rows_of(memory), population)
+
+
+class LaplaceEvidence(NumberEvidence):
+    """Evidence of numbers, for components of Laplace's distribution."""
+
+    def weigh(
+        self,
+        sent: MixtureSent,
+        memory: MixtureMemory,
+        clients: Factors,
+        population: MixturePopulation,
+    ) -> Evidence:
+        """Weigh clients' rows, in the units of the server."""
+        return weigh_laplace(rows_of(memory), population)
 
 
 class ClassEvidence(EvidenceSource):

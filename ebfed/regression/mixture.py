@@ -61,6 +61,8 @@ class MixtureSettings:
         Lower bound on variances, in units of the columns.
     ridge : float
         Least information on a mean, in units of the columns.
+    shape : str
+        What components are, in the plural.
     """
 
     title: str
@@ -76,6 +78,7 @@ class MixtureSettings:
     has_noise: bool = True
     least_variance: float = 0.0
     ridge: float = 0.0
+    shape: str = "normals"
     default_rounds: int = 300
 
     @property
@@ -182,7 +185,11 @@ class FittedMixture(FittedPopulation):
     def population(self) -> str:  # type: ignore[override]
         """Name of the population."""
         k = len(self.result["weights"])
-        return f"mixture of {k} normals" if self.settings.has_variances else f"{k} points"
+        return (
+            f"mixture of {k} {self.settings.shape}"
+            if self.settings.has_variances
+            else f"{k} points"
+        )
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]
@@ -195,8 +202,10 @@ class FittedMixture(FittedPopulation):
         return self.result["n_parameters"]
 
     @property
-    def components(self) -> Components:
-        """Components of the mixture."""
+    def components(self) -> Components | None:
+        """Components of the mixture, if they are normal or points."""
+        if self.settings.shape != "normals":
+            return None
         return Components(self.result["weights"], self.result["means"], self.result["variances"])
 
     def posterior(self, block: Any) -> ComponentPosterior:

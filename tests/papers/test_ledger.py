@@ -96,7 +96,7 @@ def test_values_of_functions(row):
         ("[E] Table 1", "contradicted", "72.49"),
         ("[E] Table 4", "needs data", "98.10"),
         ("[E] Table 5", "needs data", "73.86"),
-        ("[E] Section 3, example 2", "missing", "Laplace"),
+        ("[E] Section 3, example 2", "reproduced", "expectation propagation"),
         ("[E] Theorem 4", "contradicted", "2.95"),
         ("[O] Table 2", "needs data", "86.88"),
         ("[O] Figure 2", "direction", "chosen to give"),

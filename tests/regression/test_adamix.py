@@ -55,6 +55,8 @@ EVERY = [
         learning_rate=0.01,
         random_state=0,
     ),
+    eb.AdaMix(1, population="laplace", random_state=0),
+    eb.AdaMix(2, population="laplace", covariance="diag", n_init=2, random_state=0),
 ]
 DRAWN = [
     eb.AdaMix(2, channel=channels.AddNoise(0.3), noise_variance=0.5, n_rounds=3, random_state=0),
@@ -183,7 +185,11 @@ def test_coverage():
     assert 0.93 < np.mean(hits) < 0.97
 
 
-@pytest.mark.parametrize("estimator", [eb.AdaMix(3), eb.MixtureLinearEB(3)], ids=repr)
+@pytest.mark.parametrize(
+    "estimator",
+    [eb.AdaMix(3), eb.MixtureLinearEB(3), eb.AdaMix(2, population="laplace")],
+    ids=repr,
+)
 @pytest.mark.parametrize("kind", ["one", "noiseless", "constant", "few", "alike", "wide"])
 @pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -377,6 +383,8 @@ X_, y_, g_ = np.arange(12.0).reshape(6, 2) ** 1.5, np.arange(6.0) % 4, np.arange
         ({"noise_variance": "small"}, "noise_variance must be above 0"),
         ({"covariance": "full"}, "covariance must be"),
         ({"solver": "newton"}, "solver must be"),
+        ({"population": "cauchy"}, "population must be"),
+        ({"population": "laplace", "solver": "gradient"}, "population must be 'normal' where"),
         ({"solver": "gradient", "learning_rate": -1.0}, "learning_rate"),
         ({"solver": "gradient", "learning_rate": 1e9}, "diverged"),
         ({"channel": "exact"}, "channel must be"),
@@ -431,6 +439,54 @@ def test_bad_messages():
             with pytest.raises(ValueError, match="must"):
                 est.protocol().check_message(lacking, facts, sent, turn)
         state = est.protocol().update(state, message)
+
+
+def laplace(seed, m=300, n=4, b=1.0):
+    """Clients whose three coefficients are drawn from Laplace's distribution."""
+    rng = np.random.default_rng(seed)
+    theta = rng.laplace([1.0, -2.0, 0.5], b, (m, 3))
+    groups, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, 3))
+    return X, (X * theta[groups]).sum(axis=1) + rng.normal(size=m * n), groups, theta
+
+
+def test_laplace_population():
+    """Section 3, example 2, of the paper; the standard errors of 8 fits leave room of 3."""
+    found, risks, hits = [], [], []
+    for seed in range(8):
+        X, y, groups, theta = laplace(seed)
+        fits = [
+            eb.AdaMix(1, population=each, fit_intercept=False, random_state=0)
+            for each in ("laplace", "normal")
+        ]
+        means = [fit.fit(X, y, groups=groups).posterior().mean for fit in fits]
+        risks.append([((mean - theta) ** 2).mean() for mean in means])
+        low, high = fits[0].posterior().interval()
+        hits.append(np.mean((low <= theta) & (theta <= high)))
+        found.append([*fits[0].means_[0], fits[0].variances_[0, 0], fits[0].noise_variance_])
+        assert (fits[0].history_["change"].dropna() >= 0).all()
+        assert fits[0].likelihood_kind_ == "approximate"
+    np.testing.assert_allclose(np.mean(found, axis=0), [1, -2, 0.5, 2.0, 1.0], atol=0.15)
+    ratio = np.mean(risks, axis=0)
+    assert ratio[0] < 0.96 * ratio[1]
+    assert 0.935 < np.mean(hits) < 0.965
+
+
+def test_laplace_population_of_known_parameters_is_the_prior_s():
+    """With a design of ones, posterior means are those of means under the prior for means."""
+    rng = np.random.default_rng(3)
+    groups = np.repeat(np.arange(200), 4)
+    y = rng.laplace(0.5, 0.7, 200)[groups] + rng.normal(size=800)
+    fit = eb.AdaMix(1, population="laplace", fit_intercept=False, noise_variance=1.0)
+    fit.fit(np.ones((800, 1)), y, groups=groups)
+    prior = eb.GaussianEB(1.0, prior="laplace").fit(y[:, None], groups=groups)
+    np.testing.assert_allclose(fit.means_[0, 0], prior.prior_.mean_[0], atol=2e-3)
+    np.testing.assert_allclose(fit.variances_[0, 0], prior.prior_.variance_[0], rtol=5e-3)
+    assert fit.log_likelihood_ == pytest.approx(prior.log_likelihood_, abs=1e-3)
+    ours, theirs = (
+        each.posterior(integrate=False) if each is prior else each.posterior()
+        for each in (fit, prior)
+    )
+    np.testing.assert_allclose(ours.mean, theirs.mean, atol=2e-3)
 
 
 def test_what_is_not_identified_is_said():

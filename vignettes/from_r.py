@@ -272,9 +272,8 @@ print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
 # **Factors of groups.** Normal rows have levels, with slopes on each, `y ~ x + (1 + x |
-# state/county)`, or crossed factors with slopes, `y ~ x + (1 + x | a) + (1 | b)`. Crossed factors
-# of binomial and Poisson rows, as of `glmer`, have intercepts alone. Rates have levels without
-# slopes.
+# state/county)`, or crossed factors with slopes, `y ~ x + (1 + x | a) + (1 | b)`; so have rows of
+# all other families, as of `glmer`. Rates have levels without slopes.
 
 # %%
 print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy())

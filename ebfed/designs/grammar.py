@@ -73,9 +73,9 @@ class FormulaTerms:
     factors : tuple of tuple of str
         Columns of the labels of each factor, where factors are crossed; `above` and `group` are
         then the distinct columns.
-    slopes : tuple of (str, bool)
-        Terms that differ between the levels of each factor, and whether they may be correlated;
-        empty where these are the intercepts alone.
+    slopes : tuple
+        Terms that differ between the levels of each factor, as `varying` has those of levels; empty
+        where these are the intercepts alone.
     """
 
     text: str
@@ -89,7 +89,7 @@ class FormulaTerms:
     correlated: bool | None = None
     above: tuple[str, ...] = ()
     factors: tuple[tuple[str, ...], ...] = ()
-    slopes: tuple[tuple[str, bool], ...] = ()
+    slopes: tuple[tuple[tuple[str, bool], ...], ...] = ()
 
     @property
     def levels(self) -> list[str]:
@@ -99,7 +99,7 @@ class FormulaTerms:
     @property
     def texts(self) -> list[str]:
         """Texts of all terms: those of all groups, then those that differ between groups."""
-        terms = [*(each for level in self.varying or () for each in level), *self.slopes]
+        terms = [each for level in (*(self.varying or ()), *self.slopes) for each in level]
         return [self.fixed, *(text for text, _ in terms)]
 
     @property
@@ -214,6 +214,7 @@ def _parsed(formula: str) -> FormulaTerms:
     check_labels("/".join([*groups, *bars]))
     levels, varying = ([], ()) if groups else _levels(bars)
     factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
+    factors = factors if len(set(factors)) > 1 else []
     if len(groups) + len(bars) != 1 and not levels and not factors:
         owners = {_split_bars(bar)[-1] for bar in bars}
         if len(owners) < len(bars):
@@ -236,8 +237,8 @@ def _parsed(formula: str) -> FormulaTerms:
         path = "/".join(f"`{column}`" for column in dict.fromkeys(sum(factors, ())))
         rest: dict[str, Any] = {
             "offset": offset,
-            "factors": tuple(factors),
-            "slopes": _slopes(bars),
+            "factors": tuple(dict.fromkeys(factors)),
+            "slopes": _slopes(bars, factors),
         }
         return _model(text, left, fixed, path, **rest)
     return _model(text, left, fixed, "/".join(levels), offset=offset, varying=varying)
@@ -278,12 +279,12 @@ def _levels(bars: list[str]) -> tuple[list[str], tuple[tuple[tuple[str, bool], .
 
 
 def _factors(bars: list[str]) -> list[tuple[str, ...]]:
-    """Columns of the labels of crossed factors, of (1 | a) + (1 | b:c); none if one is repeated.
+    """Columns of the labels of crossed factors, of (1 | a) + (1 | b:c), in the order of bars.
 
     Examples
     --------
-    >>> _factors(["1 | s", "1 | a / b"]), _factors(["1 | a", "1 | a"])
-    ([('s',), ('a',), ('a', 'b')], [])
+    >>> _factors(["1 | s", "1 | a / b"]), _factors(["1 | a", "1 | b", "0 + x | a"])
+    ([('s',), ('a',), ('a', 'b')], [('a',), ('b',), ('a',)])
     """
     factors: list[tuple[str, ...]] = []
     for bar in bars:
@@ -293,24 +294,30 @@ def _factors(bars: list[str]) -> list[tuple[str, ...]]:
         path = [_split(each, ":") for each in _split(owners[0], "/")]
         for depth in range(1, len(path) + 1):
             factors.append(tuple(_column(each) for part in path[:depth] for each in part))
-    if len({frozenset(each) for each in factors}) < len(factors):
-        return []
-    return factors
+    same: dict[frozenset[str], tuple[str, ...]] = {}
+    return [same.setdefault(frozenset(each), each) for each in factors]
 
 
-def _slopes(bars: list[str]) -> tuple[tuple[str, bool], ...]:
-    """Terms of each crossed factor, and whether they may be correlated; empty for intercepts.
+def _slopes(
+    bars: list[str], factors: list[tuple[str, ...]]
+) -> tuple[tuple[tuple[str, bool], ...], ...]:
+    """Terms of each crossed factor, as of levels; empty for an intercept of each.
 
     Examples
     --------
-    >>> _slopes(["1 | s", "x || a / b"]), _slopes(["1 | a", "1 | b"])
-    ((('1', True), ('x', False), ('x', False)), ())
+    >>> bars = ["1 | s", "x || a"]
+    >>> _slopes(bars, _factors(bars)), _slopes(["1 | a"], [("a",)])
+    (((('1', True),), (('x', False),)), ())
     """
-    found = []
+    found: dict[tuple[str, ...], tuple[tuple[str, bool], ...]] = {}
+    own = []
     for bar in bars:
         terms, owner = _split_bars(bar)
-        found += [(terms, "||" not in bar)] * len(_split(owner, "/"))
-    return () if all(terms == "1" for terms, _ in found) else tuple(found)
+        own += [(terms, "||" not in bar)] * len(_split(owner, "/"))
+    for factor, term in zip(factors, own, strict=True):
+        found[factor] = (*found.get(factor, ()), term)
+    plain = all([terms for terms, _ in each] == ["1"] for each in found.values())
+    return () if plain else tuple(found.values())
 
 
 def _model(text: str, response: str, fixed: str, groups: str, **given: Any) -> FormulaTerms:

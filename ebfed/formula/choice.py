@@ -26,7 +26,6 @@ __all__ = [
     "is_a",
     "model_of_columns",
     "other_population",
-    "terms_of_factors",
 ]
 
 # Columns of terms that differ between groups, of each level: of each term.
@@ -41,7 +40,6 @@ LOCATION = {
     "negative_binomial": "NegativeBinomialEB",
     "variance": "VarianceEB",
 }
-CROSSED = ("gaussian", "binomial", "poisson")
 GENERALIZED = ("poisson", "negative_binomial", "gamma", "ordinal")
 REGRESSION = {"gaussian": "LinearEB", "binomial": "LogisticEB"} | dict.fromkeys(
     GENERALIZED, "GeneralizedEB"
@@ -165,9 +163,10 @@ def choose(
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
     if model.factors:
-        if kind not in CROSSED or prior is not None:
+        if kind not in REGRESSION or prior is not None:
+            known = " or ".join(map(repr, REGRESSION))
             raise ValueError(
-                f"crossed factors are of family={' or '.join(map(repr, CROSSED))}, without prior=; "
+                f"crossed factors are of family={known}, without prior=; "
                 f"{model.text!r} is of family={kind!r}."
             )
         return regression.CrossedEB(family=kind)  # type: ignore[arg-type]
@@ -249,16 +248,19 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
             "factors, (1 | a) + (1 | b), and these alone."
         )
     if model.factors:
-        estimator.set_params(fit_intercept=design.constant, varying=None)
+        own = [INTERCEPT] * design.constant_with_mean + design.names_with_mean
+        fixed = own if design.without_mean else None
+        estimator.set_params(fit_intercept=design.constant, varying=None, fixed=fixed)
         if varying is None:
             return estimator
         names = [":".join(factor) for factor in model.factors]
-        kinds = {
-            name: "full" if correlated else "diag"
-            for name, (_, correlated) in zip(names, model.slopes, strict=True)
-        }
-        terms = [[INTERCEPT if x == CONSTANT else x for x in each] for (each,) in varying]
-        return estimator.set_params(varying=dict(zip(names, terms, strict=True)), covariance=kinds)
+        terms: dict[str, list[list[str]]] = {}
+        for name, columns, said in zip(names, varying, model.slopes, strict=True):
+            for each, (_, correlated) in zip(columns, said, strict=True):
+                block = [INTERCEPT if x == CONSTANT else x for x in each]
+                more = [block] if correlated else [[x] for x in block]
+                terms[name] = terms.get(name, []) + more
+        return estimator.set_params(varying=terms)
     if model.offset and not is_a(estimator, "LinearEB", "GeneralizedEB"):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
@@ -326,25 +328,6 @@ def lacking(estimator: Any, design: Design, model: FormulaTerms) -> ValueError:
         f"term {name!r} differs between groups in {model.text!r}, and so must be among the terms "
         f"of all groups too: {type(estimator).__name__} has a mean of each coefficient."
     )
-
-
-def terms_of_factors(
-    estimator: Any, model: FormulaTerms, design: Design, data: Any, context: Mapping[str, Any]
-) -> Varying:
-    """Terms that differ between the levels of each crossed factor.
-
-    Raises
-    ------
-    ValueError
-        If a slope is not among the terms of all rows.
-    """
-    terms = [[design.names_in(text, data, context)] for text, _ in model.slopes]
-    if CONSTANT in design.without_mean:  # that of levels is no column of X
-        design.without_mean.remove(CONSTANT)
-        design.constant = False
-    if design.without_mean:
-        raise lacking(estimator, design, model)
-    return terms
 
 
 def check_location(

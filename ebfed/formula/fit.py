@@ -29,7 +29,6 @@ from ebfed.formula.choice import (
     following,
     is_a,
     other_population,
-    terms_of_factors,
 )
 from ebfed.formula.in_place import LazyRows, predicted_in_place, sums_of
 from ebfed.formula.response import Response
@@ -156,18 +155,16 @@ class FormulaFit:
         context = settings.pop("context")
         design, columns = Design.learn(model.fixed, rows.data, context, rows.there)
         varying = None
-        if model.varying is not None:
+        if differing := model.varying or model.slopes:
             varying = [
                 [design.names_in(text, rows.data, context) for text, _ in terms]
-                for terms in model.varying
+                for terms in differing
             ]
         weighed = rows.weights
         fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
         response = Response.of_rows(model, rows, context)
         said: dict[str, Any] = {"trials": response.has_trials(rows), "fractions": fractions}
         estimator = chosen(model, design, varying=varying, **said, **settings)
-        if model.slopes:
-            varying = terms_of_factors(estimator, model, design, rows.data, context)
         if design.without_mean:
             columns = design.of(rows.data)
         if is_a(estimator, "LocationEstimator"):

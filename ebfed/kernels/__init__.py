@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from ebfed.kernels.covariances import least_covariance as least_covariance
     from ebfed.kernels.covariances import quasi_newton_step as quasi_newton_step
     from ebfed.kernels.covariances import scoring_step as scoring_step
-    from ebfed.kernels.crossed import canonical_rows as canonical_rows
-    from ebfed.kernels.crossed import combination_variances as combination_variances
+    from ebfed.kernels.crossed import level_inverses as level_inverses
+    from ebfed.kernels.crossed import predictor_rows as predictor_rows
     from ebfed.kernels.crossed import row_products as row_products
+    from ebfed.kernels.crossed import shape_rows as shape_rows
     from ebfed.kernels.crossed import subtract_products as subtract_products
     from ebfed.kernels.factors import triangular_factors as triangular_factors
     from ebfed.kernels.factors import whiten as whiten

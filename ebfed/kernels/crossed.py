@@ -1,33 +1,86 @@
 """Sums over the levels of a factor that is eliminated from the equations of crossed effects."""
 
+import math
+
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.responses import POISSON, _row
+from ebfed.kernels.responses import _row, _row_by_shape, _twist
+from ebfed.kernels.small import _cholesky, _invert
 
 
 @jit
-def subtract_products(indptr, columns, values, share, matrix):
-    """Subtract the weighed products of the sparse rows of a table with themselves from a matrix.
-
-    ``sum_i share_i v_i v_i'``, on and below the diagonal.
+def level_inverses(blocks, root, inverses):
+    """Invert ``I + R' S_i R``, for products S_i of the columns of each level.
 
     Parameters
     ----------
-    indptr : integer ndarray of shape (n + 1,)
-        Row i has the entries ``indptr[i]:indptr[i + 1]``.
+    blocks : ndarray of shape (n, p, p)
+        S_i.
+    root : ndarray of shape (p, p)
+        R.
+    inverses : ndarray of shape (n, p, p)
+        Filled.
+
+    Returns
+    -------
+    float
+        Sum of the logarithms of the determinants; NaN if one is not positive definite.
+    """
+    p, total = len(root), 0.0
+    half, own = np.empty((p, p)), np.empty((p, p))
+    for i in range(len(blocks)):
+        for a in range(p):
+            for b in range(p):
+                half[a, b] = 0.0
+                for c in range(p):
+                    half[a, b] += blocks[i, a, c] * root[c, b]
+        for a in range(p):
+            for b in range(a + 1):
+                own[a, b] = 1.0 if a == b else 0.0
+                for c in range(p):
+                    own[a, b] += root[c, a] * half[c, b]
+        if not _cholesky(own):
+            return np.nan
+        for a in range(p):
+            total += 2 * math.log(own[a, a])
+        _invert(own)
+        for a in range(p):
+            for b in range(a + 1):
+                inverses[i, a, b] = inverses[i, b, a] = own[a, b]
+    return total
+
+
+@jit
+def subtract_products(indptr, columns, values, shares, matrix):
+    """Subtract products of the sparse rows of a table from a matrix, on and below the diagonal.
+
+    ``sum_i V_i' A_i V_i``, where V_i are the p rows of level i.
+
+    Parameters
+    ----------
+    indptr : integer ndarray of shape (n * p + 1,)
+        Row r has the entries ``indptr[r]:indptr[r + 1]``.
     columns : integer ndarray of shape (n_entries,)
-        Column of each entry, in ascending order within rows.
+        Column of each entry, in ascending order within rows; those of a level have the same.
     values : ndarray of shape (n_entries,)
-    share : ndarray of shape (n,)
+    shares : ndarray of shape (n, p, p)
+        A_i, symmetric.
     matrix : ndarray of shape (size, size)
         Its first columns are those of the table.
     """
-    for i in range(len(share)):
-        for a in range(indptr[i], indptr[i + 1]):
-            weighed, row = share[i] * values[a], matrix[columns[a]]
-            for b in range(indptr[i], a + 1):
-                row[columns[b]] -= weighed * values[b]
+    p = shares.shape[1]
+    for i in range(len(shares)):
+        first = indptr[i * p]
+        length = indptr[i * p + 1] - first
+        for e in range(length):
+            row = matrix[columns[first + e]]
+            for a in range(p):
+                weighed = 0.0
+                for b in range(p):
+                    weighed += shares[i, a, b] * values[first + b * length + e]
+                for f in range(e + 1):
+                    row[columns[first + f]] -= weighed * values[first + a * length + f]
 
 
 @jit
@@ -61,82 +114,15 @@ def row_products(indptr, columns, values, matrix):
 
 
 @jit
-def combination_variances(rows, own, others, dense, inverse, pivots, scale, table, outer):
-    """Quadratic forms of combinations of effects in the inverse of their equations.
-
-    The combination r is ``own_r`` times the effect of level i of the eliminated factor, and the
-    entries ``others[r]`` and ``dense[r]`` of the other coefficients. Its form is
-
-        own_r**2 / pivots_i + h' inverse h,   h = others_r - own_r scale_i t_i,
-
-    with t_i the row of the level in the table of the factor and the others.
-
-    Parameters
-    ----------
-    rows : integer ndarray of shape (n,)
-        Level i of each combination; -1 where it has none.
-    own : ndarray of shape (n,)
-    others : tuple of arrays: (columns, values), each of shape (n, k)
-        Column -1 is none.
-    dense : ndarray of shape (n, p)
-        Entries of the last p coefficients.
-    inverse : ndarray of shape (q + p, q + p)
-        Symmetric.
-    pivots, scale : ndarray of shape (n_levels,)
-    table : tuple of arrays: (indptr, columns, values)
-        Its first q columns, sparse.
-    outer : ndarray of shape (n_levels, p)
-        Its last p columns.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-    """
-    places, entries = others
-    indptr, columns, values = table
-    p, q = dense.shape[1], len(inverse) - dense.shape[1]
-    forms = np.zeros(len(rows))
-    longest = 0
-    for i in range(len(pivots)):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    place = np.zeros(longest + places.shape[1] + p, np.int64)
-    entry = np.zeros(len(place))
-    for r in range(len(rows)):
-        i, size, form = rows[r], 0, 0.0
-        for k in range(places.shape[1]):
-            if places[r, k] >= 0:
-                place[size], entry[size] = places[r, k], entries[r, k]
-                size += 1
-        for j in range(p):
-            place[size + j], entry[size + j] = q + j, dense[r, j]
-        if i >= 0:
-            form = own[r] ** 2 / pivots[i]
-            factor = own[r] * scale[i]
-            for j in range(p):
-                entry[size + j] -= factor * outer[i, j]
-        size += p
-        if i >= 0:
-            for a in range(indptr[i], indptr[i + 1]):
-                place[size], entry[size] = columns[a], -factor * values[a]
-                size += 1
-        for a in range(size):
-            along = 0.5 * entry[a] * inverse[place[a], place[a]]
-            for b in range(a):
-                along += entry[b] * inverse[place[a], place[b]]
-            form += 2.0 * entry[a] * along
-        forms[r] = form
-    return forms
-
-
-@jit
-def canonical_rows(kind, y, weight, predictor, found):
-    """Log-likelihood of binomial or Poisson rows, and derivatives in their linear predictors.
+def predictor_rows(kind, y, weight, predictor, shapes, found):
+    """Log-likelihood of rows, and derivatives in their linear predictors.
 
     Parameters
     ----------
     kind : int
         Number of the family, see `ebfed.kernels.responses`.
     y, weight, predictor : ndarray of shape (n_rows,)
+    shapes : ndarray of shape (t,)
     found : ndarray of shape (3, n_rows)
         Filled with slopes, minus second derivatives, and minus third derivatives.
 
@@ -145,12 +131,26 @@ def canonical_rows(kind, y, weight, predictor, found):
     float
         Sum over rows, but for what does not depend on the predictor.
     """
-    total, shapes = 0.0, np.zeros(0)
+    total = 0.0
     for i in range(len(y)):
         value, slope, bend = _row(kind, y[i], weight[i], predictor[i], shapes)
         total += value
-        found[0, i], found[1, i], found[2, i] = slope, bend, bend
-        if kind != POISSON:
-            # the slope is weight * (y - p), and that of p (1 - p) is p (1 - p) (1 - 2 p)
-            found[2, i] = bend * (1 - 2 * y[i] + 2 * slope / weight[i])
+        found[0, i], found[1, i] = slope, bend
+        found[2, i] = _twist(kind, y[i], weight[i], predictor[i], shapes, bend)
     return total
+
+
+@jit
+def shape_rows(kind, y, weight, predictor, shapes, found):
+    """Slopes in shapes of log-likelihoods of rows, of their slopes, and of minus the second ones.
+
+    Parameters
+    ----------
+    kind, y, weight, predictor, shapes : as in `predictor_rows`
+    found : ndarray of shape (3, n_rows, t)
+        Filled.
+    """
+    for i in range(len(y)):
+        for t in range(found.shape[2]):
+            moved = _row_by_shape(kind, y[i], weight[i], predictor[i], shapes, t)
+            found[0, i, t], found[1, i, t], found[2, i, t] = moved

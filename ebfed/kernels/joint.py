@@ -22,16 +22,7 @@ import numpy as np
 
 from ebfed.kernels._jit import jit
 from ebfed.kernels.modes import FAR
-from ebfed.kernels.responses import (
-    FARTHEST,
-    GAMMA,
-    NEGATIVE_BINOMIAL,
-    ORDINAL,
-    POISSON,
-    _ends,
-    _row,
-    _row_by_shape,
-)
+from ebfed.kernels.responses import _row, _row_by_shape, _twist
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
 # Squared length of Newton's last step, in standard deviations: slopes err by its root. And that of
@@ -291,20 +282,3 @@ def _covariances(factor, parent, level, ends, first, last, spread):
                 for k in range(above):
                     total -= Z[j, k] * U[h, k]
                 Z[j, h] = Z[h, j] = total
-
-
-@jit
-def _twist(kind, y, weight, z, shapes, bend):
-    """Slope in z of minus the second derivative of a row."""
-    if kind == POISSON:
-        return bend
-    if kind == GAMMA:
-        return -bend
-    e = math.exp(min(max(-z if kind == ORDINAL else z, -FARTHEST), FARTHEST))
-    if kind == ORDINAL:
-        above, below = _ends(y, shapes)
-        p, q = above * e / (1 + above * e), below * e / (1 + below * e)
-        return -weight * (p * (1 - p) * (1 - 2 * p) + q * (1 - q) * (1 - 2 * q))
-    if kind == NEGATIVE_BINOMIAL:
-        return bend * (1 - 2 * e / (shapes[0] + e))
-    return bend * (1 - 2 * e / (1 + e))

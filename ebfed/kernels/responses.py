@@ -122,6 +122,23 @@ def _row(kind, y, weight, z, shapes):
 
 
 @jit
+def _twist(kind, y, weight, z, shapes, bend):
+    """Slope in z of minus the second derivative of a row."""
+    if kind == POISSON:
+        return bend
+    if kind == GAMMA:
+        return -bend
+    e = math.exp(min(max(-z if kind == ORDINAL else z, -FARTHEST), FARTHEST))
+    if kind == ORDINAL:
+        above, below = _ends(y, shapes)
+        p, q = above * e / (1 + above * e), below * e / (1 + below * e)
+        return -weight * (p * (1 - p) * (1 - 2 * p) + q * (1 - q) * (1 - 2 * q))
+    if kind == NEGATIVE_BINOMIAL:
+        return bend * (1 - 2 * e / (shapes[0] + e))
+    return bend * (1 - 2 * e / (1 + e))
+
+
+@jit
 def _row_by_shape(kind, y, weight, z, shapes, t):
     """Slopes in shape t of a row's log-likelihood, of its slope, and of minus its second one."""
     e = math.exp(min(max(-z if kind in (GAMMA, ORDINAL) else z, -FARTHEST), FARTHEST))

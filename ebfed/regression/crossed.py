@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
@@ -21,38 +23,29 @@ from ebfed.kernels.threads import threads_for
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_effects import coef_of_levels, ranef_of_levels, reliability_of_levels
-from ebfed.regression.crossed_files import CrossedFile
-from ebfed.regression.crossed_fitting import (
-    CrossedFit,
+from ebfed.regression.crossed_checks import (
     check_factors,
-    check_noise,
+    columns_at,
     fixed_too,
     independent_columns,
-)
-from ebfed.regression.crossed_inference import (
-    crossed_kenward_roger,
-    crossed_satterthwaite,
-    sloped_kenward_roger,
-    sloped_satterthwaite,
-)
-from ebfed.regression.crossed_influence import influence_of_crossed
-from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
-from ebfed.regression.crossed_slopes import (
-    JointNormals,
-    SlopedFit,
-    check_coefficients,
-    columns_at,
-    correlated_of,
-    maximum_of,
     places_of,
     varying_of,
 )
+from ebfed.regression.crossed_effects import (
+    JointNormals,
+    coef_of_levels,
+    ranef_of_levels,
+    reliability_of_levels,
+)
+from ebfed.regression.crossed_files import CrossedFile
+from ebfed.regression.crossed_fitting import CrossedFit, CrossedTerms, check_noise
+from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
+from ebfed.regression.crossed_influence import influence_of_crossed
+from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
-from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_interval
 from ebfed.regression.reading import (
@@ -64,7 +57,7 @@ from ebfed.regression.reading import (
 )
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
-from ebfed.report.view import RegressionView
+from ebfed.report.view import Parameter, RegressionView
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.lazy import column_names
@@ -74,7 +67,17 @@ from ebfed.tables.unseen import warn_of_blanks
 __all__ = ["CrossedEB"]
 
 CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
+Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"]
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
+
+
+def _has_classes(estimator: CrossedEB) -> bool:
+    """Whether rows have classes; an error that says who has, if not."""
+    if estimator.family != "ordinal":
+        raise AttributeError(
+            "predict_proba is of family='ordinal'; predict has the probability of a binomial row."
+        )
+    return True
 
 
 class CrossedEB(RegressorMixin, BaseEstimator):
@@ -87,15 +90,16 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     eliminated, and the levels of all others are one dense system of equations, of up to 6,000
     levels. Its cost does not depend on the number of rows after these are added up once.
 
-    Slopes may differ between levels too, of Gaussian rows: with `varying` a level of factor k has
-    the coefficients ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the
-    above holds of coefficients instead of levels.
+    Slopes may differ between levels too: with `varying` a level of factor k has the coefficients
+    ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the above holds of
+    coefficients instead of levels.
 
-    Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
-    as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
-    over the variances and beta; its value and its slope are computed without further
-    approximation. Standard errors of beta come from its second derivatives; `tests` and `confint`
-    are by Student's t, over variances that the rows do not tell from the likeliest ones. Posteriors
+    Of rows of other families, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean, as
+    in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised over
+    the covariances, beta, and a dispersion, shape or thresholds; its value and its slope are
+    computed without further approximation. Standard errors of beta come from its second
+    derivatives; `tests` and `confint` are by Student's t, over spreads that the rows do not tell
+    from the likeliest ones. Posteriors
     of effects are normal around their joint mode. Spreads are underestimated where levels have few
     rows.
 
@@ -106,21 +110,25 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     ----------
     method : {"reml", "ml"}
         Likelihood of Gaussian rows that is maximised: restricted, or not.
-    family : {"gaussian", "binomial", "poisson"}
-        Family of the rows; the link is the identity, logit or log.
+    family : {"gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"}
+        Family of the rows; see `GeneralizedEB`.
     fit_intercept : bool
         Whether to put a column of ones first.
     varying : dict of list of str, optional
         Terms of X that differ between the levels of a factor, by its name: ``{"lecturer":
-        ["intercept", "x"]}`` is lme4's ``(1 + x | lecturer)``. Other factors have an intercept.
-        Slopes are of Gaussian rows.
+        ["intercept", "x"]}`` is lme4's ``(1 + x | lecturer)``. Of lists in a list the coefficients
+        of each may be correlated, with no others: ``[["intercept", "x"], ["z"]]`` is ``(1 + x |
+        lecturer) + (0 + z | lecturer)``. Other factors have an intercept.
     covariance : {"full", "diag"}, or dict of these by factor
         Whether the coefficients of a level may be correlated, or are not, as of lme4's ``||``.
+    fixed : list of str, optional
+        Terms that have a coefficient of all rows; others are those of levels alone, as x of ``1 +
+        (1 + x | d)``. All, if None.
 
     Attributes
     ----------
     mean_ : ndarray of shape (p,)
-        Coefficients beta, the intercept first.
+        Coefficients beta, the intercept first; zero of terms that are not `fixed`.
     mean_covariance_ : ndarray of shape (p, p)
         Their sampling covariance.
     terms_ : list of p str
@@ -174,16 +182,18 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self,
         method: Literal["reml", "ml"] = "reml",
         *,
-        family: Literal["gaussian", "binomial", "poisson"] = "gaussian",
+        family: Family = "gaussian",
         fit_intercept: bool = True,
-        varying: Mapping[str, Sequence[str]] | None = None,
+        varying: Mapping[str, Sequence[Any]] | None = None,
         covariance: Literal["full", "diag"] | Mapping[str, str] = "full",
+        fixed: Sequence[str] | None = None,
     ):
         self.method = method
         self.family = family
         self.fit_intercept = fit_intercept
         self.varying = varying
         self.covariance = covariance
+        self.fixed = fixed
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -240,53 +250,35 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             warn_of_blanks(own, f"groups {style.group!r}")
         sizes = [len(each) for each in ids]
         check_size(design)
-        columns, null = independent_columns(design * np.sqrt(found.weight)[:, None])
-        design, terms = design[:, columns], [self.terms_[j] for j in columns]
+        own, terms = self._places(), self.terms_
+        some, none = independent_columns(design[:, own] * np.sqrt(found.weight)[:, None])
+        columns, null = own[some], np.zeros((len(terms), none.shape[1]))
+        null[own] = none
         names = [style.group for style in rows.styles]
-        check_factors(names, sizes, len(design), family is not None and family.alone(found))
-        varying = varying_of(self.varying, names, self.terms_)
-        correlated = correlated_of(self.covariance, names)
-        effects = [size * len(own) for size, own in zip(sizes, varying, strict=True)]
-        order = np.argsort([-each for each in effects], kind="stable")
-        fit: CrossedFit | SlopedFit
-        effects_of = [columns_at(design, places_of(own, terms)) for own in varying]
-        fixed = fixed_too(design, found.weight, codes, effects_of)
-        fixed_in_order = [fixed[k] for k in order]
+        varying = varying_of(self.varying, self.covariance, names, terms)
+        every = [[term for block in own for term in block] for own in varying]
+        alone = family is not None and family.alone(found)
+        check_factors(names, sizes, list(map(len, every)), len(design), alone)
+        effects = [size * len(own) for size, own in zip(sizes, every, strict=True)]
+        order = np.argsort([-each for each in effects], kind="stable").tolist()
+        bases = [columns_at(design, places_of(own, terms)) for own in every]
+        fixed = fixed_too(design[:, columns], found.weight, codes, bases)
+        columns_of = codes, names, sizes, varying, fixed
+        of_levels = CrossedTerms(*([each[k] for k in order] for each in columns_of))  # type: ignore[arg-type]
         with threads_for(sum(effects) - max(effects)):  # of the dense matrix
-            if any(own != [INTERCEPT] for own in varying):
-                if family is not None:
-                    raise ValueError(
-                        f"slopes of crossed factors are of family='gaussian'; got {self.family!r}. "
-                        "GeneralizedEB has slopes of one factor."
-                    )
-                check_coefficients(names, sizes, list(map(len, varying)), len(design))
-                fit = SlopedFit.gaussian(
-                    [codes[k] for k in order],
-                    {names[k]: ids[k] for k in order},
-                    [varying[k] for k in order],
-                    [correlated[k] for k in order],
-                    design,
-                    terms,
-                    found,
-                    self.method == "reml",
-                    fixed_in_order,
-                )
-            elif family is None:
-                levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
+            if family is None:
                 restricted = self.method == "reml"
-                fit = CrossedFit.gaussian(levels, design, terms, found, restricted, fixed_in_order)
+                fit = CrossedFit.gaussian(of_levels, design, terms, columns, found, restricted)
             else:
-                levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
-                fit = CrossedFit.laplace(levels, design, terms, found, family)
+                fit = CrossedFit.laplace(of_levels, design, terms, columns, found, family)
         kept: dict[str, Any] = {
-            "order": [int(k) for k in order],
+            "order": order,
             "names": names,
             "varying": varying,
-            "correlated": correlated,
             "named": rows.names,
             "has_offset": "offset" in rows.beside,
             "has_weights": "sample_weight" in rows.beside,
-            "columns": columns,
+            "own": own,
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
         }
@@ -303,7 +295,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     def _learn(
         self,
-        fit: CrossedFit | SlopedFit,
+        fit: CrossedFit,
         kept: dict[str, Any],
         styles: list[Style],
         ids: list[NDArray],
@@ -312,7 +304,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         """Set learned attributes."""
         self._fit, self._kept, self._styles, self._ids, self._n = fit, kept, styles, ids, n
         self._names, self._order = kept["names"], kept["order"]
-        self._columns, p = kept["columns"], len(self.terms_)
+        self._columns, p = fit.fixed_columns, len(self.terms_)
         self.mean_, self.mean_covariance_ = np.zeros(p), np.zeros((p, p))
         self.mean_[self._columns] = fit.mean
         self.mean_covariance_[np.ix_(self._columns, self._columns)] = fit.mean_covariance
@@ -322,7 +314,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         self.covariances_ = dict(zip(self._names, own, strict=True))
         self.variances_: dict[str, Any] = {
             name: float(each[0, 0]) if terms == [INTERCEPT] else np.diag(each)
-            for (name, each), terms in zip(self.covariances_.items(), kept["varying"], strict=True)
+            for (name, each), terms in zip(self.covariances_.items(), self._varying, strict=True)
         }
         self.levels_ = dict(zip(self._names, ids, strict=True))
         self.notes_ = notes_of_crossed(self)
@@ -335,22 +327,33 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         return Estimable(self._kept["null"], self.terms_)
 
     @property
+    def _varying(self) -> list[list[str]]:
+        """Terms that differ between the levels of each factor, one block after the other."""
+        check_is_fitted(self, "mean_")
+        return [[term for block in own for term in block] for own in self._kept["varying"]]
+
+    @property
     def _of_mean(self) -> NDArray[np.int64]:
         """Places of the coefficients whose mean is not zero."""
-        return np.arange(len(self.terms_))
+        check_is_fitted(self, "mean_")
+        return self._kept["own"]
+
+    def _places(self) -> NDArray[np.int64]:
+        """Columns of X that have a coefficient of all rows."""
+        if self.fixed is None:
+            return np.arange(len(self.terms_))
+        if wrong := [term for term in self.fixed if term not in self.terms_]:
+            known = ", ".join(map(repr, self.terms_))
+            raise ValueError(f"fixed must be of {known}; got {wrong[0]!r}.")
+        return np.flatnonzero([term in self.fixed for term in self.terms_])
 
     def _within(self, design: NDArray) -> NDArray:
-        """Return the columns of the fit, NaN in rows that these do not identify."""
-        return self._estimable.masked(design, "rows")[:, self._columns]
+        """Return columns, NaN in rows that those of the fit do not identify."""
+        return self._estimable.masked(design, "rows")
 
     @property
     def _family(self) -> ResponseFamily | None:
         """Family of the rows; None if they are Gaussian."""
-        if self.family not in ("gaussian", "binomial", "poisson"):
-            raise ValueError(
-                "family must be 'gaussian', 'binomial' or 'poisson' for crossed factors; got "
-                f"{self.family!r}."
-            )
         return None if self.family == "gaussian" else family_named(self.family)
 
     def _design(self, rows: CrossedRows, reset: bool) -> NDArray:
@@ -363,8 +366,6 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         else:
             values = validated(self, X, rows.columns, reset=reset)
         if not self.fit_intercept:
-            if not values.shape[1]:
-                raise ValueError("X must have a column, or fit_intercept be True.")
             return values
         return np.column_stack([np.ones(len(values)), values])
 
@@ -400,14 +401,14 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         number = self._names.index(level)
         place = self._order.index(number)
         covariance = self._fit.covariances(place, given_mean)
-        mean, terms = self._fit.effects(place).reshape(len(covariance), -1), self._kept["varying"]
+        mean = self._fit.effects(place)
         posterior: Posterior
         if mean.shape[1] == 1:
             posterior = IndependentNormals(mean, np.sqrt(covariance[:, :, 0]))
         else:
             posterior = JointNormals(mean, covariance)
         counts, style = {"n": self._n[number]}, self._styles[number]
-        return posterior.labelled(self.levels_[level], counts, style, tuple(terms[number]))
+        return posterior.labelled(self.levels_[level], counts, style, tuple(self._varying[number]))
 
     def posterior(self, level: str | None = None) -> Posterior:
         """Posterior of the effects of the levels of a factor.
@@ -487,8 +488,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     ) -> NDArray:
         """Expected response of each row as given, with the effects of its levels.
 
-        Of binomial and Poisson rows it is the mean response over the posterior of the linear
-        predictor, which is nearly normal: the probability of a success, or the expected count.
+        Of other families it is the mean response over the posterior of the linear predictor, which
+        is nearly normal: the probability of a success, the expected count, or the mean of the
+        number of the class.
 
         Parameters
         ----------
@@ -511,9 +513,27 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         if wants_rate(type, family is not None and family.link == "log", self.family):
             offset = 0.0
         if family is not None:
-            return family.mean(*self._predictors(X, groups, offset, True), np.zeros(0))
+            return family.mean(*self._predictors(X, groups, offset, True), self._fit.shapes)
         design, offsets, codes = self._placed(X, groups, offset)
         return self._fit.predictor(design, codes) + offsets
+
+    @available_if(_has_classes)
+    def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
+        """Probability of each class, with ``family="ordinal"`` alone.
+
+        Parameters
+        ----------
+        X, groups, offset : as in `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Of classes 1, 2, ….
+        """
+        family = self._family
+        assert family is not None
+        found = self._predictors(X, groups, offset, True)
+        return family.probabilities(*found, self._fit.shapes)
 
     def std_errors(self, X: Any, *, groups: Any = None) -> NDArray:
         """Return the standard error of each row's linear predictor, given the variances.
@@ -569,7 +589,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             offset = 0.0
         mean, variance = self._predictors(X, groups, offset)
         if family is not None:
-            return predictive_interval(family, np.zeros(0), mean, variance, level, kind == "row")
+            return predictive_interval(
+                family, self._fit.shapes, mean, variance, level, kind == "row"
+            )
         noise = self._noise(X, sample_weight) if kind == "row" else 0.0
         reach = ndtri((1 + level) / 2) * np.sqrt(variance + noise)
         return mean - reach, mean + reach
@@ -641,7 +663,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
                 f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
                 f"got {ddf!r}."
             )
-        nearby = self._fit.nearby if isinstance(self._fit, CrossedFit) else None
+        nearby = self._fit.nearby
         if counts and nearby is None and ddf == "satterthwaite":
             raise ValueError(
                 f"ddf={ddf!r} needs a fit that converged to a maximum of the likelihood; "
@@ -655,12 +677,16 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         back = self._all_columns @ back
-        if isinstance(self._fit, SlopedFit):
-            correlated = [self._kept["correlated"][k] for k in self._order]
-            of = sloped_kenward_roger if ddf == "kenward-roger" else sloped_satterthwaite
-            return of(self.mean_, self._fit.system, back, correlated)
         made = crossed_kenward_roger if ddf == "kenward-roger" else crossed_satterthwaite
-        return made(self.mean_, self._fit.system, back)
+        return made(self.mean_, self._fit.system, back, self._fit.blocks)
+
+    def _of_shapes(self, mean: NDArray) -> list[Parameter]:
+        """Rows of `tidy` for a dispersion, shape or thresholds."""
+        family, t = self._family, len(self._fit.shapes)
+        assert family is not None
+        p = len(mean)
+        turn = np.eye(p + t)[:, [*self._columns, *range(p, p + t)]]
+        return family.parameters(mean, self._fit.shapes, turn @ self._fit.known @ turn.T)
 
     @property
     def _all_columns(self) -> NDArray:
@@ -686,20 +712,23 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         known = self._estimable.coefficients
         errors = np.where(known, np.sqrt(np.diag(self.mean_covariance_)), np.nan)
         means = np.where(known, self.mean_, np.nan)
-        found = fixed_parameters(self.terms_, means, errors)
+        own = self._kept["own"]
+        found = fixed_parameters([self.terms_[j] for j in own], means[own], errors[own])
         n_more = len(self._columns) - len(found) - sum(map(len, self._kept["fixed"]))
         gaussian = self.family == "gaussian"
-        kept = self._kept["varying"], self._kept["correlated"]
-        for (name, each), own, full in zip(self.covariances_.items(), *kept, strict=True):
-            every = np.arange(len(each))
-            found += spread_parameters(name, own, each, [every], correlated=full)
+        for (name, each), own in zip(self.covariances_.items(), self._kept["varying"], strict=True):
+            ends = np.cumsum([0, *map(len, own)])
+            blocks = [np.arange(i, j) for i, j in pairwise(ends)]
+            terms = [term for block in own for term in block]
+            found += spread_parameters(name, terms, each, blocks, correlated=True)
         if gaussian:
             found.append(residual_parameter(self.noise_variance_))
-        given, terms = self._effects(first, given_mean=True), kept[0][0]
+        else:
+            found += self._of_shapes(means)
+        given, terms = self._effects(first, given_mean=True), self._varying[0]
         figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
         if gaussian and self.method == "reml":
             figures["REMLcrit"] = self.criterion_
-        ordered = [kept[1][k] for k in self._order]
         return RegressionView(
             title=type(self).__name__,
             style=self._style_,
@@ -717,7 +746,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             expected=lambda: np.zeros(given.mean.shape),
             log_likelihood=lambda: self.log_likelihood_,
             likelihood_kind=self.method.upper() if gaussian else "approximate",
-            maximum=(lambda: maximum_of(self._fit, ordered)) if gaussian else None,
+            maximum=self._fit.maximum if gaussian else None,
             population=f"normal effects of the levels of {counts}",
             has_density=gaussian,
             parameters=lambda: found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -10,39 +10,86 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solve_triangular
+from scipy.sparse import csr_matrix
 
 from ebfed.inference.spread_degrees import NearbySpreads
+from ebfed.regression.crossed_checks import LEAST, columns_at, places_of
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_model import (
-    MOST_LEVELS,
-    CrossedEquations,
-    CrossedSystem,
-    maximise,
-)
-from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem
+from ebfed.regression.numerics.crossed_search import CrossedBlocks, maximise, triangular
+from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 
-__all__ = [
-    "CrossedFit",
-    "check_factors",
-    "check_noise",
-    "criterion_at",
-    "fixed_too",
-    "has_noise",
-    "independent_columns",
-    "log_det",
-    "positive",
-    "regressed",
-    "scaled",
-    "unit_of",
-]
+__all__ = ["CrossedFit", "CrossedTerms", "check_noise", "has_noise", "regressed", "scaled"]
 
-# Share of a column's length, less which it follows from others.
-LEAST = 1e-10
 # Variance of effects over that of noise, beyond which differences of sums have no digits.
 LITTLE_NOISE = 1e9
+
+
+@dataclass(frozen=True)
+class CrossedTerms:
+    """Effects of the levels of factors, the one with the most coefficients first.
+
+    Attributes
+    ----------
+    codes : list of int64 ndarray of shape (n_rows,)
+        Level of each row of each factor.
+    names : list of str
+    sizes : list of int
+        Numbers of levels.
+    varying : list of list of list of str
+        Terms of each factor whose coefficients its levels have, by blocks that are correlated.
+    fixed : list of bool ndarray
+        Terms of each factor, one block after the other, that have no variance; see `fixed_too`.
+    """
+
+    codes: Sequence[NDArray[np.int64]]
+    names: Sequence[str]
+    sizes: Sequence[int]
+    varying: Sequence[Sequence[Sequence[str]]]
+    fixed: Sequence[NDArray[np.bool_]]
+
+    def turned(
+        self, design: NDArray, terms: Sequence[str], root: NDArray
+    ) -> tuple[CrossedDesign, CrossedBlocks, list[list[int]], list[NDArray]]:
+        """Turn columns so that their squares have a mean of 1, times `root` of shape (n_rows, 1).
+
+        Returns
+        -------
+        design : CrossedDesign
+        blocks : CrossedBlocks
+            Coefficients without variance are the last of a factor, and in none.
+        places : list of list of int
+            Columns of the design of the terms of each factor; -1 is one of ones.
+        maps : list of ndarray of shape (p_k, p_k)
+            Coefficients of terms, by those of the equations.
+
+        Raises
+        ------
+        ValueError
+            If columns follow from each other.
+        """
+        places, maps, of_factors = [], [], []
+        for name, blocks, lost in zip(self.names, self.varying, self.fixed, strict=True):
+            every = [term for block in blocks for term in block]
+            place, at = places_of(every, terms), 0
+            basis, turn = columns_at(design, place) * root, np.zeros((len(every),) * 2)
+            slices: list[list[int]] = []
+            for block in blocks:
+                own = [j for j in map(every.index, block) if not lost[j]]
+                if own:
+                    here = slice(at, at + len(own))
+                    turn[own, here] = _map(name, [every[j] for j in own], basis[:, own])
+                    slices.append([at, here.stop])
+                    at = here.stop
+            places.append(place)
+            maps.append(turn)
+            of_factors.append(slices)
+        bases = [columns_at(design, place) @ T for place, T in zip(places, maps, strict=True)]
+        turned = CrossedDesign(self.codes, np.array(self.sizes), bases)
+        return turned, CrossedBlocks(of_factors, turned.widths), places, maps
 
 
 @dataclass(frozen=True)
@@ -51,10 +98,19 @@ class CrossedFit:
 
     Attributes
     ----------
+    fixed_columns : int64 ndarray of shape (p,)
+        Columns of the design that have a coefficient of all rows: X.
     equations : CrossedEquations
         With columns that are those of X, times the inverse of `triangle`.
     first, others : ndarray
         Spherical effects of the first factor, and of the levels of all others.
+    places : list of list of int
+        Columns of the design whose coefficients differ between the levels of each factor; -1 is
+        one of ones.
+    maps : list of ndarray of shape (p_k, p_k)
+        Coefficients of these columns, by those of the equations.
+    blocks : CrossedBlocks
+        Which of those of the equations are correlated.
     triangle : ndarray of shape (p, p)
     mean, mean_covariance : ndarray
         Coefficients of X.
@@ -67,14 +123,22 @@ class CrossedFit:
         -2 log-likelihood.
     converged : bool
     history : list of dict
+    shapes : ndarray of shape (t,)
+        Shapes of the family.
+    known : ndarray of shape (p + t, p + t)
+        Sampling covariance of coefficients and shapes.
     nearby : NearbySpreads or None
         Spreads near the fitted ones, and the coefficients there; None of Gaussian rows, and without
         a maximum.
     """
 
+    fixed_columns: NDArray[np.int64]
     equations: CrossedEquations
     first: NDArray
     others: NDArray
+    places: list[list[int]]
+    maps: list[NDArray]
+    blocks: CrossedBlocks
     triangle: NDArray
     mean: NDArray
     mean_covariance: NDArray
@@ -83,102 +147,123 @@ class CrossedFit:
     criterion: float
     converged: bool
     history: list[dict[str, Any]]
+    shapes: NDArray
+    known: NDArray
     nearby: NearbySpreads | None = None
 
     @classmethod
     def gaussian(
         cls,
-        levels: CrossedLevels,
+        effects: CrossedTerms,
         design: NDArray,
         terms: list[str],
+        own: NDArray[np.int64],
         rows: Responses,
         restricted: bool,
-        fixed: Sequence[NDArray],
     ) -> Self:
         """Maximise the likelihood of Gaussian rows, which is exact.
 
-        `fixed` is as `fixed_too` returns it: these factors have no variance.
+        Parameters
+        ----------
+        effects : CrossedTerms
+        design : ndarray of shape (n_rows, k)
+        terms : list of k str
+        own : int64 ndarray of shape (p,)
+            Columns of the design that are X.
+        rows : Responses
+        restricted : bool
 
         Raises
         ------
         ValueError
-            If columns are collinear, or nothing varies.
+            If columns are collinear, or nothing varies; slopes follow from each other.
         """
-        triangle, least, columns = regressed(design, terms, rows)
-        sums, known = levels.sums(rows.weight, columns), np.array([not each[0] for each in fixed])
+        triangle, least, columns = regressed(design[:, own], [terms[j] for j in own], rows)
+        root = np.sqrt(rows.weight)[:, None]
+        turned, blocks, places, maps = effects.turned(design, terms, root)
+        sums = turned.sums(rows.weight, columns)
         try:
-            system, converged, history = maximise(sums, restricted, known)
-            spread: NDArray | None = np.diag(system.gamma)
+            system, converged, history = maximise(sums, restricted, blocks)
+            spread: NDArray | None = blocks.join([R @ R.T for R in system.roots])
         except (LinAlgError, OverflowError):
             spread = None
-        bases = [np.full((len(design), 1), float(each)) for each in known]
-        limit = limit_of_crossed(
-            levels.by_factor, bases, rows.weight, columns, ["diag"] * len(known), restricted, spread
-        )
+        limit = _limit(turned, blocks, rows.weight, columns, restricted, spread)
         if limit is not None:
             noise, unit = limit.noise, unit_of(limit)
-            system = CrossedSystem(sums, np.diag(limit.covariance) / unit, restricted)
+            roots = [_root(each / unit) for each in blocks.split(limit.covariance)]
+            system = CrossedSystem(sums, roots, restricted)
             beta, covariance = limit.beta, limit.beta_covariance
-            converged, history = True, [{"criterion": criterion_at(system, noise)}]
+            converged, history = True, [{"criterion": _criterion_at(system, noise)}]
         else:
             noise = unit = system.noise
-            beta, covariance = system.solution[2], noise * system.covariance(system.p)
+            beta, covariance = system.solution[2], noise * system.column_covariance(system.p)
         first, others, _ = system.solution
-        far = np.flatnonzero(system.gamma).tolist()
-        if limit is not None and len(limit.effects) == len(far):  # these have more digits
-            known_effects = dict(zip(far, limit.effects, strict=True))
-            own = [
-                known_effects[k].ravel() / system.theta[k] if k in far else np.zeros(size)
-                for k, size in enumerate(levels.sizes.tolist())
-            ]
-            first, others = own[0], np.concatenate(own[1:])
+        if limit is not None and len(limit.effects) == len(maps):  # these have more digits
+            pairs = zip(limit.effects, system.roots, strict=True)
+            first, *rest = (_spherical(each, R) for each, R in pairs)
+            others = np.concatenate([each.ravel() for each in rest])
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        criterion = criterion_at(system, noise) + restricted * log_det(triangle)
+        criterion = _criterion_at(system, noise) + restricted * log_det(triangle)
         criterion -= float(np.log(rows.weight).sum())
         mean, covariance = least + back @ beta, back @ covariance @ back.T
         covariance = covariance if limit is None else positive(covariance)
-        fitted = (triangle, mean, covariance, noise, unit, criterion, converged, history)
-        return cls(system, first, others, *fitted)
+        found = (own, system, first, others, places, maps, blocks, triangle, mean, covariance)
+        ended = noise, unit, criterion, converged, history
+        return cls(*found, *ended, np.zeros(0), covariance)
 
     @classmethod
     def laplace(
         cls,
-        levels: CrossedLevels,
+        effects: CrossedTerms,
         design: NDArray,
         terms: list[str],
+        own: NDArray[np.int64],
         rows: Responses,
         family: ResponseFamily,
     ) -> Self:
         """Maximise Laplace's approximation of the likelihood of rows of another family.
+
+        Parameters
+        ----------
+        effects, design, terms, own, rows : as in `gaussian`
+        family : ResponseFamily
 
         Raises
         ------
         ValueError
             If columns are collinear, or all rows are alike.
         """
-        total, most = float(rows.weight @ rows.y), float(rows.weight.sum())
-        if total == 0 or (family.name == "binomial" and total == most):
+        most = float(rows.weight.sum())
+        if not rows.y.any() or (family.name == "binomial" and (rows.y == 1).all()):
             raise ValueError(f"y must vary; it is {float(rows.y[0]):g} in every row.")
-        triangle = triangle_of(design * np.sqrt(rows.weight / most)[:, None], terms)[1]
-        model = CrossedLaplace(
-            levels, scaled(design, triangle), family.kind, rows.y, rows.weight, rows.offset
-        )
+        root = np.sqrt(rows.weight / most)[:, None]
+        triangle = triangle_of(design[:, own] * root, [terms[j] for j in own])[1]
+        turned, blocks, places, maps = effects.turned(design, terms, root * np.sqrt(len(design)))
+        model = CrossedLaplace(turned, scaled(design[:, own], triangle), family, rows, blocks)
         found = model.fit()
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        base = -2 * float(family.base(rows, np.zeros(0))[0].sum())
+        whole = np.eye(len(found.covariance))
+        whole[: len(back), : len(back)] = back
+        known = whole @ found.covariance @ whole.T
         nearby = spreads_near(model, found)
         return cls(
+            own,
             model.with_columns(found.mode),
             found.mode.first,
             found.mode.others,
+            places,
+            maps,
+            blocks,
             triangle,
-            back @ found.beta,
-            back @ found.covariance @ back.T,
+            back @ model.beta(found.point),
+            known[: len(back), : len(back)],
             1.0,
             1.0,
-            found.mode.criterion + base,
+            found.mode.criterion,
             found.converged,
-            [{"criterion": value + base} for value in found.path],
+            [{"criterion": value} for value in found.path],
+            model.shapes(found.point),
+            known,
             None if nearby is None else nearby.turned(back),
         )
 
@@ -193,78 +278,92 @@ class CrossedFit:
         """Inverse of the equations of the other factors and the columns of X."""
         return self.equations.inverse(len(self.mean))
 
-    @property
-    def starts(self) -> NDArray:
-        """Place of the first level of each factor but the first, among all of these."""
-        return np.concatenate(([0], np.cumsum(self.equations.sums.sizes[1:-1])))
+    def _root(self, factor: int) -> NDArray:
+        """Coefficients of the terms of a level, by spherical effects."""
+        return self.maps[factor] @ self.equations.roots[factor]
 
     def population(self, factor: int) -> NDArray:
-        """Covariance of the effect of a level of a factor, shape (1, 1)."""
-        return np.array([[self.equations.gamma[factor] * self.unit]])
+        """Covariance of the coefficients of the levels of a factor, shape (p_k, p_k)."""
+        root = self._root(factor)
+        return self.unit * root @ root.T
 
     def effects(self, factor: int) -> NDArray:
-        """Effects of the levels of a factor."""
-        theta = self.equations.theta[factor]
-        return theta * (
-            self.first if factor == 0 else self.others[self.equations.sums.owner == factor]
-        )
+        """Coefficients of the levels of a factor, shape (n_levels, p_k)."""
+        return self._effects(self.first, self.others)[factor]
+
+    def _effects(self, first: NDArray, others: NDArray) -> list[NDArray]:
+        spherical = [first, *self.equations.sums.split(others)]
+        return [each @ self._root(k).T for k, each in enumerate(spherical)]
 
     def covariances(self, factor: int, given_mean: bool) -> NDArray:
-        """Posterior variances of these effects, shape (n_levels, 1, 1)."""
-        columns = None if given_mean else np.zeros(len(self.mean))
-        return self._variances(factor, columns)[:, None, None]
+        """Posterior covariances of these coefficients, shape (n_levels, p_k, p_k)."""
+        inverse = self.equations.inverse(0) if given_mean else self.inverse
+        turn = self.maps[factor]
+        return self.unit * turn @ self.equations.covariances(factor, inverse) @ turn.T
 
     def errors_with(self, factor: int, design: NDArray) -> NDArray:
-        """Posterior standard deviations of these effects plus a combination of the coefficients.
+        """Posterior standard deviations of these, each plus a combination of the coefficients of X.
 
         Parameters
         ----------
         factor : int
-        design : ndarray of shape (1, p)
-            The combination.
+        design : ndarray of shape (p_k, k)
+            The combinations, of all columns of the design.
 
         Returns
         -------
-        ndarray of shape (n_levels, 1)
+        ndarray of shape (n_levels, p_k)
         """
-        return np.sqrt(self._variances(factor, scaled(design, self.triangle)[0]))[:, None]
+        n, k = int(self.equations.sums.sizes[factor]), len(design)
+        codes = [np.full(n * k, -1)] * len(self.maps)
+        codes[factor] = np.repeat(np.arange(n), k)
+        bases = [np.zeros((n * k, len(each))) for each in self.maps]
+        bases[factor] = np.tile(self.maps[factor], (n, 1))
+        columns = np.tile(self._scaled(design), (n, 1))
+        rows = CrossedDesign(codes, self.equations.sums.sizes, bases)
+        return np.sqrt(self.unit * self.equations.variances(rows, columns, self.inverse)).reshape(
+            n, k
+        )
 
-    def _variances(self, factor: int, columns: NDArray | None) -> NDArray:
-        """Variances of effects, with so much of the columns of the equations; None: these given."""
-        n = int(self.equations.sums.sizes[factor])
-        rows, others = np.full(n, -1), np.full((n, 1), -1)
-        if factor == 0:
-            rows = np.arange(n)
-        else:
-            others = np.flatnonzero(self.equations.sums.owner == factor)[:, None]
-        inverse = self.equations.inverse(0) if columns is None else self.inverse
-        along = None if columns is None else np.tile(columns, (n, 1))
-        return self.unit * self.equations.variances(rows, others, np.zeros(n), along, inverse)
+    def _along(
+        self, design: NDArray, codes: NDArray, effects: Sequence[NDArray], mean: NDArray
+    ) -> NDArray:
+        total = design[:, self.fixed_columns] @ mean
+        for own, place, values in zip(codes.T, self.places, effects, strict=True):
+            part = np.einsum("np,np->n", columns_at(design, place), values[own])
+            total = total + np.where(own >= 0, part, 0.0)
+        return total
+
+    def _scaled(self, design: NDArray) -> NDArray:
+        """Columns of X as the equations have them."""
+        return scaled(design[:, self.fixed_columns], self.triangle)
+
+    def fixed(self, design: NDArray) -> NDArray:
+        """Linear predictors of rows without effects."""
+        return design[:, self.fixed_columns] @ self.mean
 
     def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
         """Linear predictors of rows, whose levels are -1 where the fit had none."""
-        total = design @ self.mean
-        for factor, own in enumerate(codes.T):
-            total = total + np.where(own >= 0, self.effects(factor)[own], 0.0)
+        return self._along(design, codes, self._effects(self.first, self.others), self.mean)
+
+    def variance(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Variances of these linear predictors."""
+        rows = CrossedDesign([*codes.T], self.equations.sums.sizes, self.bases(design))
+        return self.unit * self.equations.variances(rows, self._scaled(design), self.inverse)
+
+    def bases(self, design: NDArray) -> list[NDArray]:
+        """Columns of rows whose coefficients differ between levels, as the equations have them."""
+        pairs = zip(self.places, self.maps, strict=True)
+        return [columns_at(design, place) @ T for place, T in pairs]
+
+    def spread(self, design: NDArray, codes: NDArray | None = None) -> NDArray:
+        """Variances of the effects of rows of new levels: all, or where codes are -1."""
+        total = np.zeros(len(design))
+        for k, place in enumerate(self.places):
+            basis = columns_at(design, place)
+            variance = np.einsum("np,pq,nq->n", basis, self.population(k), basis)
+            total += variance if codes is None else np.where(codes[:, k] < 0, variance, 0.0)
         return total
-
-    def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
-        """Draw these linear predictors from their posterior, given the variances."""
-        first, others, columns = self.equations.sample(len(self.mean), rng)
-        root = np.sqrt(self.unit)
-        moved = replace(
-            self,
-            first=self.first + root * first,
-            others=self.others + root * others,
-            mean=self.mean + root * solve_triangular(self.triangle, columns, lower=False),
-        )
-        z = moved.predictor(design, codes)
-        new = np.sqrt(self.unit * ((codes < 0) @ self.equations.gamma))
-        return z + new * rng.standard_normal(len(z))
-
-    def spread(self, design: NDArray) -> NDArray:
-        """Variances of the effects of rows of new levels."""
-        return np.full(len(design), (self.unit * self.equations.gamma).sum())
 
     def renewed(
         self,
@@ -274,36 +373,150 @@ class CrossedFit:
     ) -> NDArray:
         """Draw the effects of rows whose levels are new."""
         total = np.zeros(len(design))
-        for (ids, own), gamma in zip(levels, self.equations.gamma, strict=True):
-            total += np.sqrt(self.unit * gamma) * rng.standard_normal(len(ids))[own]
+        for k, (ids, own) in enumerate(levels):
+            drawn = rng.standard_normal((len(ids), len(self.maps[k]))) @ self._root(k).T
+            basis = columns_at(design, self.places[k])
+            total += np.sqrt(self.unit) * np.einsum("np,np->n", basis, drawn[own])
         return total
+
+    def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw these linear predictors from their posterior, given the variances."""
+        first, others, columns = self.equations.sample(len(self.mean), rng)
+        root = np.sqrt(self.unit)
+        effects = self._effects(self.first + root * first, self.others + root * others)
+        mean = self.mean + root * solve_triangular(self.triangle, columns, lower=False)
+        z = self._along(design, codes, effects, mean)
+        return z + np.sqrt(self.spread(design, codes)) * rng.standard_normal(len(z))
 
     def with_rows(
         self,
-        levels: CrossedLevels,
+        codes: Sequence[NDArray],
+        sizes: Sequence[int],
         design: NDArray,
         rows: Responses,
         family: ResponseFamily,
     ) -> Self:
-        """Find the effects of levels from other responses, the variances and coefficients kept."""
-        columns = scaled(design, self.triangle)
-        model = CrossedLaplace(levels, columns, family.kind, rows.y, rows.weight, rows.offset)
-        mode = model.mode(np.concatenate([self.equations.theta, self.triangle @ self.mean]))
+        """Find the effects of levels from other responses, the population kept."""
+        turned = CrossedDesign(codes, np.array(sizes), self.bases(design))
+        model = CrossedLaplace(turned, self._scaled(design), family, rows, self.blocks)
+        roots = np.array([self.equations.roots[k][a, b] for k, a, b in model.entries])
+        mode = model.mode(np.concatenate([roots, self.triangle @ self.mean, self.shapes]))
         return replace(
             self, equations=model.with_columns(mode), first=mode.first, others=mode.others
         )
 
-    def variance(self, design: NDArray, codes: NDArray) -> NDArray:
-        """Variances of these linear predictors."""
-        others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + self.starts, -1)
-        new = (codes < 0) @ self.equations.gamma
-        columns = scaled(design, self.triangle)
-        return self.unit * self.equations.variances(codes[:, 0], others, new, columns, self.inverse)
+    def maximum(self) -> float:
+        """Log-likelihood of the same linear model of the same rows, by maximum likelihood."""
+        before = self.system
+        best = maximise(before.sums, False, self.blocks)[0]
+        of_weights = self.criterion - before.deviance - before.restricted * log_det(self.triangle)
+        return -(best.deviance + of_weights) / 2
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the sums over rows, the roots and what was learned with them, as plain data."""
+        sums, q = self.equations.sums, self.equations.sums.q
+        linear = isinstance(self.equations, CrossedSystem)
+        return {
+            "roots": self.equations.roots,
+            "linear": linear,
+            "restricted": linear and self.system.restricted,
+            "correlated": self.blocks.of_factors,
+            "products": sums.blocks,
+            "table": _of_sparse(sums.table),
+            "outer": sums.outer,
+            "among": _of_sparse(csr_matrix(sums.inner[:q, :q])),
+            "below": sums.inner[q:],
+            "sizes": sums.sizes,
+            "widths": sums.widths,
+            "n_rows": sums.n_rows,
+            "nearby": None if self.nearby is None else self.nearby._asdict(),
+            **{name: getattr(self, name) for name in OF_FIT},
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Self:
+        """Make a fit of plain data."""
+        below, among = data["below"], _sparse(data["among"]).toarray()
+        inner = np.block([[among, below[:, : len(among)].T], [below]])
+        own = (data[name] for name in ("sizes", "widths", "n_rows"))
+        table = _sparse(data["table"])
+        sums = CrossedSums(data["products"], table, data["outer"], inner, *own)
+        equations: CrossedEquations
+        if data["linear"]:
+            equations = CrossedSystem(sums, data["roots"], data["restricted"])
+        else:
+            equations = CrossedEquations(sums, data["roots"])
+        nearby = None if data["nearby"] is None else NearbySpreads(**data["nearby"])
+        blocks = CrossedBlocks(data["correlated"], sums.widths)
+        state = {name: data[name] for name in OF_FIT}
+        return cls(equations=equations, blocks=blocks, nearby=nearby, **state)
+
+
+def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:
+    return {
+        "shape": list(matrix.shape),
+        "ends": matrix.indptr,
+        "places": matrix.indices,
+        "values": matrix.data,
+    }
+
+
+def _sparse(data: Mapping[str, Any]) -> csr_matrix:
+    """Make a sparse matrix again; kernels do not check its places."""
+    made = csr_matrix((data["values"], data["places"], data["ends"]), tuple(data["shape"]))
+    made.check_format(full_check=True)
+    return made
+
+
+OF_FIT = (
+    *("fixed_columns", "first", "others", "places", "maps", "triangle", "mean", "mean_covariance"),
+    *("noise", "unit", "criterion", "converged", "history", "shapes", "known"),
+)
+
+
+def _limit(
+    turned: CrossedDesign,
+    blocks: CrossedBlocks,
+    weight: NDArray,
+    columns: NDArray,
+    restricted: bool,
+    spread: NDArray | None,
+) -> Limit | None:
+    """Limit of the fit where effects are far beyond the noise, with the coefficients of all levels.
+
+    Blocks of coefficients are factors of their own there.
+    """
+    there = [(k, slice(*own)) for k, each in enumerate(blocks.of_factors) for own in each]
+    codes = [turned.codes[k] for k, _ in there]
+    bases, kinds = [turned.bases[k][:, own] for k, own in there], ["full"] * len(there)
+    limit = limit_of_crossed(codes, bases, weight, columns, kinds, restricted, spread)
+    if limit is None:
+        return None
+    effects = []
+    if len(limit.effects) == len(there):
+        effects = [
+            np.zeros((int(size), int(width)))
+            for size, width in zip(turned.sizes, turned.widths, strict=True)
+        ]
+        for (k, own), found in zip(there, limit.effects, strict=True):
+            effects[k][:, own] = found.reshape(len(effects[k]), -1)
+    return limit._replace(effects=effects)
 
 
 def unit_of(limit: Limit) -> float:
     """Variance that equations are over at a limit; see `CrossedFit`."""
     return limit.noise if limit.noise > 0 else float(limit.covariance.max()) / FAR**2
+
+
+def _root(covariance: NDArray) -> NDArray[np.float64]:
+    """Lower triangle that is the root of a covariance, which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return triangular(vectors * np.sqrt(np.maximum(values, 0)))
+
+
+def _spherical(effects: NDArray, root: NDArray) -> NDArray[np.float64]:
+    """Spherical effects of levels, of the least length where the root is singular."""
+    return effects @ np.linalg.pinv(root).T
 
 
 def has_noise(fit: Any) -> bool:
@@ -329,7 +542,7 @@ def positive(covariance: NDArray) -> NDArray[np.float64]:
     return (vectors * np.maximum(values, 0.0)) @ vectors.T
 
 
-def criterion_at(system: Any, noise: float) -> float:
+def _criterion_at(system: Any, noise: float) -> float:
     """-2 log-likelihood at a noise whose rows it explains; NaN if that is zero."""
     if noise == 0:
         return np.nan
@@ -370,73 +583,6 @@ def regressed(
     return triangle, least, np.column_stack([scaled(design, triangle), left])
 
 
-def independent_columns(design: NDArray) -> tuple[NDArray[np.int64], NDArray]:
-    """Find columns that do not follow from those before them, as lme4 keeps them.
-
-    Returns
-    -------
-    kept : int64 ndarray of shape (rank,)
-    null : ndarray of shape (p, p - rank)
-        Combinations of columns that are zero in all rows: each of a column left out and those kept.
-
-    Examples
-    --------
-    >>> x = np.array([1.0, 2.0, 4.0])
-    >>> kept, null = independent_columns(np.column_stack([np.ones(3), x, 2 * x + 1]))
-    >>> kept, null.round(6).ravel()
-    (array([0, 1]), array([-1., -2.,  1.]))
-    """
-    R: Any = np.linalg.qr(design, mode="r")
-    p, kept, axes, out = design.shape[1], [], np.zeros((len(R), 0)), []
-    for j, column in enumerate(R.T):
-        left = column
-        for _ in range(2):  # once more, for digits
-            left = left - axes @ (axes.T @ left)
-        size = np.linalg.norm(left)
-        if size > LEAST * np.linalg.norm(column):
-            kept.append(j)
-            axes = np.column_stack([axes, left / size])
-        else:
-            out.append(j)
-    null = np.zeros((p, len(out)))
-    null[out, np.arange(len(out))] = 1.0
-    if kept and out:
-        null[kept] = -np.linalg.lstsq(R[:, kept], R[:, out], rcond=None)[0]
-    return np.array(kept, np.int64), null
-
-
-def fixed_too(
-    design: NDArray, weight: NDArray, codes: Sequence[NDArray], bases: Sequence[NDArray]
-) -> list[NDArray[np.bool_]]:
-    """Whether effects of factors are fixed too: at every level they lie within the span of X.
-
-    The rows do not tell the variance of such effects.
-
-    Parameters
-    ----------
-    design : ndarray of shape (n, p)
-        Columns that are not collinear.
-    weight : ndarray of shape (n,)
-    codes : sequence of int64 ndarray of shape (n,)
-        Level of each row of each factor.
-    bases : sequence of ndarray of shape (n, q_k)
-        Columns whose coefficients differ between levels.
-    """
-    found = [np.zeros(basis.shape[1], bool) for basis in bases]
-    sizes = [int(own.max()) + 1 for own in codes]
-    if min(sizes) > design.shape[1]:  # more levels than columns are not within their span
-        return found
-    root = np.sqrt(weight)[:, None]
-    Q = np.linalg.qr(design * root)[0]
-    for own, basis, size, lost in zip(codes, bases, sizes, found, strict=True):
-        for j, column in enumerate((basis * root).T if size <= design.shape[1] else ()):
-            whole = np.bincount(own, column**2, size)
-            along = np.zeros((size, Q.shape[1]))
-            np.add.at(along, own, column[:, None] * Q)
-            lost[j] = (whole - np.sum(along**2, axis=1) <= 1e-9 * whole).all()
-    return found
-
-
 def log_det(triangle: NDArray) -> float:
     """Logarithm of the determinant of what a triangular factor is the root of."""
     return 2 * float(np.log(np.abs(np.diag(triangle))).sum())
@@ -454,32 +600,14 @@ def triangle_of(design: NDArray, terms: Sequence[str]) -> tuple[NDArray, NDArray
     return Q, R
 
 
-def check_factors(
-    names: Sequence[str], sizes: Sequence[int], n_rows: int, alone: bool = False
-) -> None:
-    """Refuse factors whose variances rows cannot tell, or that are too large.
-
-    A level of one row is enough where `alone`: the noise of a count is known.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not names:
-        raise ValueError("groups must be of two factors or more, such as ['student', 'lecturer'].")
-    if twice := {name for name in names if list(names).count(name) > 1}:
-        raise ValueError(f"factors must have different names; {min(twice)!r} is there twice.")
-    for name, size in zip(names, sizes, strict=True):
-        if size < 2:
-            raise ValueError(f"factor {name!r} must have two levels or more; it has {size}.")
-        if size >= n_rows and not alone:
-            raise ValueError(
-                f"factor {name!r} has {size:,} levels for {n_rows:,} rows: its effects and the "
-                "noise are the same."
-            )
-    others = sum(sizes) - max(sizes)
-    if others > MOST_LEVELS:
+def _map(name: str, terms: Sequence[str], basis: NDArray) -> NDArray:
+    """Return the map to orthogonal columns whose squares have a mean of 1."""
+    n, length = len(basis), np.linalg.norm(basis, axis=0)
+    R = np.linalg.qr(basis, mode="r")
+    short = ~(np.abs(np.diag(R)) > LEAST * length) | ~np.isfinite(length)
+    if short.any():
+        term = terms[int(np.argmax(short))]
         raise ValueError(
-            f"the factors but the largest have {others:,} levels together; CrossedEB is exact, and "
-            f"fits up to {MOST_LEVELS:,}."
+            f"slopes must not be collinear; {term!r} of factor {name!r} follows from the others."
         )
+    return np.sqrt(n) * solve_triangular(R, np.eye(len(R)), lower=False)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,14 +26,9 @@ from scipy.sparse import block_diag, csr_matrix, eye, kron
 from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
 from ebfed.inference.sums import GroupSums
 from ebfed.regression.numerics.crossed_model import CrossedSystem
-from ebfed.regression.numerics.crossed_slopes import SlopedSystem, entries_of_roots
+from ebfed.regression.numerics.crossed_search import CrossedBlocks
 
-__all__ = [
-    "crossed_kenward_roger",
-    "crossed_satterthwaite",
-    "sloped_kenward_roger",
-    "sloped_satterthwaite",
-]
+__all__ = ["crossed_kenward_roger", "crossed_satterthwaite"]
 
 # Coefficients of levels of all factors together, for matrices with a row and a column for each.
 MOST_LEVELS = 3_000
@@ -88,11 +82,12 @@ class CrossedSatterthwaite(Inference):
         return np.divide(2 * variance**2, spread, out=found, where=spread > 0)
 
 
-def crossed_satterthwaite(mean: NDArray, system: CrossedSystem, back: NDArray) -> Inference:
-    """Return Satterthwaite's degrees of freedom of a model whose factors have an intercept.
+def crossed_satterthwaite(
+    mean: NDArray, system: CrossedSystem, back: NDArray, blocks: CrossedBlocks
+) -> Inference:
+    """Return Satterthwaite's degrees of freedom.
 
-    Derivatives in sigma are exact, and those in theta are differences. A factor whose variance is
-    zero adds nothing.
+    Derivatives in sigma are exact. Second ones in theta are differences of slopes, which are exact.
 
     Parameters
     ----------
@@ -101,63 +96,24 @@ def crossed_satterthwaite(mean: NDArray, system: CrossedSystem, back: NDArray) -
         The equations at the maximum of the likelihood.
     back : ndarray of shape (p, p)
         Coefficients of the columns of X, by those of the columns of the equations.
+    blocks : CrossedBlocks
+        Coefficients of a level that are correlated.
     """
-    roots, free = system.theta, np.flatnonzero(system.theta > 0)
-    steps, noise = STEP * roots, system.noise
+    noise, bends, pairs, free = system.noise, [], [], blocks.in_roots
 
-    def at(*moves: tuple[int, float]) -> _Parts:
-        moved = roots.copy()
-        for place, step in moves:
-            moved[place] += step
-        return _parts(CrossedSystem(system.sums, moved**2, system.restricted))
-
-    def deviance(parts: _Parts) -> float:  # at the fitted sigma, but for a constant
-        return parts.log_det + parts.squares / noise
-
-    here = _parts(system)
-    ends = {k: [at((k, s * steps[k])) for s in (1, -1)] for k in free.tolist()}
-    bends = np.zeros((len(free), len(free)))
-    for a, k in enumerate(free.tolist()):
-        bends[a, a] = (sum(map(deviance, ends[k])) - 2 * deviance(here)) / steps[k] ** 2
-    for a, b in combinations(range(len(free)), 2):
-        j, k = int(free[a]), int(free[b])
-        both = [at((j, s * steps[j]), (k, s * steps[k])) for s in (1, -1)]
-        total = sum(map(deviance, both)) - sum(map(deviance, [*ends[j], *ends[k]]))
-        bends[a, b] = bends[b, a] = (total + 2 * deviance(here)) / (2 * steps[j] * steps[k])
-    pairs = [(*ends[k], 2 * steps[k]) for k in free.tolist()]
-    return _of_differences(mean, system, back, here, bends, pairs)
-
-
-def sloped_satterthwaite(
-    mean: NDArray, system: SlopedSystem, back: NDArray, correlated: Sequence[bool]
-) -> Inference:
-    """Return Satterthwaite's degrees of freedom of a model with slopes.
-
-    Second derivatives are differences of slopes, which are exact.
-
-    Parameters
-    ----------
-    mean, system, back : as in `crossed_satterthwaite`
-    correlated : list of bool
-        Whether the coefficients of each factor are, in the order of the equations.
-    """
-    sums, noise, bends, pairs = system.sums, system.noise, [], []
-    free = entries_of_roots(sums, correlated)
-
-    def at(factor: int, place: tuple[int, int], step: float) -> tuple[_Parts, NDArray]:
+    def at(factor: int, row: int, column: int, step: float) -> tuple[_Parts, NDArray]:
         roots = [root.copy() for root in system.roots]
-        roots[factor][place] += step
-        moved = SlopedSystem(sums, roots, system.restricted)
-        slopes = moved.slope(noise)
-        return _parts(moved), np.concatenate([s[own] for s, own in zip(slopes, free, strict=True)])
+        roots[factor][row, column] += step
+        moved = CrossedSystem(system.sums, roots, system.restricted)
+        of_roots = [2 * each @ root for each, root in zip(moved.slope(noise), roots, strict=True)]
+        return _parts(moved), np.array([of_roots[k][a, b] for k, a, b in free])
 
-    for factor, own in enumerate(free):
-        for place in zip(*(each.tolist() for each in own), strict=True):
-            step = STEP * max(abs(float(system.roots[factor][place])), LEAST)
-            (up, ahead), (down, behind) = (at(factor, place, s * step) for s in (1, -1))
-            bends.append((ahead - behind) / (2 * step))
-            pairs.append((up, down, 2 * step))
-    hessian = np.array(bends)
+    for k, a, b in free:
+        step = STEP * max(abs(float(system.roots[k][a, b])), LEAST)
+        (up, ahead), (down, behind) = (at(k, a, b, s * step) for s in (1, -1))
+        bends.append((ahead - behind) / (2 * step))
+        pairs.append((up, down, 2 * step))
+    hessian = np.array(bends).reshape(len(free), len(free))
     return _of_differences(mean, system, back, _parts(system), (hessian + hessian.T) / 2, pairs)
 
 
@@ -169,7 +125,7 @@ class _Parts(NamedTuple):
     covariance: NDArray
 
 
-def _parts(system: CrossedSystem | SlopedSystem) -> _Parts:
+def _parts(system: CrossedSystem) -> _Parts:
     """Return what a system has of the deviance; its last entry of the triangle is of squares."""
     squares, n = float(system.triangle[-1, -1] ** 2), system.degrees
     log_det = system.deviance - n * (1 + np.log(2 * np.pi * squares / n))
@@ -181,7 +137,7 @@ def _parts(system: CrossedSystem | SlopedSystem) -> _Parts:
 
 def _of_differences(
     mean: NDArray,
-    system: CrossedSystem | SlopedSystem,
+    system: CrossedSystem,
     back: NDArray,
     here: _Parts,
     bends: NDArray,
@@ -219,102 +175,51 @@ class _Sums:
         return np.ones(len(contrasts), bool)
 
 
-def crossed_kenward_roger(mean: NDArray, system: CrossedSystem, back: NDArray) -> Inference:
+def crossed_kenward_roger(
+    mean: NDArray, system: CrossedSystem, back: NDArray, blocks: CrossedBlocks
+) -> Inference:
     """Return degrees of freedom and standard errors as pbkrtest has them.
 
     Parameters
     ----------
-    mean, system, back : as in `crossed_satterthwaite`
-
-    Raises
-    ------
-    ValueError
-        If the fit is by maximum likelihood, or there are too many levels.
-    """
-    sums = system.sums
-    _check_kenward_roger(system.restricted, sums.sizes)
-    roots, sizes = list(system.theta[:, None, None]), sums.sizes
-    entries = [[(0, 0)]] * len(roots)
-    return _kenward_roger(mean, system, back, np.diag(sums.first), roots, sizes, entries)
-
-
-def sloped_kenward_roger(
-    mean: NDArray, system: SlopedSystem, back: NDArray, correlated: Sequence[bool]
-) -> Inference:
-    """Return those of a model with slopes.
-
-    Parameters
-    ----------
-    mean, system, back, correlated : as in `sloped_satterthwaite`
+    mean, system, back, blocks : as in `crossed_satterthwaite`
 
     Raises
     ------
     ValueError
         If the fit is by maximum likelihood, or there are too many coefficients of levels.
     """
-    sums = system.sums
-    _check_kenward_roger(system.restricted, sums.sizes * sums.widths)
-    free = entries_of_roots(sums, correlated)
-    entries = [list(zip(*(each.tolist() for each in own), strict=True)) for own in free]
-    blocks = linalg.block_diag(*sums.blocks)
-    return _kenward_roger(mean, system, back, blocks, system.roots, sums.sizes, entries)
-
-
-def _check_kenward_roger(restricted: bool, sizes: NDArray) -> None:
-    if not restricted:
+    if not system.restricted:
         raise ValueError(
             "ddf='kenward-roger' needs a fit by REML, method='reml'; this one is by maximum "
             "likelihood."
         )
-    if sizes.sum() > MOST_LEVELS:
+    counts = system.sums.sizes * system.sums.widths
+    if counts.sum() > MOST_LEVELS:
         raise ValueError(
             f"ddf='kenward-roger' is of up to {MOST_LEVELS:,} levels in all, times their "
-            f"coefficients; this fit has {sizes.sum():,}. 'satterthwaite' has no limit."
+            f"coefficients; this fit has {counts.sum():,}. 'satterthwaite' has no limit."
         )
-
-
-def _kenward_roger(
-    mean: NDArray,
-    system: CrossedSystem | SlopedSystem,
-    back: NDArray,
-    blocks: NDArray,
-    roots: Sequence[NDArray],
-    sizes: NDArray,
-    entries: Sequence[Sequence[tuple[int, int]]],
-) -> Inference:
-    """Add up what `KenwardRoger` reads.
-
-    Parameters
-    ----------
-    mean, system, back : as in `crossed_satterthwaite`
-    blocks : ndarray of shape (q1, q1)
-        Weighed products of the columns of the first factor, by level.
-    roots : list of ndarray of shape (p_k, p_k)
-        Root of the covariance of each factor, over the noise.
-    sizes : int64 ndarray of shape (n_factors,)
-        Numbers of levels.
-    entries : list of list of pair of int
-        Entries of the covariance of each factor that are parameters.
-    """
     sums, q, p, noise = system.sums, system.sums.q, system.p, system.noise
     table = sums.table.toarray()
-    products = np.block([[blocks, table], [table.T, sums.inner[:q, :q]]])
+    first = linalg.block_diag(*sums.blocks)
+    products = np.block([[first, table], [table.T, sums.inner[:q, :q]]])
     columns = np.vstack([sums.outer[:, :p], sums.inner[:q, q : q + p]])
-    root = csr_matrix(block_diag([kron(eye(n), L) for n, L in zip(sizes, roots, strict=True)]))
+    levels = list(zip(sums.sizes.tolist(), system.roots, strict=True))
+    root = csr_matrix(block_diag([kron(eye(n), L) for n, L in levels]))
     scaled = cho_factor(np.eye(len(products)) + root.T @ (root.T @ products).T)
     solved = root @ cho_solve(scaled, root.T @ np.hstack([products, columns]))
     U = (products - products @ solved[:, : len(products)]) / noise
     R = (columns - products @ solved[:, len(products) :]) / noise
     M = (sums.inner[q : q + p, q : q + p] - columns.T @ solved[:, len(products) :]) / noise
-    ends = np.cumsum([0, *(n * len(L) for n, L in zip(sizes, roots, strict=True))])
+    ends = np.cumsum([0, *(n * len(L) for n, L in levels)])
     # of each parameter: place of its factor, slope of the covariance of a level, value
     parts: list[tuple[slice, NDArray, float]] = []
-    for k, (L, places) in enumerate(zip(roots, entries, strict=True)):
-        for i, j in places:
-            slope = np.zeros((len(L), len(L)))
-            slope[i, j] = slope[j, i] = 1.0
-            value = float(noise * (L @ L.T)[i, j])
-            parts.append((slice(ends[k], ends[k + 1]), slope, value))
+    for k, i, j in blocks.in_roots:
+        L = system.roots[k]
+        slope = np.zeros((len(L), len(L)))
+        slope[i, j] = slope[j, i] = 1.0
+        parts.append((slice(ends[k], ends[k + 1]), slope, float(noise * (L @ L.T)[i, j])))
     phi, K = np.array([value for *_, value in parts]), len(parts)
     S, Q = np.zeros((K + 1, p + 1, p + 1)), np.zeros((K + 1, K + 1, p + 1, p + 1))
     trace, pairs = np.zeros(K + 1), np.zeros((K + 1, K + 1))

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.sparse import csr_matrix
+from scipy.sparse import bsr_matrix, csr_matrix
 from sklearn.base import clone
 
 from ebfed.regression.crossed_fitting import check_noise, regressed
-from ebfed.regression.crossed_slopes import SlopedFit
 from ebfed.regression.families import Responses
 from ebfed.regression.influence import frame_of_changes
-from ebfed.regression.numerics.crossed_slopes import SlopedSums, SlopedSystem
+from ebfed.regression.numerics.crossed_model import CrossedSystem
+from ebfed.regression.numerics.crossed_sums import CrossedDesign
 from ebfed.regression.reading import CrossedRows
 
 __all__ = ["influence_of_crossed"]
@@ -114,8 +114,7 @@ def influence_of_crossed(
     else:
         check_noise(self, "influences")
         own = [codes[keep, k] for k in range(codes.shape[1])]
-        terms = [self.terms_[j] for j in self._columns]
-        changes = _changes(self._fit, terms, design[keep], found.take(keep), own, place)
+        changes = _changes(self._fit, self.terms_, design[keep], found.take(keep), own, place)
         changes = changes @ self._all_columns.T
     style = self._styles[number]
     return frame_of_changes(changes, self.mean_covariance_, self.terms_, ids, n, style)
@@ -155,22 +154,19 @@ def _changes(
     factor: int,
 ) -> NDArray[np.float64]:
     """Changes of the coefficients at the variances of the fit."""
-    triangle, _, columns = regressed(design, terms, rows)
-    bases: list[NDArray] = [np.ones((len(design), 1))] * len(codes)
-    if isinstance(fit, SlopedFit):
-        bases, roots = fit.bases(design), fit.system.roots
-    else:
-        roots = [np.array([[each]]) for each in fit.system.theta]
-    sizes = [int(own.max()) + 1 for own in codes]
-    sums = SlopedSums.of(codes, sizes, bases, rows.weight, columns)
-    whole = _Whole(SlopedSystem(sums, roots, fit.system.restricted))
+    names = [terms[j] for j in fit.fixed_columns]
+    triangle, _, columns = regressed(design[:, fit.fixed_columns], names, rows)
+    m = int(fit.system.sums.sizes[factor])
+    turned = CrossedDesign(codes, fit.system.sums.sizes, fit.bases(design))
+    sums = turned.sums(rows.weight, columns)
+    whole = _Whole(CrossedSystem(sums, fit.system.roots, fit.system.restricted))
     order = np.argsort(codes[factor], kind="stable")
-    ends = np.searchsorted(codes[factor][order], np.arange(sizes[factor] + 1))
+    ends = np.searchsorted(codes[factor][order], np.arange(m + 1))
     least, p = whole.coefficients(whole.products), columns.shape[1] - 1
-    changes = np.full((sizes[factor], p), np.nan)
+    changes = np.full((m, p), np.nan)
     for j, (i, k) in enumerate(itertools.pairwise(ends)):
         own = order[i:k]
-        first, others = sums.indicators([c[own] for c in codes], [b[own] for b in bases])
+        first, others = turned.taken(own).matrices
         without = whole.without(first, others, rows.weight[own], columns[own])
         changes[j] = least - whole.coefficients(without)
     return changes @ solve_triangular(triangle, np.eye(p), lower=False).T
@@ -181,15 +177,16 @@ class _Whole:
 
     Parameters
     ----------
-    system : SlopedSystem
+    system : CrossedSystem
     """
 
-    def __init__(self, system: SlopedSystem):
+    def __init__(self, system: CrossedSystem):
         sums, q = system.sums, system.sums.q
-        scaled = system.scale @ system.inverse(0)
-        self.inner = (system.scale @ scaled.T).T  # K of the other factors
-        self.share = system.share  # and of the first, if these had none
-        self.along = csr_matrix(system.share @ sums.table)
+        self.inner = system.inverse(0)  # K of the other factors
+        n = len(system.share)
+        of_levels = system.share, np.arange(n), np.arange(n + 1)
+        self.share = csr_matrix(bsr_matrix(of_levels))  # and of the first, if these had none
+        self.along = csr_matrix(self.share @ sums.table)
         ahead, below = sums.outer, sums.inner[:q, q:]
         self.others = self.inner @ (below - self.along.T @ ahead)  # K Z'WC
         self.first = self.share @ ahead - self.along @ self.others

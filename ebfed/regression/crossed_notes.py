@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.inference.estimable import collinear_note
-from ebfed.regression.crossed_slopes import singular
 from ebfed.regression.levels import FIXED_TOO, NOISELESS
 
 __all__ = ["UNFINISHED", "notes_of_crossed", "unidentified"]
@@ -22,7 +22,7 @@ UNFINISHED = "The search for the variances did not converge; the fit is where it
 def unidentified(fit: Any) -> list[str]:
     """Note what rows do not identify."""
     notes = [collinear_note(fit._estimable)] if fit._kept["null"].shape[1] else []
-    own = zip(fit._names, fit._kept["varying"], fit._kept["fixed"], strict=True)
+    own = zip(fit._names, fit._varying, fit._kept["fixed"], strict=True)
     named = [(name, [terms[j] for j in fixed]) for name, terms, fixed in own]
     return notes + [
         FIXED_TOO.format(terms=", ".join(terms), groups=f"levels of {name!r}")
@@ -46,5 +46,13 @@ def notes_of_crossed(fit: Any) -> list[str]:
         f"The covariance of {name!r} is singular: a combination of its coefficients does not "
         "differ between levels beyond the noise."
         for (name, each), identified in zip(fit.covariances_.items(), known, strict=True)
-        if identified and len(each) > 1 and each.any() and singular(each)
+        if identified and len(each) > 1 and each.any() and _singular(each)
     ]
+
+
+def _singular(covariance: NDArray) -> bool:
+    """Whether a combination of coefficients has no variance, in units of their own."""
+    sd = np.sqrt(np.diag(covariance))
+    if (sd == 0).any():
+        return True
+    return bool(np.linalg.eigvalsh(covariance / np.outer(sd, sd))[0] < 1e-8)

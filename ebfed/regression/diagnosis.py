@@ -370,8 +370,6 @@ def diagnostics_of_crossed(
     Diagnostics
         Binomial responses are shares of trials.
     """
-    from ebfed.regression.numerics.crossed_sums import CrossedLevels
-
     design, moved, codes = self._placed(X, groups, offset)
     groups = self._named_in(X) if groups is None else groups
     options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
@@ -383,7 +381,7 @@ def diagnostics_of_crossed(
     observed, n = rows.responses(family), len(design)
     found = rows.numbers_of(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
     levels = [found[k] for k in self._order]
-    base = design @ fit.mean + moved
+    base = fit.fixed(design) + moved
     predictor = fit.predictor(design, codes) + moved
     unknown = base, fit.spread(design)
 
@@ -396,8 +394,8 @@ def diagnostics_of_crossed(
     def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
         assert family is not None
         places = [own for _, own in levels]
-        joint = CrossedLevels.of(places, [len(ids) for ids, _ in levels])
-        other = fit.with_rows(joint, design, replace(observed, y=values), family)
+        sizes = [len(ids) for ids, _ in levels]
+        other = fit.with_rows(places, sizes, design, replace(observed, y=values), family)
         at = np.column_stack(places)
         return other.predictor(design, at) + moved, other.variance(design, at)
 
@@ -406,9 +404,9 @@ def diagnostics_of_crossed(
         law, fitted, expected = NormalLaw(np.full(n, fit.noise), observed.weight), predictor, base
     else:
         given = rows.beside.get("sample_weight", np.ones(1))
-        law = FamilyLaw(family, np.zeros(0), observed.weight, bool((given == 1).all()))
-        fitted = family.mean(predictor, self._averaged(design, codes), np.zeros(0))
-        expected = family.mean(*unknown, np.zeros(0))
+        law = FamilyLaw(family, fit.shapes, observed.weight, bool((given == 1).all()))
+        fitted = family.mean(predictor, self._averaged(design, codes), fit.shapes)
+        expected = family.mean(*unknown, fit.shapes)
     return Diagnostics(
         response=observed.y,
         fitted=fitted,

@@ -86,7 +86,6 @@ BAD = {
     "y ~ ns(x) + (1 | g)": "needs either df or knots",
     "y ~ ns(x, df=0) + (1 | g)": "whole number of at least 1",
     "y ~ offset(x) | g": "GaussianEB has no offset",
-    "y ~ x + (1 | g) + (0 + x | g) + (1 | kind)": "a crossed factor is given twice",
     "y ~ x + (1 | g) + (x | g)": "two terms of 'g'",
     "y ~ one + (1 | g)": "'one' has the same value in all rows",
     "kind ~ x + (1 | g)": "response 'kind' must be numbers for LinearEB",

@@ -475,7 +475,6 @@ def test_a_category_that_only_dropped_rows_have():
             {"estimator": eb.LogisticEB()},
             "term 'z' differs between groups",
         ),
-        ("y ~ x + (z | kind) + (1 | county)", {}, "term 'z' differs between groups"),
         (
             "y ~ x | county",
             {"family": "beta"},

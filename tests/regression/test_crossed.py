@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import ebfed as eb
-from ebfed.regression.numerics import crossed_model
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 FIGURES = pd.read_csv(REFERENCE / "lme4_crossed.csv")
@@ -174,7 +173,7 @@ def test_moments_of_balanced_tables_are_their_restricted_maximum(sizes):
     for code, size in zip(codes, sizes, strict=True):
         y += rng.normal(0, 2, size)[code]
     fit = eb.CrossedEB().fit(np.zeros((len(y), 0)), y, groups=codes)
-    assert fit.history_["expected"].iloc[0] < 1e-8
+    assert len(fit.history_) == 1
 
 
 def test_a_pickle_is_the_same_fit():
@@ -213,13 +212,10 @@ def test_bad_input_is_refused(change, message):
         )
 
 
-def test_formulas_of_other_families_and_slopes_are_refused():
+def test_formulas_of_other_families_are_refused():
     rows = crossed(7)
     with pytest.raises(ValueError, match="crossed factors are of family='gaussian'"):
-        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="gamma")
-    counts = rows.assign(y=rows.index % 3)
-    with pytest.raises(ValueError, match="slopes of crossed factors are of family='gaussian'"):
-        eb.from_formula("y ~ x + (x | a) + (1 | b)", counts, family="poisson")
+        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="variance")
     with pytest.raises(ValueError, match="CrossedEB"):
         eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.LinearEB())
 
@@ -332,24 +328,19 @@ def test_two_maxima():
     assert crossed.criterion_ < nested.criterion_ + 1, "19 above at the other"
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e25])
-def test_a_first_step_of_single_precision_leads_to_the_same_maximum(scale, monkeypatch):
-    """Also where weights are larger than single precision holds."""
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_units_of_the_response_do_not_matter(scale):
+    """Nor do those of weights: the search is in columns whose squares have a mean of 1."""
     rows = crossed(n=600)
-    rows["y"], rows["w"] = rows["y"] / scale, rows["w"] * scale**2
 
-    def fit():
-        est = eb.CrossedEB()
-        return est.fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]], sample_weight=rows["w"])
+    def fit(scale):
+        y, w = rows["y"] / scale, rows["w"] * scale**2
+        return eb.CrossedEB().fit(rows[["x"]], y, groups=rows[["a", "b"]], sample_weight=w)
 
-    exact = fit()
-    monkeypatch.setattr(crossed_model, "FEW_LEVELS", 0)
-    rough = fit()
-    assert rough.converged_
-    # the search ends where the deviance may fall by 2e-6: by errors of 1e-3 in these units
-    sizes = [est.tidy("ran_pars")["estimate"] for est in (rough, exact)]
-    np.testing.assert_allclose(*sizes, rtol=1e-3)
-    np.testing.assert_allclose(rough.criterion_, exact.criterion_, atol=1e-5)
+    one, other = fit(1.0), fit(scale)
+    sizes = [est.tidy("ran_pars")["estimate"] for est in (one, other)]
+    # the search ends where the deviance may fall by 1e-8: by errors of 1e-4 in these units
+    np.testing.assert_allclose(sizes[1] * [scale, scale, 1.0], sizes[0], rtol=1e-4)
 
 
 def test_rates_and_shares_of_trials():

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.numerics import crossed_model
+from ebfed.regression.numerics import crossed_search
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 FIGURES = pd.read_csv(REFERENCE / "glmer_crossed.csv")
@@ -200,7 +200,8 @@ def test_tests_are_by_t_and_those_of_glmer_by_z():
         ("binomial", {"y": np.full(400, 2.0)}, "y must be 0 or 1"),
         ("binomial", {"y": np.full(400, 2.0), "trials": np.ones(400)}, "at most trials"),
         ("poisson", {"trials": np.ones(400)}, "trials= is for family='binomial'"),
-        ("gamma", {}, "family must be"),
+        ("gamma", {}, "y must lie between"),
+        ("normal", {}, "family must be"),
     ],
 )
 def test_bad_rows_are_refused(family, change, message):
@@ -223,7 +224,8 @@ def test_separated_rows_are_noted():
 
 
 def test_an_unfinished_search_of_gaussian_rows_is_noted(monkeypatch):
-    monkeypatch.setattr(crossed_model, "MOST_STEPS", 1)
+    monkeypatch.setattr(crossed_search, "TOLERANCE", np.inf)
+    monkeypatch.setattr(crossed_search, "LEFT", 0.0)
     rows = counts(1)
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         fit = eb.CrossedEB().fit(rows[["x"]], rows["y"], groups=rows[["a", "b"]])

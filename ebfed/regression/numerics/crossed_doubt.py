@@ -6,8 +6,9 @@ and their sum of squares has a scaled chi-squared distribution of n - k degrees 
 combinations of the columns being constant within these levels.
 
 Given the other spreads, effects of the n levels have the precision ``M = Z' V^-1 Z``, Z being the
-indicators of the levels and V the covariance of working responses without them. Where the spread
-theta is estimated as zero, the sampling variance is n over the trace of M.
+columns of the levels and V the covariance of working responses without them. Where the spread
+theta is estimated as zero, the sampling variance is n over the trace of M. With several
+coefficients of a level, spreads are the entries of the root of their covariance.
 
 Covariances of the coefficients of columns are those of the equations, which do not know that the
 weights of rows, and so the determinant of Laplace's approximation, move with the coefficients. They
@@ -17,7 +18,6 @@ are mapped by the matrix that maps that of the fitted spreads onto the one of se
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, eigvalsh
 
 from ebfed.inference.spread_degrees import NearbySpreads
@@ -35,9 +35,10 @@ NEAR_ZERO = 0.05
 
 
 def spreads_near(model: CrossedLaplace, fit: LaplaceFit) -> NearbySpreads | None:
-    """Find three values of the spread of each factor, and the coefficients of columns there.
+    """Find values of each entry of the roots, and the coefficients of columns there.
 
-    These move with a spread as the second derivatives say, the other spreads being fixed.
+    These move with a spread as the second derivatives say, the other spreads being fixed. Entries
+    off the diagonal, which are nearly normal, have two values.
 
     Parameters
     ----------
@@ -49,73 +50,85 @@ def spreads_near(model: CrossedLaplace, fit: LaplaceFit) -> NearbySpreads | None
     NearbySpreads or None
         None where the search found no maximum, or none is left at these spreads.
     """
-    if fit.known is None or not fit.converged:
+    if fit.known is None or not (fit.converged and model.p):
         return None
-    equations = model.with_columns(fit.mode)
-    theta, K = equations.theta, len(equations.theta)
-    turn = fit.known[K:, :K] @ np.linalg.pinv(fit.known[:K, :K], hermitian=True)
-    fitted = fit.known[K:, K:] - turn @ fit.known[:K, K:]
-    of_equations = np.linalg.cholesky(equations.covariance(len(fit.beta)))
+    equations, K, p = model.with_columns(fit.mode), model.n_entries, model.p
+    own, rest = slice(K, K + p), slice(K, len(fit.point))
+    turn = fit.known[rest, :K] @ np.linalg.pinv(fit.known[:K, :K], hermitian=True)
+    fitted = (fit.known[rest, rest] - turn @ fit.known[:K, rest])[:p, :p]
+    of_equations = np.linalg.cholesky(equations.column_covariance(p))
     onto = np.linalg.cholesky(fitted) @ np.linalg.inv(of_equations)
-    weights, owner, covariances, shifts = [], [], [], []
-    for k in range(K):
-        n, there, variance = int(equations.sums.sizes[k]), fit.mode, float(fit.known[k, k])
-        if theta[k] == 0:
-            there, variance = _near_zero(model, fit, k)
-        noise = _sampling_variance(there.equations, k)
-        if not (variance > 0 and np.isfinite(noise)):
+    weights, parameters, covariances, shifts = [], [], [], []
+    for m, (k, a, b) in enumerate(model.entries):
+        value, variance = float(fit.point[m]), float(fit.known[m, m])
+        if a == b:
+            there, n = fit.mode, int(equations.sums.sizes[k])
+            if value == 0:
+                there, variance = _near_zero(model, fit, m)
+            noise = _sampling_variance(there.equations, k, a)
+            if not (variance > 0 and np.isfinite(noise)):
+                continue
+            figures = normal_figures(value**2, variance, n, noise)
+            lost = constant_within(equations.sums, k, a)
+            squares, some = variance_nodes(*figures, lost)
+            values = np.minimum(np.sqrt(squares), FARTHEST)
+        elif variance > 0:
+            values = value + np.sqrt(3 * variance) * np.array([-1.0, 1.0])
+            some = np.full(2, 1 / 6)
+        else:
             continue
-        figures = normal_figures(float(theta[k] ** 2), variance, n, noise)
-        squares, some = variance_nodes(*figures, constant_within(equations.sums, k))
-        for root in np.minimum(np.sqrt(squares), FARTHEST):
-            moved, shift = theta.copy(), turn[:, k] * (root - theta[k])
-            moved[k] = root
+        for each in values:
+            moved = fit.point.copy()
+            moved[m] = each
+            moved[rest] += turn[:, m] * (each - value)
             try:
-                mode = model.mode(np.concatenate([moved, fit.beta + shift]))
-                covariances.append(model.given_spreads(mode))
+                covariances.append(model.given_spreads(model.mode(moved)))
             except LinAlgError:  # no row has a weight there: levels are nearly separated
                 return None
-            shifts.append(shift)
+            shifts.append(moved[own] - fit.point[own])
         weights.append(some)
-        owner.append(np.full(len(some), k))
+        parameters.append(np.full(len(some), m))
     if not weights:
         return None
-    covariances = onto @ np.array(covariances) @ onto.T
-    owners = np.concatenate(owner)
-    return NearbySpreads(fitted, np.concatenate(weights), owners, covariances, np.array(shifts))
+    found = onto @ np.array(covariances) @ onto.T
+    owners = np.concatenate(parameters)
+    return NearbySpreads(fitted, np.concatenate(weights), owners, found, np.array(shifts))
 
 
-def _near_zero(model: CrossedLaplace, fit: LaplaceFit, factor: int) -> tuple[Mode, float]:
+def _near_zero(model: CrossedLaplace, fit: LaplaceFit, entry: int) -> tuple[Mode, float]:
     """The mode at a small spread, and minus the inverse of the second derivative at zero."""
-    theta = fit.mode.equations.theta.copy()
-    weight = fit.mode.equations.sums.weights_of(factor).mean()
-    theta[factor] = NEAR_ZERO * min(1.0, weight**-0.5)
-    mode = model.mode(np.concatenate([theta, fit.beta]))
-    slope = float(model.slope(mode)[factor])
-    return mode, 2 * theta[factor] / slope if slope > 0 else 0.0
+    factor, place, _ = model.entries[entry]
+    weight = fit.mode.equations.sums.weights_of(factor)[:, place].mean()
+    point = fit.point.copy()
+    point[entry] = NEAR_ZERO * min(1.0, weight**-0.5)
+    mode = model.mode(point)
+    slope = float(model.slope(point, mode)[entry])
+    return mode, 2 * point[entry] / slope if slope > 0 else 0.0
 
 
-def _sampling_variance(equations: CrossedEquations, factor: int) -> float:
+def _sampling_variance(equations: CrossedEquations, factor: int, place: int) -> float:
     """Sampling variance of the effects of levels, the harmonic mean; infinite if nothing is known.
 
-    The inverse of all equations has the trace of ``(I + theta^2 M)^-1`` in the block of a factor.
+    The inverse of all equations has the trace of ``(I + R' M R)^-1`` in the block of a factor.
     """
-    n, square = int(equations.sums.sizes[factor]), float(equations.gamma[factor])
-    shrunk = n - float(equations.traces(equations.half_inverse(0))[factor])
-    return square * (n / shrunk - 1) if shrunk > 0 else np.inf
+    n, root = int(equations.sums.sizes[factor]), equations.roots[factor]
+    precisions = equations.precisions(factor, equations.inverse(0))
+    shrunk = float(root[:, place] @ precisions.sum(axis=0) @ root[:, place])
+    return float(root[place, place] ** 2) * (n / shrunk - 1) if shrunk > 0 else np.inf
 
 
-def constant_within(sums: CrossedSums, factor: int) -> int:
-    """Count combinations of columns that are constant within all levels of a factor.
+def constant_within(sums: CrossedSums, factor: int, place: int) -> int:
+    """Count combinations of columns that are those of a factor times constants of its levels.
 
     Parameters
     ----------
     sums : CrossedSums
         Of columns that are not collinear.
-    factor : int
+    factor, place : int
+        Factor, and place of its column.
     """
-    own, q = sums.owner == factor, sums.q
-    totals: NDArray = sums.outer if factor == 0 else sums.inner[:q, q:][own]
-    whole = sums.inner[q:, q:]
-    between = (totals / sums.weights_of(factor)[:, None]).T @ totals
+    weight = sums.weights_of(factor)[:, place]
+    totals = sums.totals_of(factor)[weight > 0, place]
+    whole = sums.inner[sums.q :, sums.q :]
+    between = (totals / weight[weight > 0, None]).T @ totals
     return int((eigvalsh(whole - between, whole) < ROUNDING).sum())

@@ -1,20 +1,21 @@
 """Generalized linear models of crossed factors: Laplace's approximation of their likelihood.
 
-A row has the linear predictor ``x' beta + sum_k theta_k b_k + offset``, with ``b_k ~ N(0, 1)`` of
+A row has the linear predictor ``x' beta + sum_k z_k' R_k b_k + offset``, with ``b_k ~ N(0, I)`` of
 its level of factor k. The likelihood integrates over all b, which has no closed form; Laplace's
 method takes the normal integrand with the same mode and the same second derivatives there (Bates et
 al. 2015; lme4's `glmer` with ``nAGQ=1``):
 
-    -2 log L = -2 l(eta) + |b|**2 + log det(I + Z' W Z),   at the mode of b.
+    -2 log L = -2 l(eta) + |b|**2 + log det(I + R' Z' W Z R),   at the mode of b.
 
-The mode, the determinant, and the slope of this in theta and beta are exact: the equations are
-those of a linear model with weights W, see `ebfed.regression.numerics.crossed_model`. The mode
-moves with theta and beta, and W with the mode; one more solution of the equations has the slope of
-both (the adjoint).
+The mode, the determinant, and the slope of this in the roots R, beta and the shapes of the family
+are exact: the equations are those of a linear model with weights W, see
+`ebfed.regression.numerics.crossed_model`. The mode moves with the parameters, and W with the mode;
+one more solution of the equations has the slope of both (the adjoint).
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.kernels import canonical_rows, row_products
-from ebfed.regression.numerics.crossed_model import CrossedEquations, one_way
-from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.kernels import predictor_rows, shape_rows
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.numerics.crossed_model import CrossedEquations
+from ebfed.regression.numerics.crossed_search import CrossedBlocks, one_way
+from ebfed.regression.numerics.crossed_sums import CrossedDesign
 from ebfed.regression.numerics.quasi_newton import descend
 
 __all__ = ["FARTHEST", "CrossedLaplace", "LaplaceFit", "Mode"]
@@ -44,29 +47,36 @@ TOLERANCE = 1e-8
 LEAST = 1e-8
 # Share of the largest weight that others have at least, where equations would be singular.
 LIGHT = 1e-10
-# Step of differences of slopes, as a share of standard errors.
-STEP = 1e-2
+# Step of differences of slopes, as a share of standard errors, and of shapes at the start.
+STEP, SHAPE_STEP = 1e-2, 1e-2
+# Entries of roots below this are tried as zeros.
+SMALL = 0.02
+# Share of the largest curvature in entries of roots that others have at least, at the start.
+FLAT = 1e-3
 
 
 @dataclass(frozen=True)
 class Mode:
-    """The mode of the effects at some spreads and coefficients.
+    """The mode of the effects at some parameters.
 
     Attributes
     ----------
     equations : CrossedEquations
         With the weights of rows there.
-    first, others : ndarray
+    first : ndarray of shape (n_1, p_1)
+    others : ndarray of shape (q,)
         Spherical effects.
+    predictor : ndarray of shape (n_rows,)
     found : ndarray of shape (3, n_rows)
         Slopes of rows, their weights, and slopes of their weights.
     criterion : float
-        -2 log-likelihood, but for a constant.
+        -2 log-likelihood.
     """
 
     equations: CrossedEquations
     first: NDArray
     others: NDArray
+    predictor: NDArray
     found: NDArray
     criterion: float
 
@@ -76,13 +86,17 @@ class LaplaceFit(NamedTuple):
 
     Attributes
     ----------
-    known : ndarray of shape (K + p, K + p) or None
-        Sampling covariance of spreads and coefficients, zero where a spread is; None where second
-        derivatives have no inverse.
+    point : ndarray of shape (d,)
+        Entries of roots, coefficients and shapes.
+    covariance : ndarray of shape (p + t, p + t)
+        Sampling covariance of coefficients and shapes.
+    known : ndarray of shape (d, d) or None
+        That of all, zero where an entry of a root is; None where second derivatives have no
+        inverse.
     """
 
     mode: Mode
-    beta: NDArray
+    point: NDArray
     covariance: NDArray
     converged: bool
     path: list[float]
@@ -94,46 +108,88 @@ class CrossedLaplace:
 
     Parameters
     ----------
-    levels : CrossedLevels
+    design : CrossedDesign
+        With columns whose squares have a mean of about 1.
     columns : ndarray of shape (n_rows, p)
-        Columns of X, each with squares of a mean of about 1.
-    kind : int
-        Number of the family in `ebfed.kernels.responses`, of a canonical link.
-    y, weight, offset : ndarray of shape (n_rows,)
+        Columns of X, likewise.
+    family : ResponseFamily
+    rows : Responses
+    blocks : CrossedBlocks
     """
 
     def __init__(
         self,
-        levels: CrossedLevels,
+        design: CrossedDesign,
         columns: NDArray,
-        kind: int,
-        y: NDArray,
-        weight: NDArray,
-        offset: NDArray,
+        family: ResponseFamily,
+        rows: Responses,
+        blocks: CrossedBlocks,
     ):
-        self.levels, self.columns = levels, columns
-        self._kind, self._y, self._weight, self._offset = kind, y, weight, offset
-        self._last = (np.zeros(levels.sizes[0]), np.zeros(len(levels.owner)))
-        self._n_factors = len(levels.sizes)
+        self.design, self.columns, self.blocks = design, columns, blocks
+        self._family, self._responses = family, rows
+        self.entries = blocks.in_roots
+        self.n_entries, self.p = len(self.entries), columns.shape[1]
+        self._start, self._shapes = family.begin(family.figures(rows).sum(axis=0))
+        self._base = None if len(self._shapes) else self._of_base(self._shapes)
+        sizes = design.sizes * design.widths
+        self._last = (
+            np.zeros((int(design.sizes[0]), int(design.widths[0]))),
+            np.zeros(int(sizes[1:].sum())),
+        )
 
-    def _rows(self, predictor: NDArray) -> tuple[float, NDArray]:
-        found = np.empty((3, len(predictor)))
-        value = canonical_rows(self._kind, self._y, self._weight, predictor, found)
+    # Rows -------------------------------------------------------------------------------------
+
+    def _of_base(self, shapes: NDArray) -> float:
+        return -2 * float(self._family.base(self._responses, shapes)[0].sum())
+
+    def _rows(self, predictor: NDArray, shapes: NDArray) -> tuple[float, NDArray]:
+        found, rows = np.empty((3, len(predictor))), self._responses
+        value = predictor_rows(
+            self._family.kind, rows.y, rows.weight, predictor, self._family.in_kernel(shapes), found
+        )
         return -2 * value, found
 
-    def alone(self) -> NDArray:
+    def _by_shape(self, predictor: NDArray, shapes: NDArray) -> NDArray:
+        """Slopes in shapes of log-likelihoods, their slopes and weights, shape (3, n_rows, t)."""
+        family, rows = self._family, self._responses
+        found = np.empty((3, len(predictor), len(shapes)))
+        shape_rows(family.kind, rows.y, rows.weight, predictor, family.in_kernel(shapes), found)
+        turn = family.turn(shapes)
+        found = found if turn is None else found @ turn
+        found[0] += family.base(rows, shapes)[1]
+        return found
+
+    # Parameters -------------------------------------------------------------------------------
+
+    def roots(self, point: NDArray) -> list[NDArray]:
+        """Roots of the factors' covariances, lower triangles."""
+        made = [np.zeros((int(p), int(p))) for p in self.design.widths]
+        for (k, a, b), value in zip(self.entries, point, strict=False):
+            made[k][a, b] = value
+        return made
+
+    def shapes(self, point: NDArray) -> NDArray:
+        """Shapes of the family."""
+        return point[self.n_entries + self.p :]
+
+    def beta(self, point: NDArray) -> NDArray:
+        """Coefficients of columns."""
+        return point[self.n_entries : self.n_entries + self.p]
+
+    def _alone(self) -> NDArray:
         """Coefficients without any effects, by Newton's method."""
-        beta = np.zeros(self.columns.shape[1])
-        value, found = self._rows(self.columns @ beta + self._offset)
+        shapes, offset = self._shapes, self._responses.offset
+        beta = np.zeros(self.p)
+        value, found = self._rows(self.columns @ beta + offset, shapes)
         for _ in range(50):
             bend = self.columns.T @ (found[1][:, None] * self.columns)
-            bend[np.diag_indices(len(beta))] += 1e-9 * len(self._y)
+            bend[np.diag_indices(len(beta))] += 1e-9 * len(offset)
             slope = self.columns.T @ found[0]
             step = np.linalg.solve(bend, slope)
             fall = float(step @ slope)
             for _ in range(40):
                 moved = np.clip(beta + step, -FARTHEST / 2, FARTHEST / 2)
-                reached, there = self._rows(self.columns @ moved + self._offset)
+                reached, there = self._rows(self.columns @ moved + offset, shapes)
                 if reached <= value:
                     break
                 step = step / 2
@@ -144,39 +200,50 @@ class CrossedLaplace:
 
     def start(self) -> NDArray:
         """Spreads by one-way analyses of working responses, and coefficients without effects."""
-        beta = self.alone()
-        _, found = self._rows(self.columns @ beta + self._offset)
-        sums = self.levels.sums(np.maximum(found[1], LEAST), np.zeros((len(self._y), 0)))
-        slopes = self.levels.totals(found[0][:, None])
-        weights = [sums.weights_of(k) for k in range(self._n_factors)]
-        totals = [slopes[0][:, 0]]
-        totals += [slopes[1][sums.owner == k, 0] for k in range(1, self._n_factors)]
-        gamma = [one_way(w, t, 1.0) for w, t in zip(weights, totals, strict=True)]
-        return np.concatenate([np.sqrt(np.clip(gamma, 1e-4, 25.0)), beta])
+        beta, none = self._alone(), np.zeros((len(self.columns), 0))
+        _, found = self._rows(self.columns @ beta + self._responses.offset, self._shapes)
+        sums = self.design.sums(np.maximum(found[1], LEAST), none)
+        first, others = self.design.totals(found[0][:, None])
+        slopes = [first.reshape(self._last[0].shape), *sums.split(others[:, 0])]
+        spreads = [
+            np.sqrt(np.clip(one_way(sums.weights_of(k)[:, a], slopes[k][:, a], 1.0), 1e-4, 25.0))
+            if a == b
+            else 0.0
+            for k, a, b in self.entries
+        ]
+        return np.concatenate([spreads, beta, self._shapes])
+
+    # The mode ---------------------------------------------------------------------------------
 
     def mode(self, point: NDArray) -> Mode:
         """Find the mode by Newton's method, from the last one, or from zero if that is better."""
-        theta, beta = np.abs(point[: self._n_factors]), point[self._n_factors :]
-        levels, fixed = self.levels, self.columns @ beta + self._offset
-        scale = theta[levels.owner]
-        none = np.zeros((len(fixed), 0))
+        roots, shapes, design = self.roots(point), self.shapes(point), self.design
+        fixed = self.columns @ self.beta(point) + self._responses.offset
+        none, flat = np.zeros((len(fixed), 0)), np.zeros(len(self._last[1]))
+        sizes = zip(design.sizes[1:].tolist(), roots[1:], strict=True)
+        ends = np.cumsum([0, *(n * len(root) for n, root in sizes)]).tolist()
 
-        def at(first: NDArray, others: NDArray) -> tuple[float, NDArray]:
-            effects = levels.of_rows(theta[0] * first, scale * others)
-            value, found = self._rows(fixed + effects.sum(axis=1))
-            return value + float(first @ first + others @ others), found
+        def natural(first: NDArray, others: NDArray) -> list[NDArray]:
+            parts = [others[i:j] for i, j in itertools.pairwise(ends)]
+            parts = [each.reshape(-1, len(R)) for each, R in zip(parts, roots[1:], strict=True)]
+            return [each @ R.T for each, R in zip([first, *parts], roots, strict=True)]
 
-        zero = np.zeros(len(self._last[0])), np.zeros(len(self._last[1]))
+        def at(first: NDArray, others: NDArray) -> tuple[float, NDArray, NDArray]:
+            predictor = fixed + design.predictor(natural(first, others))
+            value, found = self._rows(predictor, shapes)
+            return value + float(np.vdot(first, first) + others @ others), found, predictor
+
+        zero = np.zeros_like(self._last[0]), flat
         reached, (first, others) = at(*self._last), self._last
-        if (beside := at(*zero))[0] < reached[0]:
+        if (beside := at(*zero))[0] < reached[0] or not np.isfinite(reached[0]):
             reached, (first, others) = beside, zero
-        value, found = reached
+        value, found, predictor = reached
         for _ in range(100):
-            equations = CrossedEquations(levels.sums(found[1], none), theta**2)
-            top, bottom = (each[:, 0] for each in levels.totals(found[0][:, None]))
-            top, bottom = theta[0] * top - first, scale * bottom - others
+            equations = CrossedEquations(design.sums(found[1], none), roots)
+            top, bottom = self._spherical(equations, found[0])
+            top, bottom = top - first, bottom - others
             move = equations.solve(top, bottom)
-            size = float(top @ move[0] + bottom @ move[1])
+            size = float(np.vdot(top, move[0]) + bottom @ move[1])
             if size < CLOSE * len(fixed):
                 break
             length = 1.0
@@ -187,78 +254,120 @@ class CrossedLaplace:
                     break
                 length /= 2
             first, others = trial
-            value, found = reached
+            value, found, predictor = reached
         self._last = first, others
-        return Mode(equations, first, others, found, value + equations.log_det)
+        value += equations.log_det
+        value += self._of_base(shapes) if self._base is None else self._base
+        return Mode(equations, first, others, predictor, found, value)
 
-    def slope(self, mode: Mode) -> NDArray:
-        """Slope of the criterion in spreads and coefficients."""
-        levels, equations = self.levels, mode.equations
-        theta, scale, q = equations.theta, equations.scale, equations.sums.q
+    def _spherical(self, equations: CrossedEquations, values: NDArray) -> tuple[NDArray, NDArray]:
+        """``R' Z'`` times values of rows."""
+        top, bottom = self.design.totals(values[:, None])
+        own = top.reshape(self._last[0].shape) @ equations.roots[0]
+        return own, equations.scaled_columns(bottom.T.copy())[0]
+
+    def _along(self, equations: CrossedEquations, first: NDArray, others: NDArray) -> NDArray:
+        """``Z R`` times spherical effects."""
+        parts = equations.sums.split(equations.natural(others))
+        return self.design.predictor([first @ equations.roots[0].T, *parts])
+
+    def slope(self, point: NDArray, mode: Mode) -> NDArray:
+        """Slope of the criterion in all parameters."""
+        equations, shapes = mode.equations, self.shapes(point)
         slopes, weight, third = mode.found
-        inverse = equations.half_inverse(0)
-        turn = third * self._spreads(equations, inverse)
-        top, bottom = (each[:, 0] for each in levels.totals(turn[:, None]))
-        first, others = equations.solve(theta[0] * top, scale[:q] * bottom)
-        along = levels.of_rows(theta[0] * first, scale[:q] * others).sum(axis=1)
+        inverse = equations.inverse(0)
+        spread = self._spreads(equations, inverse)
+        turn = third * spread
+        first, others = equations.solve(*self._spherical(equations, turn))
+        along = self._along(equations, first, others)
         turn -= weight * along
         by_beta = self.columns.T @ (turn - 2 * slopes)
-        (s0, t0), (s1, t1) = (each.T for each in levels.totals(np.stack([slopes, turn], axis=1)))
-        by_theta = equations.per_factor(mode.others * (t1 - 2 * s1) + others * s1)
-        by_theta[0] = mode.first @ (t0 - 2 * s0) + first @ s0
-        known = theta > 1e-8
-        left = (equations.sums.sizes - equations.traces(inverse))[known]
-        by_theta[known] += 2 * left / theta[known]
-        return np.concatenate([by_theta * known, by_beta])
+        top, bottom = self.design.totals(np.stack([slopes, turn], axis=1))
+        split, p = equations.sums.split, top.shape[1]
+        scores = [top.reshape(*mode.first.shape, p), *split(bottom)]
+        effects, adjoint = [mode.first, *split(mode.others)], [first, *split(others)]
+        by_root = []
+        for k, (score, b, u) in enumerate(zip(scores, effects, adjoint, strict=True)):
+            s, t = score[..., 0], score[..., 1]
+            U = equations.precisions(k, inverse).sum(axis=0)
+            by_root.append((t - 2 * s).T @ b + s.T @ u + 2 * U @ equations.roots[k])
+        found = [np.array([by_root[k][a, b] for k, a, b in self.entries]), by_beta]
+        if len(shapes):
+            value, rise, bend = self._by_shape(mode.predictor, shapes)
+            found.append(spread @ bend - 2 * value.sum(axis=0) + along @ rise)
+        return np.concatenate(found)
 
     def _spreads(self, equations: CrossedEquations, inverse: NDArray) -> NDArray:
-        """Variances of the effects of rows, from the lower triangle of an inverse."""
-        levels = self.levels
-        products = row_products(*equations.scaled_table, inverse)
-        share = (equations.gamma[0] / equations.pivots)[levels.codes]
-        found = share * (1 + share * equations.forms(products)[levels.codes])
-        for places, slots in zip(levels.places.T, levels.slots.T, strict=True):
-            scale = equations.scale[places]
-            found -= 2 * share * scale * products[slots]
-            for others in levels.places.T:
-                entries = inverse[np.maximum(places, others), np.minimum(places, others)]
-                found += scale * equations.scale[others] * entries
+        """Variances of the effects of rows."""
+        design, share = self.design, equations.share
+        forms, products = equations.first_forms(inverse)
+        own, basis = design.codes[0], design.bases[0]
+        ahead = (
+            (share[own] @ basis[:, :, None])[:, :, 0]
+            if basis.shape[1] > 1
+            else (basis * share[own, 0])
+        )
+        found = np.einsum("na,na->n", basis, ahead)
+        if basis.shape[1] > 1:
+            found += np.einsum("na,nab,nb->n", ahead, forms[own], ahead)
+        else:
+            found += ahead[:, 0] ** 2 * forms[own, 0, 0]
+        entries = [
+            (codes * len(values.T) + span.start + b, values[:, b])
+            for codes, values, span in zip(
+                design.codes[1:], design.bases[1:], equations.sums.spans, strict=True
+            )
+            for b in range(values.shape[1])
+        ]
+        table = design.places
+        for k, values in enumerate(design.bases[1:]):
+            slots = design.among[k + 1, 0].slots
+            first, length = table.first[k][slots], table.length[k][slots]
+            for b, column in enumerate(values.T):
+                for a, each in enumerate(ahead.T):
+                    found -= 2 * each * column * products[first + a * length + b]
+        for i, (places, column) in enumerate(entries):
+            found += column**2 * inverse[places, places]
+            for others, other in entries[:i]:
+                found += 2 * column * other * inverse[places, others]
         return found
 
+    # The search -------------------------------------------------------------------------------
+
     def fit(self) -> LaplaceFit:
-        """Maximise the approximate likelihood in spreads and coefficients."""
-        K = self._n_factors
-        last: list[Mode] = []
+        """Maximise the approximate likelihood in all parameters."""
+        K, last = self.n_entries, list[Mode]()
 
         def criterion(point: NDArray) -> tuple[float, NDArray]:
             try:
                 mode = self.mode(point)
-                slope = self.slope(mode)
+                slope = self.slope(point, mode)
             except LinAlgError:  # far from the maximum
                 return np.inf, np.zeros(len(point))
             last[:] = [mode]
-            sign = np.where(point[:K] < 0, -1.0, 1.0)
-            slope[:K] *= sign
             return mode.criterion, slope
 
+        point = self.start()
+
         def metric() -> NDArray:
-            equations = last[0].equations
-            shrunk = 1 - self._inverse_diagonals(equations)
-            owner = np.concatenate([np.zeros(len(equations.pivots), np.int64), self.levels.owner])
-            size = np.maximum(np.bincount(owner, shrunk**2, K), 0.5)
-            found = np.zeros((len(point),) * 2)
-            found[np.arange(K), np.arange(K)] = np.maximum(equations.theta**2, 1e-6) / (4 * size)
-            found[K:, K:] = self.given_spreads(last[0]) / 2
+            mode = last[0]
+            found = self._metric(mode)
+            slope = criterion(point)[1]
+            for t in range(K + self.p, len(point)):
+                moved = point.copy()
+                moved[t] += SHAPE_STEP
+                bend = abs(criterion(moved)[1][t] - slope[t]) / SHAPE_STEP
+                found[t, t] = 1 / max(bend, 1e-3 * len(self.columns))
             return found
 
-        point = self.start()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
             point, path, converged = descend(criterion, point, metric, FARTHEST, TOLERANCE)
-        point[:K] = np.abs(point[:K])
         point = self._without(point, path[-1])
-        free = np.concatenate([np.flatnonzero(point[:K] > 0), np.arange(K, len(point))])
-        bends = self._bends(criterion, point, free, np.sqrt(2 * np.diag(metric())))
+        criterion(point)
+        free = np.flatnonzero((point != 0) | (np.arange(len(point)) >= K))
+        sizes = np.sqrt(2 * np.abs(np.diag(self._metric(last[0]))))
+        bends = self._bends(criterion, point, free, np.where(sizes > 0, sizes, 1.0))
         inverse, known = _inverse(bends), None
         if inverse is not None:
             known = np.zeros((len(point),) * 2)
@@ -266,26 +375,52 @@ class CrossedLaplace:
             moved = point.copy()
             moved[free] -= inverse @ criterion(point)[1][free]
             least = path[-1] + 1e-9 * abs(path[-1])
-            if (moved[:K] >= 0).all() and self.mode(moved).criterion <= least:
+            if (moved[:K] * point[:K] >= 0).all() and self.mode(moved).criterion <= least:
                 point = moved
+        point = self._positive(point)
         mode = self.mode(point)
         path.append(mode.criterion)
-        covariance = self.given_spreads(mode) if known is None else known[K:, K:]
+        covariance = known[K:, K:] if known is not None else self._given_spreads(point, mode)
         ended = converged and known is not None
-        return LaplaceFit(mode, point[K:], covariance, ended, path, known)
+        return LaplaceFit(mode, point, covariance, ended, path, known)
 
-    def _inverse_diagonals(self, equations: CrossedEquations) -> NDArray:
-        """Diagonal of the inverse of the equations, of the first factor and of the others."""
-        inverse, theta = equations.inverse(0), equations.theta
-        n, q = len(equations.pivots), equations.sums.q
-        none = np.full((n, 1), -1)
-        first = equations.variances(np.arange(n), none, np.zeros(n), None, inverse)
-        first = np.where(theta[0] > 0, first / max(theta[0], 1e-150) ** 2, 1.0)
-        return np.concatenate([first, np.diag(inverse)[:q]])
+    def _metric(self, mode: Mode) -> NDArray:
+        """About the inverse of the second derivatives in roots and coefficients.
+
+        In a covariance T it is the expected curvature, ``tr(U_j dT U_j dT)`` of levels j.
+        """
+        equations, K = mode.equations, self.n_entries
+        inverse = equations.inverse(0)
+        bends = np.zeros((K, K))
+        for k, root in enumerate(equations.roots):
+            U, own = (
+                equations.precisions(k, inverse),
+                [(m, a, b) for m, (factor, a, b) in enumerate(self.entries) if factor == k],
+            )
+            moves = []
+            for _, a, b in own:
+                moved = np.zeros_like(root)
+                moved[a] = root[:, b]
+                moves.append(U @ (moved + moved.T))
+            for i, one in enumerate(moves):
+                for j, other in enumerate(moves):
+                    bends[own[i][0], own[j][0]] = np.einsum("nab,nba->", one, other)
+        values, vectors = np.linalg.eigh(bends)
+        values = np.maximum(values, max(FLAT * values.max(initial=0.0), 1e-2))
+        found = np.zeros((K + self.p + len(self._shapes),) * 2)
+        found[:K, :K] = (vectors / values) @ vectors.T
+        of_columns = slice(K, K + self.p)
+        found[of_columns, of_columns] = self.given_spreads(mode) / 2
+        return found
+
+    def _given_spreads(self, point: NDArray, mode: Mode) -> NDArray:
+        found = np.full((self.p + len(self._shapes),) * 2, np.nan)
+        found[: self.p, : self.p] = self.given_spreads(mode)
+        return found
 
     def given_spreads(self, mode: Mode) -> NDArray:
         """Covariance of the coefficients of columns where spreads are known: that of `mode`."""
-        return self.with_columns(mode).covariance(self.columns.shape[1])
+        return self.with_columns(mode).column_covariance(self.p)
 
     def with_columns(self, mode: Mode) -> CrossedEquations:
         """Equations at a mode of effects and coefficients of columns together.
@@ -293,20 +428,32 @@ class CrossedLaplace:
         Where columns separate rows, the weights of these go to zero, and the equations are singular
         but for `LIGHT`.
         """
-        weight, gamma = mode.found[1], mode.equations.gamma
+        weight, roots = mode.found[1], mode.equations.roots
         try:
-            return CrossedEquations(self.levels.sums(weight, self.columns), gamma)
+            return CrossedEquations(self.design.sums(weight, self.columns), roots)
         except LinAlgError:
             weight = np.maximum(weight, LIGHT * weight.max())
-            return CrossedEquations(self.levels.sums(weight, self.columns), gamma)
+            return CrossedEquations(self.design.sums(weight, self.columns), roots)
 
     def _without(self, point: NDArray, least: float) -> NDArray:
-        """Set small spreads to zero where the criterion is as low there."""
-        for k in np.flatnonzero(point[: self._n_factors] < 0.02):
+        """Set small entries of roots to zero where the criterion is as low there."""
+        for j in np.flatnonzero(np.abs(point[: self.n_entries]) < SMALL):
             trial = point.copy()
-            trial[k] = 0.0
+            trial[j] = 0.0
             if self.mode(trial).criterion <= least + 1e-6:
                 point = trial
+        return point
+
+    def _positive(self, point: NDArray) -> NDArray:
+        """Turn columns of roots so that diagonals are positive."""
+        point = point.copy()
+        place = {entry: m for m, entry in enumerate(self.entries)}
+        for (k, a, b), m in place.items():
+            if a == b and point[m] < 0:
+                for (factor, _, column), other in place.items():
+                    if (factor, column) == (k, b):
+                        point[other] *= -1
+        self._last = np.zeros_like(self._last[0]), np.zeros_like(self._last[1])
         return point
 
     def _bends(
@@ -317,8 +464,8 @@ class CrossedLaplace:
         for row, j in enumerate(free):
             step = np.zeros(len(point))
             step[j] = STEP * errors[j]
-            if j < self._n_factors:
-                step[j] = min(step[j], point[j] / 2)
+            if j < self.n_entries:
+                step[j] = min(step[j], abs(point[j]) / 2)
             up, down = (criterion(point + s * step)[1][free] for s in (1, -1))
             bends[row] = (up - down) / (2 * step[j])
         return (bends + bends.T) / 2

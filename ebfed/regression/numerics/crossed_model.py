@@ -1,107 +1,147 @@
-"""Linear mixed models of crossed factors: likelihood, slope and effects, all exact.
+"""The equations of crossed factors whose levels have one coefficient each, or several.
 
-Rows are ``y = X beta + sum_k Z_k u_k + e``, ``u_k ~ N(0, noise gamma_k I)``, ``e_j ~ N(0, noise /
-w_j)``. With spherical effects ``b_k = u_k / sqrt(gamma_k)`` the equations of (b, beta) have the
-matrix of lme4 (Bates et al. 2015, section 3). The block of the factor with the most levels is
-diagonal: it is eliminated, which leaves a dense matrix of the levels of all other factors, the
-columns of X, and y. Its triangular factor has the determinants, and in its last entry the profiled
-sum of squares. The profiled deviance is minimised by Newton steps with the average information
-(Gilmour, Thompson and Cullis 1995), whose terms need sums alone; no step reads the rows.
+Rows are ``y = X beta + sum_k Z_k u_k + e``, ``e_j ~ N(0, noise / w_j)``; level j of factor k has
+the coefficients ``u_kj ~ N(0, noise T_k)`` of its p_k columns. With ``T_k = R_k R_k'`` and ``u_kj =
+R_k b_kj``, the equations of (b, beta) have the matrix of lme4 (Bates et al. 2015, section 3). The
+block of the first factor, the one with the most coefficients, is block-diagonal: it is eliminated,
+which leaves a dense matrix of the coefficients of all other factors, the columns of X, and y. Its
+triangular factor has the determinants, and in its last entry the profiled sum of squares. With the
+covariance ``noise V`` of rows, ``P = V^-1 - V^-1 X (X' V^-1 X)^-1 X' V^-1`` (or V^-1) and ``s = Z'
+P y``, the deviance has the slope
+
+    sum_j Z_kj' P Z_kj - sum_j s_kj s_kj' / noise
+
+in T_k, which is finite where T_k is singular; and the average information of Gilmour, Thompson and
+Cullis (1995), whose terms need sums alone. No step reads the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, spotri
+from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.sparse import csr_matrix, hstack
 
-from ebfed.kernels import combination_variances, row_products, subtract_products
-from ebfed.regression.numerics.crossed_sums import CrossedSums
+from ebfed.kernels import level_inverses, row_products, subtract_products
+from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums, placed
 
-__all__ = [
-    "MOST_LEVELS",
-    "CrossedEquations",
-    "CrossedSystem",
-    "Fitted",
-    "ResponseSystem",
-    "maximise",
-    "one_way",
-]
+__all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem"]
 
-# Levels of all factors but the largest: their matrix is dense.
+# Coefficients of all factors but the largest: their matrix is dense.
 MOST_LEVELS = 6_000
-# A factor explains nothing where its variance, in units of the sampling variance of the effect of
-# one of its levels, would fall below this.
-SMALLEST = 1e-7
-# Expected fall of the deviance, of the last step or of one more, at which the search ends.
-TOLERANCE, LEFT = 1e-6, 2e-6
-MOST_STEPS = 100
-# Dense levels up to which two starts are compared: of more, another factorisation takes long, and
-# the inverse for the first step is of single precision, which takes half the time.
-FEW_LEVELS = 1_000
-
-
-class Slope(NamedTuple):
-    """Slope of the deviance in gamma, and the average information of it."""
-
-    gradient: NDArray
-    information: NDArray
+# Share that rows explain of a combination of coefficients, below which differences of ones have
+# few digits.
+LITTLE = 1e-3
 
 
 class CrossedEquations:
-    """The equations of spherical effects and columns, at given variances.
+    """The equations of spherical effects and columns, at given covariances.
 
     Parameters
     ----------
     sums : CrossedSums
-    gamma : ndarray of shape (n_factors,)
-        Variances of the factors over that of the noise.
+    roots : list of ndarray of shape (p_k, p_k)
+        Root of the covariance of each factor, over the noise.
+
+    Raises
+    ------
+    LinAlgError
+        If the equations are singular.
     """
 
-    def __init__(self, sums: CrossedSums, gamma: NDArray):
-        self.sums, self.gamma = sums, gamma
-        self.theta = np.sqrt(gamma)
+    def __init__(self, sums: CrossedSums, roots: Sequence[NDArray]):
+        self.sums, self.roots = sums, list(roots)
+        self.inverses = np.empty_like(sums.blocks)
+        self._of_first = level_inverses(sums.blocks, np.ascontiguousarray(roots[0]), self.inverses)
+        self.half = roots[0] @ self.inverses
+        self.share = self.half @ roots[0].T
+        matrix = self.scale(self._reduced())
         q = sums.q
-        self.pivots = 1 + gamma[0] * sums.first
-        self.scale = np.ones(len(sums.inner))
-        self.scale[:q] = self.theta[sums.owner]
-        share = gamma[0] / self.pivots
-        matrix = sums.inner * self.scale
-        matrix *= self.scale[:, None]
         matrix[np.arange(q), np.arange(q)] += 1
-        subtract_products(*self.scaled_table, share, matrix)
-        weighed = share[:, None] * sums.outer
-        matrix[q:, :q] -= (sums.table.T @ weighed).T * self.scale[:q]
-        matrix[q:, q:] -= sums.outer.T @ weighed
         # LAPACK reads the transpose, whose upper triangle this is, without a copy
         upper, failed = dpotrf(matrix.T, lower=False, clean=False, overwrite_a=True)
-        if failed:
+        if failed or not np.isfinite(self._of_first):
             raise LinAlgError("the equations of the effects are singular")
         self.triangle = upper.T
+        if len(upper) and not np.isfinite(upper[-1, -1]):
+            raise LinAlgError("the equations of the effects are not finite")
 
-    @cached_property
-    def scaled_table(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Table of the first factor and scaled effects of others: places, columns, values."""
-        table = self.sums.table
-        return table.indptr, table.indices, table.data * self.scale[table.indices]
+    def _reduced(self) -> NDArray:
+        """Products of the other factors' columns and all c columns, with the first eliminated.
+
+        On and below the diagonal blocks of levels.
+        """
+        sums, q = self.sums, self.sums.q
+        left, table = sums.inner.copy(), sums.table
+        subtract_products(table.indptr, table.indices, table.data, self.share, left)
+        for factor in (np.flatnonzero(sums.widths[1:] > 1) + 1).tolist():
+            places = _places(sums, factor)
+            blocks = left[places]
+            left[places] = np.tril(blocks) + np.tril(blocks, -1).swapaxes(1, 2)
+        weighed = self._shared(sums.outer)
+        left[q:, :q] -= (table.T @ weighed).T
+        left[q:, q:] -= sums.outer.T @ weighed
+        return left
+
+    def _shared(self, rows: NDArray) -> NDArray:
+        """Multiply the rows of the coefficients of each level of the first factor by its share."""
+        n, p, _ = self.share.shape
+        return (self.share @ rows.reshape(n, p, rows.shape[1])).reshape(rows.shape)
+
+    def scale(self, matrix: NDArray) -> NDArray:
+        """Multiply a matrix by roots from the right, and by their transpose from left, in place."""
+        matrix = self.scaled_columns(matrix)
+        return self.scaled_columns(matrix.T).T
+
+    def scaled_columns(self, matrix: NDArray, transpose: bool = False) -> NDArray:
+        """Multiply the columns of the other factors' coefficients by roots, in place."""
+        for own, root in zip(self.sums.spans, self.roots[1:], strict=True):
+            if len(root) == 1:
+                matrix[:, own] *= root[0, 0]
+            else:
+                block = matrix[:, own].reshape(len(matrix), -1, len(root))
+                moved = block @ (root.T if transpose else root)
+                matrix[:, own] = moved.reshape(len(matrix), -1)
+        return matrix
 
     @property
     def log_det(self) -> float:
         """Logarithm of the determinant of the equations of the effects."""
         diagonal = np.diag(self.triangle)[: self.sums.q]
-        return float(np.log(self.pivots).sum() + 2 * np.log(diagonal).sum())
+        return float(self._of_first + 2 * np.log(diagonal).sum())
+
+    def natural(self, others: NDArray) -> NDArray:
+        """Effects of all factors but the first, from spherical ones."""
+        return self.scaled_columns(others[None].copy(), transpose=True)[0]
 
     def solve(self, top: NDArray, bottom: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve the equations of the effects, the columns left out."""
-        sums, q, root = self.sums, self.sums.q, self.theta[0]
-        reduced = bottom - self.scale[:q] * (sums.table.T @ (root * top / self.pivots))
-        others = cho_solve((self.triangle[:q, :q], True), reduced, check_finite=False)
-        first = top - root * (sums.table @ (self.scale[:q] * others))
-        return first / self.pivots, others
+        """Solve the equations of the effects, the columns left out.
+
+        Parameters
+        ----------
+        top : ndarray of shape (n_1, p_1)
+        bottom : ndarray of shape (q,)
+        """
+        sums, q = self.sums, self.sums.q
+        own = np.einsum("iab,ib->ia", self.half, top)
+        along = self.scaled_columns((sums.table.T @ own.ravel())[None])[0]
+        others = cho_solve((self.triangle[:q, :q], True), bottom - along, check_finite=False)
+        left = (sums.table @ self.natural(others)).reshape(top.shape) @ self.roots[0]
+        return np.einsum("iab,ib->ia", self.inverses, top - left), others
+
+    def first_effects(self, others: NDArray, columns: NDArray, response: NDArray) -> NDArray:
+        """Effects of the first factor, from spherical ones of others, and coefficients of columns.
+
+        `response` is of shape (n_1 * p_1,): products of its columns with what they are fitted to.
+        """
+        sums = self.sums
+        left = response - sums.outer[:, : len(columns)] @ columns
+        left = (left - sums.table @ self.natural(others)).reshape(sums.blocks.shape[:2])
+        return np.einsum("iab,ib->ia", self.inverses, left @ self.roots[0])
 
     def sample(self, n_columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
         """Draw spherical effects and so many columns around their solution, for a noise of 1.
@@ -117,104 +157,164 @@ class CrossedEquations:
         normal = rng.standard_normal(len(L))
         moved = solve_triangular(L, normal, lower=True, trans="T", check_finite=False)
         others, columns = moved[:q], moved[q:]
-        along = self.sums.table @ (self.scale[:q] * others)
-        along += self.sums.outer[:, :n_columns] @ columns
-        own = rng.standard_normal(len(along)) / np.sqrt(self.pivots)
-        return own - self.theta[0] * along / self.pivots, others, columns
+        first = self.first_effects(others, columns, np.zeros(len(self.sums.outer)))
+        own = rng.standard_normal((*first.shape, 1))
+        return first + (np.linalg.cholesky(self.inverses) @ own)[:, :, 0], others, columns
 
     def inverse(self, n_columns: int) -> NDArray:
-        """Inverse of the equations of the other factors and so many columns, symmetric."""
-        inverse = np.tril(self.half_inverse(n_columns))
-        return inverse + np.tril(inverse, -1).T
-
-    def half_inverse(self, n_columns: int, rough: bool = False) -> NDArray:
-        """The lower triangle of the inverse, of 32 bits if rough; there is more above it."""
+        """Covariance, over the noise, of the effects of other factors and so many columns."""
         size = self.sums.q + n_columns
-        triangle = self.triangle[:size, :size].T
-        inverse, failed = spotri(triangle) if rough else dpotri(triangle)
+        inverse, failed = dpotri(self.triangle[:size, :size].T)
         if failed:
             raise LinAlgError("the equations of the effects are singular")
-        return inverse.T
+        inverse = np.tril(inverse.T)
+        inverse += np.tril(inverse, -1).T
+        inverse = self.scaled_columns(inverse, transpose=True)
+        return self.scaled_columns(inverse.T, transpose=True).T
 
-    def covariance(self, n_columns: int) -> NDArray:
-        """Corner of this inverse: the covariance of columns, over the noise."""
+    def column_covariance(self, n_columns: int) -> NDArray:
+        """Corner of this: the covariance of columns, over the noise."""
         q = self.sums.q
         corner = self.triangle[q : q + n_columns, q : q + n_columns]
         root = solve_triangular(corner, np.eye(n_columns), lower=True)
         return root.T @ root
 
-    def forms(self, products: NDArray) -> NDArray:
-        """Quadratic forms of the rows of the table, from products of these and a matrix."""
-        ends, _, values = self.scaled_table
-        return np.add.reduceat(products * values, ends[:-1])
+    def first_forms(self, inverse: NDArray) -> tuple[NDArray, NDArray]:
+        """Quadratic forms, in `inverse`, of the rows of each level of the first factor.
 
-    def traces(self, inverse: NDArray) -> NDArray:
-        """Trace of each factor's block of the inverse of all equations.
-
-        Of `inverse`, that of the other factors and some columns, the lower triangle is read.
+        Returns
+        -------
+        forms : ndarray of shape (n_1, p_1, p_1)
+        products : ndarray
+            Products of the rows of the table with `inverse`, at their entries.
         """
-        sums, q = self.sums, self.sums.q
-        n_columns = len(inverse) - q
-        trace = self.per_factor(np.diag(inverse)[:q])
-        forms = self.forms(row_products(*self.scaled_table, inverse))
-        if n_columns:
-            columns, corner = sums.outer[:, :n_columns], inverse[q:, q:]
-            corner = np.tril(corner) + np.tril(corner, -1).T
-            along = columns @ corner + 2 * (sums.table @ (self.scale[:q, None] * inverse[q:, :q].T))
-            forms += np.sum(along * columns, axis=1)
-        trace[0] = np.sum((1 + self.gamma[0] / self.pivots * forms) / self.pivots)
-        return trace
+        sums, q, p = self.sums, self.sums.q, self.sums.blocks.shape[1]
+        table, corner = sums.table, inverse[q:, q:]
+        products = row_products(table.indptr, table.indices, table.data, inverse)
+        n_columns = len(corner)
+        outer = sums.outer[:, :n_columns].reshape(len(sums.blocks), p, n_columns)
+        ahead = (table @ inverse[:q, q:]).reshape(outer.shape)
+        both = (ahead + outer @ corner / 2) @ outer.swapaxes(1, 2)
+        forms = both + both.swapaxes(1, 2)
+        lengths = np.diff(table.indptr)[::p]
+        starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
+        known = lengths > 0
+        # entries of the a-th row of every level, one level after the other
+        rows = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr))
+        parts = [np.flatnonzero(rows % p == a) for a in range(p)] if p > 1 else [slice(None)]
+        for a in range(p):
+            for b in range(a + 1):
+                each = products[parts[a]] * table.data[parts[b]]
+                total = np.zeros(len(lengths))
+                total[known] = np.add.reduceat(each, starts[known]) if known.any() else 0.0
+                forms[:, a, b] += total
+                if b < a:
+                    forms[:, b, a] += total
+        return forms, products
 
-    def per_factor(self, values: NDArray) -> NDArray:
-        """Sum values of the levels of the other factors."""
-        return np.bincount(self.sums.owner, values, self.sums.n_factors)
-
-    def variances(
-        self,
-        rows: NDArray,
-        others: NDArray,
-        known: NDArray,
-        columns: NDArray | None,
-        inverse: NDArray,
-    ) -> NDArray:
-        """Variances of combinations of effects, over that of the noise.
+    def covariances(self, factor: int, inverse: NDArray) -> NDArray:
+        """Covariances of the effects of the levels of a factor, over the noise.
 
         Parameters
         ----------
-        rows : int64 ndarray of shape (n,)
-            Level of the first factor; -1 for none.
-        others : int64 ndarray of shape (n, k)
-            Places of levels of other factors; -1 for none.
-        known : ndarray of shape (n,)
-            Variance of levels that are not in the fit, which is added.
-        columns : ndarray of shape (n, p) or None
-            Coefficients of columns; None where these are given.
+        factor : int
         inverse : ndarray
             As `inverse` returns it.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, p_k, p_k)
         """
-        sums = self.sums
-        n, p = len(rows), len(inverse) - self.sums.q
-        entries = np.where(others >= 0, self.scale[np.maximum(others, 0)], 0.0)
-        forms = combination_variances(
-            rows,
-            np.full(n, self.theta[0]),
-            (others, entries),
-            np.zeros((n, p)) if columns is None else np.ascontiguousarray(columns),
-            inverse,
-            self.pivots,
-            self.theta[0] / self.pivots,
-            self.scaled_table,
-            np.ascontiguousarray(sums.outer[:, :p]),
+        if factor == 0:
+            return self.share + self.share @ self.first_forms(inverse)[0] @ self.share
+        return inverse[_places(self.sums, factor)]
+
+    def precisions(self, factor: int, inverse: NDArray) -> NDArray:
+        """``Z_j' P Z_j`` of each level of a factor; without columns in `inverse`, V^-1 for P.
+
+        Returns
+        -------
+        ndarray of shape (n_levels, p_k, p_k)
+        """
+        sums, root = self.sums, self.roots[factor]
+        if factor == 0:
+            left = np.eye(len(root)) - sums.blocks @ self.share
+            forms = self.first_forms(inverse)[0]
+            return left @ (sums.blocks - forms @ left.swapaxes(1, 2))
+        n, width = int(sums.sizes[factor]), len(root)
+        values, vectors = np.linalg.eigh(root @ root.T)
+        if values[0] > 1e-12 * values[-1]:
+            back = vectors / np.sqrt(values)
+            shrunk = np.eye(width) - back.T @ self.covariances(factor, inverse) @ back
+            if np.linalg.eigvalsh(shrunk.mean(axis=0))[0] > LITTLE:
+                return back @ shrunk @ back.T
+        reduced = np.tril(self._reduced())
+        reduced += np.tril(reduced, -1).T
+        rows = reduced[sums.spans[factor - 1], : len(inverse)]
+        both = np.einsum(
+            "iac,ibc->iab",
+            (rows @ inverse).reshape(n, width, -1),
+            rows.reshape(n, width, -1),
         )
-        return forms + known
+        return reduced[_places(sums, factor)] - both
+
+    def variances(
+        self,
+        design: CrossedDesign,
+        columns: NDArray | None,
+        inverse: NDArray,
+    ) -> NDArray:
+        """Variances of the linear predictors of rows, over the noise.
+
+        Effects of levels -1 vary by their population.
+
+        Parameters
+        ----------
+        design : CrossedDesign
+            Whose levels are those of the fit, or -1.
+        columns : ndarray of shape (n, p) or None
+            None: the coefficients of columns are given.
+        inverse : ndarray
+            As `inverse` returns it, of p columns.
+        """
+        sums, own, basis = self.sums, design.codes[0], design.bases[0]
+        n, known = len(own), own >= 0
+        share = self.share[np.maximum(own, 0)] * known[:, None, None]
+        moved = np.einsum("nab,nb->na", share, basis)
+        along = placed(own, moved, len(sums.outer))
+        rows = design.matrices[1] - along @ sums.table
+        if columns is not None:
+            rows = hstack([rows, csr_matrix(columns - along @ sums.outer[:, : columns.shape[1]])])
+        rows = csr_matrix(rows)
+        rows.sort_indices()
+        products = row_products(rows.indptr, rows.indices, rows.data, inverse)
+        found = np.bincount(np.repeat(np.arange(n), np.diff(rows.indptr)), products * rows.data, n)
+        found += np.einsum("na,na->n", basis, moved)
+        for codes, values, root in zip(design.codes, design.bases, self.roots, strict=True):
+            found += np.where(codes < 0, np.sum((values @ root) ** 2, axis=1), 0.0)
+        return found
 
 
-class ResponseSystem:
-    """Equations whose last column is the response: the noise is in the end of their triangle."""
+def _places(sums: CrossedSums, factor: int) -> tuple[NDArray, NDArray]:
+    """Rows and columns of the diagonal blocks of the levels of a factor, not the first."""
+    own, width = sums.spans[factor - 1], int(sums.widths[factor])
+    places = np.arange(own.start, own.stop).reshape(-1, width)
+    return places[:, :, None], places[:, None, :]
 
-    sums: Any
-    triangle: NDArray
-    restricted: bool
+
+class CrossedSystem(CrossedEquations):
+    """The equations of a linear model, whose last column is the response.
+
+    Parameters
+    ----------
+    sums : CrossedSums
+    roots : list of ndarray of shape (p_k, p_k)
+    restricted : bool
+    """
+
+    def __init__(self, sums: CrossedSums, roots: Sequence[NDArray], restricted: bool):
+        super().__init__(sums, roots)
+        self.restricted = restricted
 
     @property
     def p(self) -> int:
@@ -231,207 +331,83 @@ class ResponseSystem:
         """Variance of a row of weight 1."""
         return float(self.triangle[-1, -1] ** 2 / self.degrees)
 
-
-class CrossedSystem(ResponseSystem, CrossedEquations):
-    """The equations of a linear model, whose last column is the response.
-
-    Parameters
-    ----------
-    sums : CrossedSums
-    gamma : ndarray of shape (n_factors,)
-        Variances of the factors over that of the noise.
-    restricted : bool
-    """
-
-    def __init__(self, sums: CrossedSums, gamma: NDArray, restricted: bool):
-        super().__init__(sums, gamma)
-        self.restricted = restricted
-
     @property
     def deviance(self) -> float:
-        """-2 log-likelihood at this gamma, and the best noise and coefficients."""
+        """-2 log-likelihood at these roots, and the best noise and coefficients."""
         value = self.log_det
         if self.restricted:
             value += 2 * np.log(np.diag(self.triangle)[self.sums.q : -1]).sum()
-        value += self.degrees * (1 + np.log(2 * np.pi * self.noise))
-        return float(value)
+        return float(value + self.degrees * (1 + np.log(2 * np.pi * self.noise)))
 
     @cached_property
     def solution(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Spherical effects of the first factor, of the others, and the coefficients of X."""
-        sums, q = self.sums, self.sums.q
+        """Spherical effects of the first factor and of the others, and the coefficients of X."""
+        q = self.sums.q
         # the last row of the triangle is the right side: the last unknown is -1, without a copy
         right = np.zeros(len(self.triangle))
         right[-1] = -self.triangle[-1, -1]
         found = solve_triangular(self.triangle, right, lower=True, trans="T", check_finite=False)
-        found = found[:-1]
-        left = sums.outer[:, -1] - sums.outer[:, :-1] @ found[q:]
-        left -= sums.table @ (self.scale[:q] * found[:q])
-        return self.theta[0] * left / self.pivots, found[:q], found[q:]
+        others, beta = found[:q], found[q:-1]
+        return self.first_effects(others, beta, self.sums.outer[:, -1]), others, beta
 
-    def slope(self, rough: bool = False) -> Slope:
-        """Slope of the deviance in gamma; its traces have 32 bits if rough."""
-        sums, q, K = self.sums, self.sums.q, self.sums.n_factors
-        trace = self.traces(self.half_inverse(self.p * self.restricted, rough))
-        b1, b2, _ = self.solution
-        explained = self.per_factor(b2**2)
-        explained[0] = b1 @ b1
-        explained = explained / self.gamma / self.noise
-        gradient = (sums.sizes - trace) / self.gamma - explained
-        # P f of the working variates f_k = Z_k b_k / theta_k, by the same equations
-        top, bottom = np.zeros((len(b1), K)), np.zeros((q + self.p, K))
-        own, others = b1 / self.theta[0], np.zeros((q, K))
-        others[np.arange(q), sums.owner] = b2 / self.theta[sums.owner]
-        top[:, 0] = sums.first * own
-        top += sums.table @ others
-        bottom[:, 0] = np.concatenate([sums.table.T @ own, sums.outer[:, :-1].T @ own])
-        bottom += sums.inner[:-1, :q] @ others
-        square = others.T @ bottom[:q]
-        square[0] += own @ top
-        share = (self.gamma[0] / self.pivots)[:, None] * top
-        reduced = bottom - np.vstack([sums.table.T @ share, sums.outer[:, :-1].T @ share])
-        reduced *= self.scale[:-1, None]
-        reduced = np.vstack([reduced, np.zeros(K)])
-        half = solve_triangular(self.triangle, reduced, lower=True, check_finite=False)[:-1]
-        square -= top.T @ share + half.T @ half
+    @cached_property
+    def scores(self) -> list[NDArray]:
+        """``Z_j' P y`` of the levels of each factor, shape (n_levels, p_k)."""
+        sums, q = self.sums, self.sums.q
+        first, others, beta = self.solution
+        top, bottom = first @ self.roots[0].T, self.natural(others)
+        away = np.append(-beta, 1.0)
+        own = (sums.outer @ away - sums.table @ bottom).reshape(top.shape)
+        own -= np.einsum("iab,ib->ia", sums.blocks, top)
+        below = sums.inner[:q, q:] @ away - sums.inner[:q, :q] @ bottom - sums.table.T @ top.ravel()
+        return [own, *sums.split(below)]
+
+    @cached_property
+    def known(self) -> list[NDArray]:
+        """`precisions` of the levels of each factor."""
+        inverse = self.inverse(self.p * self.restricted)
+        return [self.precisions(k, inverse) for k in range(len(self.roots))]
+
+    def slope(self, noise: float | None = None) -> list[NDArray]:
+        """Slope of the deviance in the covariance of each factor, shape (p_k, p_k).
+
+        Parameters
+        ----------
+        noise : float, optional
+            At which it is taken; if None, the best at these roots.
+        """
+        noise, pairs = noise or self.noise, zip(self.known, self.scores, strict=True)
+        return [U.sum(axis=0) - own.T @ own / noise for U, own in pairs]
+
+    def information(self, entries: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
+        """Average information on entries of the covariances of factors.
+
+        Parameters
+        ----------
+        entries : sequence of (factor, row, column)
+        """
+        sums, q, p = self.sums, self.sums.q, self.p
+        top = np.zeros((*sums.blocks.shape[:2], len(entries)))
+        bottom, explained = np.zeros((q, len(entries))), np.empty(len(entries))
+        parts = [top, *sums.split(bottom)]  # views
+        for m, (k, a, b) in enumerate(entries):
+            own = self.scores[k]
+            parts[k][:, a, m] += own[:, b] / 2
+            parts[k][:, b, m] += own[:, a] / 2
+            explained[m] = own[:, a] @ own[:, b] / self.noise
+        flat = top.reshape(-1, len(entries))
+        ahead = (sums.blocks @ top).reshape(flat.shape) + sums.table @ bottom
+        below = sums.inner[: q + p, :q] @ bottom
+        below[:q] += sums.table.T @ flat
+        below[q:] += sums.outer[:, :p].T @ flat
+        square = flat.T @ ahead + bottom.T @ below[:q]
+        moved = self._shared(ahead)
+        square -= ahead.T @ moved
+        below[:q] -= sums.table.T @ moved
+        below[q:] -= sums.outer[:, :p].T @ moved
+        below = self.scaled_columns(np.ascontiguousarray(below.T)).T
+        L = self.triangle[: q + p, : q + p]
+        half = solve_triangular(L, below, lower=True, check_finite=False)
+        square -= half.T @ half
         information = (square + square.T) / 2 / self.noise
-        information -= np.outer(explained, explained) / self.degrees
-        return Slope(gradient, information)
-
-
-class Fitted(NamedTuple):
-    """The maximum of the likelihood."""
-
-    system: CrossedSystem
-    converged: bool
-    history: list[dict[str, Any]]
-
-
-def maximise(sums: CrossedSums, restricted: bool, known: NDArray[np.bool_] | None = None) -> Fitted:
-    """Maximise the likelihood in the variances of the factors.
-
-    Parameters
-    ----------
-    sums : CrossedSums
-    restricted : bool
-    known : bool ndarray of shape (n_factors,), optional
-        Factors whose variances are identified; those of others are zero.
-
-    Raises
-    ------
-    LinAlgError
-        If the columns and the effects explain the response without any noise.
-    """
-    least = SMALLEST / np.array([np.mean(sums.weights_of(k)) for k in range(sums.n_factors)])
-    known = np.ones(sums.n_factors, bool) if known is None else known
-    start = np.where(known, np.maximum(_start(sums), 10 * least), least)
-    system = _near(sums, start, np.where(known, 10 * least, least), restricted)
-    gamma, history, converged = system.gamma, [], False
-    before = 1e-300
-    for number in range(MOST_STEPS):
-        rough = number == 0 and sums.q > FEW_LEVELS
-        slope = system.slope(rough)
-        at_end = ~known | ((gamma <= least) & (slope.gradient > 0))
-        step, expected = _step(slope, ~at_end)
-        history.append(_row(system, expected))
-        # the next fall is to this one at most as this one is to the last
-        converged = not rough and (expected < TOLERANCE or expected**2 / before < LEFT)
-        before = max(expected, 1e-300)
-        system, gamma, moved = _moved(system, step, least)
-        if converged or not moved:
-            break
-    zero = gamma <= least
-    if zero.any():
-        system = CrossedSystem(sums, np.where(zero, 0.0, gamma), restricted)
-    return Fitted(system, bool(converged), [*history, _row(system, 0.0)])
-
-
-def _near(sums: CrossedSums, gamma: NDArray, small: NDArray, restricted: bool) -> CrossedSystem:
-    """Find the better start: these variances, or a hundredth of them.
-
-    There may be several maxima: levels of many rows and of few may ask for different variances.
-    """
-    start = CrossedSystem(sums, gamma, restricted)
-    if sums.q > FEW_LEVELS:
-        return start
-    smaller = CrossedSystem(sums, np.maximum(gamma / 100, small), restricted)
-    return min(start, smaller, key=lambda each: each.deviance)
-
-
-def _row(system: CrossedSystem, expected: float) -> dict[str, Any]:
-    return {"criterion": system.deviance, "expected": expected, "noise": system.noise}
-
-
-def _start(sums: CrossedSums) -> NDArray:
-    """Variances of factors, over the noise, by moments (Henderson 1953, his first method).
-
-    Squares within the levels of a factor, and those of all rows, have expectations that are sums of
-    the variances. Where these equations give none, each variance is that of a one-way analysis.
-    """
-    n, total, K = sums.n_rows, float(sums.inner[-1, -1]), sums.n_factors
-    weights = [sums.weights_of(k) for k in range(K)]
-    between = [float((sums.totals_of(k) ** 2 / weights[k]).sum()) for k in range(K)]
-    m, all_weights = np.array([len(each) for each in weights]), weights[0].sum()
-    expected = np.full((K + 1, K + 1), all_weights)
-    expected[:K, :K] -= _shared(sums, weights)
-    expected[:K, K], expected[K, K] = n - m, n - 1
-    expected[K, :K] -= [each @ each / all_weights for each in weights]
-    squares = total - np.array([*between, 0.0])
-    found = np.linalg.lstsq(expected, squares, rcond=None)[0]
-    alone = np.empty(K)
-    for k in range(K):
-        within = max(squares[k] / max(n - m[k], 1), 1e-3 * total / n)
-        alone[k] = one_way(weights[k], sums.totals_of(k), within)
-    usable = found[K] > 1e-3 * total / n
-    return np.where(found[:K] > 0, found[:K] / found[K], alone) if usable else alone
-
-
-def _shared(sums: CrossedSums, weights: list[NDArray]) -> NDArray:
-    """Sum, over pairs of levels of factors k and l, the squared shared weight over that of k's."""
-    K, q = sums.n_factors, sums.q
-    pairs = sums.table.multiply(sums.table)
-    inverse = 1 / np.concatenate([weights[k] for k in range(1, K)])
-    shared = np.zeros((K, K))
-    shared[0] = np.bincount(sums.owner, pairs.T @ (1 / weights[0]), K)
-    shared[:, 0] = np.bincount(sums.owner, np.ravel(pairs.sum(axis=0)) * inverse, K)
-    if K > 2:
-        among = sums.inner[:q, :q] ** 2 * inverse[:, None]
-        ends = np.concatenate([[0], np.cumsum(sums.sizes[1:-1])])
-        shared[1:, 1:] = np.add.reduceat(np.add.reduceat(among, ends, axis=0), ends, axis=1)
-    shared[np.arange(K), np.arange(K)] = [each.sum() for each in weights]
-    return shared
-
-
-def one_way(weight: NDArray, response: NDArray, within: float) -> float:
-    """Variance of levels by their weighed sums, over that of rows of weight 1, `within`."""
-    m = max(len(weight) - 1, 1)
-    between = float((response**2 / weight).sum()) / m
-    each = (weight.sum() - (weight**2).sum() / weight.sum()) / m
-    return max((between - within) / each / within, 0.05 / each)
-
-
-def _step(slope: Slope, free: NDArray[np.bool_]) -> tuple[NDArray, float]:
-    """Newton step of the parameters that are free, and how far the deviance is to fall."""
-    step = np.zeros(len(free))
-    if not free.any():
-        return step, 0.0
-    gradient, information = slope.gradient[free], slope.information[np.ix_(free, free)]
-    size = np.sqrt(np.maximum(np.diag(information), 1e-300))
-    values, vectors = np.linalg.eigh(information / np.outer(size, size))
-    values = np.maximum(values, 1e-6)
-    step[free] = -(vectors @ ((vectors.T @ (gradient / size)) / values)) / size
-    return step, float(-step[free] @ gradient / 2)
-
-
-def _moved(
-    system: CrossedSystem, step: NDArray, least: NDArray
-) -> tuple[CrossedSystem, NDArray, bool]:
-    """Go along a step, a shorter one where the deviance would rise."""
-    gamma, before = system.gamma, system.deviance
-    for _ in range(30):
-        new = np.maximum(np.clip(gamma + step, gamma / 20, gamma * 20), least)
-        moved = CrossedSystem(system.sums, new, system.restricted)
-        if moved.deviance <= before + 1e-9 * abs(before):
-            return moved, new, True
-        step = step / 2
-    return system, gamma, False
+        return information - np.outer(explained, explained) / self.degrees

@@ -2,156 +2,277 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-__all__ = ["CrossedLevels", "CrossedSums"]
+__all__ = ["CrossedDesign", "CrossedSums", "placed"]
 
 
 @dataclass(frozen=True)
 class CrossedSums:
     """What the likelihood needs of the rows.
 
+    Level j of factor k has p_k coefficients; the first factor is the one with the most.
+
     Attributes
     ----------
-    first : ndarray of shape (q1,)
-        Sum of the weights of each level of the first factor, the one with the most levels.
-    table : sparse matrix of shape (q1, q)
-        Sums of weights of the pairs of its levels with the q levels of all other factors.
-    outer : ndarray of shape (q1, c)
-        Weighed sums of c columns in its levels; the last may be the response.
+    blocks : ndarray of shape (n_1, p_1, p_1)
+        Weighed products of the columns of the first factor, by level.
+    table : sparse matrix of shape (n_1 * p_1, q)
+        Their products with the q coefficients of all other factors. The rows of a level have
+        entries in the same places, some of which may be zero.
+    outer : ndarray of shape (n_1 * p_1, c)
+        Their products with c columns, the last of which may be the response.
     inner : ndarray of shape (q + c, q + c)
-        Weighed products of the indicators of the q other levels, and the columns.
-    owner : int64 ndarray of shape (q,)
-        Number of the factor of each of these levels, from 1.
+        Weighed products of the other factors' columns, by level, and the c columns.
+    sizes, widths : int64 ndarray of shape (n_factors,)
+        Numbers of levels, and of coefficients of a level.
     n_rows : int
     """
 
-    first: NDArray
+    blocks: NDArray
     table: csr_matrix
     outer: NDArray
     inner: NDArray
-    owner: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    widths: NDArray[np.int64]
     n_rows: int
 
     @property
     def q(self) -> int:
-        """Number of levels of all factors but the first."""
-        return len(self.owner)
-
-    @property
-    def n_factors(self) -> int:
-        """Number of factors."""
-        return 1 + int(self.owner.max(initial=0))
+        """Number of coefficients of all factors but the first."""
+        return len(self.inner) - self.outer.shape[1]
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of levels of each factor."""
-        return np.concatenate(([len(self.first)], np.bincount(self.owner)[1:]))
+    def spans(self) -> list[slice]:
+        """Places of the coefficients of each factor but the first."""
+        return _spans(self.sizes, self.widths)
+
+    def split(self, others: NDArray) -> list[NDArray]:
+        """Values of the coefficients of all factors but the first, by factor and level."""
+        pairs = zip(self.spans, self.sizes[1:], self.widths[1:], strict=True)
+        return [others[own].reshape(n, width, *others.shape[1:]) for own, n, width in pairs]
 
     def weights_of(self, factor: int) -> NDArray:
-        """Sums of weights of the levels of a factor."""
-        own = np.flatnonzero(self.owner == factor)
-        return self.first if factor == 0 else self.inner[own, own]
+        """Weighed sums of squares of the columns of a factor, shape (n_levels, p_k)."""
+        if factor == 0:
+            return np.einsum("iaa->ia", self.blocks)
+        return self.split(np.diag(self.inner)[: self.q])[factor - 1]
 
     def totals_of(self, factor: int) -> NDArray:
-        """Weighed sums of the last column of the levels of a factor."""
-        own = np.flatnonzero(self.owner == factor)
-        return self.outer[:, -1] if factor == 0 else self.inner[own, -1]
+        """Weighed products of these columns with the c columns, shape (n_levels, p_k, c)."""
+        if factor == 0:
+            return self.outer.reshape(*self.blocks.shape[:2], self.outer.shape[1])
+        return self.split(self.inner[: self.q, self.q :])[factor - 1]
 
 
-@dataclass(frozen=True)
-class CrossedLevels:
-    """Levels of rows, and which pairs of levels occur.
+def _spans(sizes: NDArray, widths: NDArray) -> list[slice]:
+    ends = np.cumsum([0, *(sizes * widths)[1:].tolist()]).tolist()
+    return [slice(i, j) for i, j in itertools.pairwise(ends)]
 
-    Attributes
-    ----------
-    codes : int64 ndarray of shape (n_rows,)
-        Level of each row of the first factor, the one with the most levels.
-    places : int64 ndarray of shape (n_rows, k)
-        Level of each row of the k other factors, among the q levels of all of these.
-    sizes : int64 ndarray of shape (1 + k,)
-        Numbers of levels.
-    owner : int64 ndarray of shape (q,)
-        Number of the factor of each of the other levels, from 1.
-    table : sparse matrix of shape (q1, q)
-        Pairs of levels of the first factor and others.
-    slots : int64 ndarray of shape (n_rows, k)
-        Entries of the table in which rows are.
-    """
 
-    codes: NDArray[np.int64]
-    places: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    owner: NDArray[np.int64]
-    table: csr_matrix
+class _Pairs(NamedTuple):
+    """Pairs of levels of two factors that occur in rows, and the pair of each row."""
+
+    one: NDArray[np.int64]
+    other: NDArray[np.int64]
     slots: NDArray[np.int64]
 
     @classmethod
-    def of(cls, codes: Sequence[NDArray], sizes: Sequence[int]) -> Self:
-        """Find the pairs of levels, of factors in this order."""
-        starts = np.concatenate(([0], np.cumsum(sizes[1:-1]))).astype(np.int64)
-        places = np.column_stack(
-            [own + start for own, start in zip(codes[1:], starts, strict=True)]
-        )
-        q, owner = int(sum(sizes[1:])), np.repeat(np.arange(1, len(sizes)), sizes[1:])
-        keys = codes[0][:, None] * q + places
-        pairs, slots = np.unique(keys.ravel(), return_inverse=True)
-        indptr = np.searchsorted(pairs, np.arange(sizes[0] + 1) * q)
-        table = csr_matrix((np.zeros(len(pairs)), pairs % q, indptr), (sizes[0], q))
-        return cls(codes[0], places, np.array(sizes), owner, table, slots.reshape(keys.shape))
+    def of(cls, one: NDArray, other: NDArray, size: int) -> _Pairs:
+        """Find the pairs, in order; the other factor has `size` levels."""
+        pairs, slots = np.unique(one * size + other, return_inverse=True)
+        return cls(pairs // size, pairs % size, slots)
+
+
+class _Table(NamedTuple):
+    """Where the entries of the table are.
+
+    Attributes
+    ----------
+    columns, ends : int64 ndarray
+        Columns of the entries, and ends of rows.
+    first : list of int64 ndarray
+        For each factor but the first, the place of the first entry of each of its pairs.
+    length : list of int64 ndarray
+        Number of entries of the rows of their levels.
+    """
+
+    columns: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    first: list[NDArray[np.int64]]
+    length: list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class CrossedDesign:
+    """Level of each row of each factor, and the columns whose coefficients its levels have.
+
+    Attributes
+    ----------
+    codes : list of int64 ndarray of shape (n_rows,)
+        The first is of the factor with the most coefficients.
+    sizes : int64 ndarray of shape (n_factors,)
+        Numbers of levels.
+    bases : list of ndarray of shape (n_rows, p_k)
+    """
+
+    codes: Sequence[NDArray[np.int64]]
+    sizes: NDArray[np.int64]
+    bases: Sequence[NDArray[np.float64]]
 
     @property
-    def by_factor(self) -> list[NDArray[np.int64]]:
-        """Level of each row of each factor."""
-        starts = np.concatenate(([0], np.cumsum(self.sizes[1:-1])))
-        return [self.codes, *(self.places - starts).T]
+    def widths(self) -> NDArray[np.int64]:
+        """Number of coefficients of a level of each factor."""
+        return np.array([basis.shape[1] for basis in self.bases])
 
     @cached_property
-    def _among(self) -> list[tuple[NDArray, NDArray, NDArray]]:
-        """Pairs of levels of other factors, and that of each row."""
-        found, q = [], len(self.owner)
-        for j in range(self.places.shape[1]):
-            for k in range(j):
-                keys = self.places[:, j] * q + self.places[:, k]
-                pairs, slots = np.unique(keys, return_inverse=True)
-                found.append((pairs // q, pairs % q, slots))
-        return found
+    def among(self) -> dict[tuple[int, int], _Pairs]:
+        """Pairs of levels of factors k > l, and of the first (l = 0) with each other one."""
+        K = len(self.codes)
+        return {
+            (k, j): _Pairs.of(self.codes[j], self.codes[k], int(self.sizes[k]))
+            for k in range(1, K)
+            for j in range(k)
+        }
+
+    @cached_property
+    def places(self) -> _Table:
+        """Where the entries of the table are."""
+        n, p, widths = int(self.sizes[0]), int(self.widths[0]), self.widths
+        pairs = [self.among[k, 0] for k in range(1, len(self.codes))]
+        level = np.concatenate([each.one for each in pairs])
+        width = np.repeat(widths[1:], [len(each.one) for each in pairs])
+        starts = [span.start for span in _spans(self.sizes, widths)]
+        begin = np.concatenate(
+            [
+                start + each.other * own
+                for start, each, own in zip(starts, pairs, widths[1:].tolist(), strict=True)
+            ]
+        )
+        order = np.argsort(level, kind="stable")
+        length = np.bincount(level, width, n).astype(np.int64)
+        before = np.concatenate(([0], np.cumsum(length)))  # of one row of each level
+        offset = np.empty(len(level), np.int64)
+        offset[order] = np.cumsum(width[order]) - width[order]
+        offset -= before[level]
+        first = p * before[level] + offset
+        columns = np.empty(p * before[-1], np.int64)
+        ends = np.concatenate(([0], np.cumsum(np.repeat(length, p))))
+        for a in range(p):
+            for b in range(int(width.max(initial=0))):
+                own = width > b
+                columns[first[own] + a * length[level[own]] + b] = begin[own] + b
+        cuts = np.cumsum([len(each.one) for each in pairs])[:-1]
+        return _Table(columns, ends, np.split(first, cuts), np.split(length[level], cuts))
 
     def sums(self, weight: NDArray, columns: NDArray) -> CrossedSums:
         """Add up rows with weights, and c columns, shape (n_rows, c)."""
-        q, c = len(self.owner), columns.shape[1]
-        weighed = weight[:, None] * columns
+        sizes, widths = self.sizes, self.widths
+        spans, own = _spans(sizes, widths), self.bases[0] * weight[:, None]
+        q, c = spans[-1].stop, columns.shape[1]
+        n, p = int(sizes[0]), int(widths[0])
+        blocks = np.empty((n, p, p))
+        for a in range(p):
+            for b in range(a + 1):
+                total = np.bincount(self.codes[0], own[:, a] * self.bases[0][:, b], n)
+                blocks[:, a, b] = blocks[:, b, a] = total
+        places = self.places
+        entries = np.zeros(len(places.columns))
         inner = np.zeros((q + c, q + c))
-        for j in range(self.places.shape[1]):
-            inner[np.arange(q), np.arange(q)] += np.bincount(self.places[:, j], weight, q)
-        for rows, others, slots in self._among:
-            inner[rows, others] = inner[others, rows] = np.bincount(slots, weight, len(rows))
-        first, others = self.totals(weighed)
-        inner[:q, q:], inner[q:, :q], inner[q:, q:] = others, others.T, columns.T @ weighed
-        entries = np.zeros(self.table.nnz)
-        for slots in self.slots.T:
-            entries += np.bincount(slots, weight, len(entries))
-        table = csr_matrix((entries, self.table.indices, self.table.indptr), self.table.shape)
-        alone = np.bincount(self.codes, weight, self.sizes[0])
-        return CrossedSums(alone, table, first, inner, self.owner, len(weight))
+        for k in range(1, len(sizes)):
+            basis, begin = self.bases[k], spans[k - 1].start
+            pairs, first, length = self.among[k, 0], places.first[k - 1], places.length[k - 1]
+            for a in range(p):
+                for b in range(int(widths[k])):
+                    total = np.bincount(pairs.slots, own[:, a] * basis[:, b], len(first))
+                    entries[first + a * length + b] = total
+            weighed = basis * weight[:, None]
+            levels = np.arange(sizes[k])
+            for j in range(1, k + 1):
+                same = _Pairs(levels, levels, self.codes[k]) if j == k else self.among[k, j]
+                for a in range(int(widths[k])):
+                    for b in range(int(widths[j])):
+                        total = np.bincount(
+                            same.slots, weighed[:, a] * self.bases[j][:, b], len(same.one)
+                        )
+                        rows = begin + same.other * widths[k] + a
+                        others = spans[j - 1].start + same.one * widths[j] + b
+                        inner[rows, others] = inner[others, rows] = total
+        weighed = weight[:, None] * columns
+        outer, below = self.totals(weighed)
+        inner[:q, q:], inner[q:, :q], inner[q:, q:] = below, below.T, columns.T @ weighed
+        table = csr_matrix((entries, places.columns, places.ends), (n * p, q))
+        return CrossedSums(blocks, table, outer, inner, sizes, widths, len(weight))
+
+    def taken(self, index: NDArray) -> Self:
+        """Keep the rows in these positions."""
+        own = [codes[index] for codes in self.codes], [basis[index] for basis in self.bases]
+        return type(self)(own[0], self.sizes, own[1])
+
+    @property
+    def matrices(self) -> tuple[csr_matrix, csr_matrix]:
+        """Columns of the coefficients of the first factor, and of all others; none at level -1."""
+        spans, counts = _spans(self.sizes, self.widths), self.sizes * self.widths
+        first = placed(self.codes[0], self.bases[0], int(counts[0]))
+        others = csr_matrix((len(self.codes[0]), spans[-1].stop))
+        for own, basis, span in zip(self.codes[1:], self.bases[1:], spans, strict=True):
+            others = others + placed(own, basis, spans[-1].stop, span.start)
+        return first, csr_matrix(others)
 
     def totals(self, columns: NDArray) -> tuple[NDArray, NDArray]:
-        """Add up columns of rows by level of the first factor, and of the others."""
-        first = np.empty((self.sizes[0], columns.shape[1]))
-        others = np.zeros((len(self.owner), columns.shape[1]))
-        for c, column in enumerate(columns.T):
-            first[:, c] = np.bincount(self.codes, column, self.sizes[0])
-            for places in self.places.T:
-                others[:, c] += np.bincount(places, column, len(self.owner))
-        return first, others
+        """Products of the columns of the factors with c columns of rows.
 
-    def of_rows(self, first: NDArray, others: NDArray) -> NDArray:
-        """Effect of each row of each factor, shape (n_rows, 1 + k), from those of levels."""
-        return np.column_stack([first[self.codes], others[self.places]])
+        Returns
+        -------
+        first : ndarray of shape (n_1 * p_1, c)
+        others : ndarray of shape (q, c)
+        """
+        found = []
+        for own, size, basis in zip(self.codes, self.sizes.tolist(), self.bases, strict=True):
+            total = np.empty((size, basis.shape[1], columns.shape[1]))
+            for a, values in enumerate(basis.T):
+                for b, column in enumerate(columns.T):
+                    total[:, a, b] = np.bincount(own, values * column, size)
+            found.append(total.reshape(size * basis.shape[1], columns.shape[1]))
+        return found[0], np.concatenate(found[1:])
+
+    def predictor(self, effects: Sequence[NDArray]) -> NDArray[np.float64]:
+        """Sum of the effects of each row, from coefficients of levels of shape (n_k, p_k)."""
+        total = np.zeros(len(self.codes[0]))
+        for own, basis, values in zip(self.codes, self.bases, effects, strict=True):
+            for a, column in enumerate(basis.T):
+                total += column * values[own, a]
+        return total
+
+
+def placed(codes: NDArray, values: NDArray, size: int, start: int = 0) -> csr_matrix:
+    """Return rows with their values at the coefficients of their levels; none at level -1.
+
+    Parameters
+    ----------
+    codes : int64 ndarray of shape (n,)
+    values : ndarray of shape (n, p)
+    size : int
+        Number of columns of the matrix.
+    start : int
+        Place of the first coefficient of the first level.
+
+    Examples
+    --------
+    >>> placed(np.array([1, -1]), np.array([[2.0, 3.0], [4.0, 5.0]]), 4).toarray()
+    array([[0., 0., 2., 3.],
+           [0., 0., 0., 0.]])
+    """
+    n, p = values.shape
+    known = codes >= 0
+    columns = start + codes[known, None] * p + np.arange(p)
+    ends = np.concatenate(([0], np.cumsum(known * p)))
+    return csr_matrix((values[known].ravel(), columns.ravel(), ends), (n, size))

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed.regression.families import family_named
+from ebfed.regression.families import Responses, family_named
 from ebfed.regression.numerics.crossed_doubt import constant_within, spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.numerics.crossed_search import CrossedBlocks
+from ebfed.regression.numerics.crossed_sums import CrossedDesign
 
 SIZES = (12, 10)
 
@@ -29,11 +30,11 @@ def crossed(seed=0, spreads=(0.5, 0.3), family="poisson", level=1.0):
 
 
 def laplace(X, y, groups, family):
-    levels = CrossedLevels.of(groups, list(SIZES))
+    design = CrossedDesign(groups, np.array(SIZES), [np.ones((len(X), 1))] * 2)
     columns = np.column_stack([np.ones(len(X)), X])
     weight, offset = np.full(len(y), 10.0 if family == "binomial" else 1.0), np.zeros(len(y))
-    kind = family_named(family).kind
-    return CrossedLaplace(levels, columns, kind, y.astype(float), weight, offset)
+    rows, blocks = Responses(y.astype(float), weight, offset), CrossedBlocks([[(0, 1)]] * 2, (1, 1))
+    return CrossedLaplace(design, columns, family_named(family), rows, blocks)
 
 
 @pytest.mark.parametrize("family", ["poisson", "binomial"])
@@ -42,8 +43,8 @@ def test_second_derivatives_are_those_of_differences(family):
     X, y, groups = crossed(family=family)
     model = laplace(X, y, groups, family)
     fit = model.fit()
-    assert (fit.mode.equations.theta > 0).all()
-    point = np.concatenate([fit.mode.equations.theta, fit.beta])
+    point = fit.point
+    assert (point[:2] > 0).all()
     steps = np.diag(0.05 * np.sqrt(np.diag(fit.known)))
 
     def at(move):
@@ -64,24 +65,22 @@ def test_covariances_are_those_of_coefficients_if_the_spread_is_that(family):
     model = laplace(X, y, groups, family)
     fit = model.fit()
     near = spreads_near(model, fit)
-    theta = fit.mode.equations.theta
+    theta, beta = np.split(fit.point, [2])
 
     def covariance(spreads, beta):
         bends = np.empty((4, 4))
         for j, step in enumerate(1e-3 * np.eye(4)):
-            up, down = (
-                model.slope(model.mode(np.concatenate([spreads, beta + s * step])))[2:]
-                for s in (1, -1)
-            )
+            points = (np.concatenate([spreads, beta + s * step]) for s in (1, -1))
+            up, down = (model.slope(point, model.mode(point))[2:] for point in points)
             bends[j] = (up - down) / 2e-3
         return 2 * np.linalg.inv((bends + bends.T) / 2)
 
-    np.testing.assert_allclose(near.fitted, covariance(theta, fit.beta), rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(near.fitted, covariance(theta, beta), rtol=1e-2, atol=1e-4)
     turn = fit.known[2:, :2] @ np.linalg.inv(fit.known[:2, :2])
     for k, given, shift in zip(near.parameters, near.covariances, near.shifts, strict=True):
         moved = theta.copy()
         moved[k] += shift @ turn[:, k] / (turn[:, k] @ turn[:, k])
-        exact = np.diag(covariance(moved, fit.beta + shift))
+        exact = np.diag(covariance(moved, beta + shift))
         np.testing.assert_allclose(np.diag(given), exact, rtol=0.05)
 
 
@@ -141,9 +140,9 @@ def test_columns_that_are_constant_within_levels_are_counted():
     X, y, groups = crossed()
     X[:, 1] = X[:, 2] + np.random.default_rng(9).normal(size=12)[groups[0]]
     model = laplace(X, y, groups, "poisson")
-    sums = model.levels.sums(np.random.default_rng(1).uniform(0.5, 2, 120), model.columns)
-    assert constant_within(sums, 0) == 3
-    assert constant_within(sums, 1) == 1
+    sums = model.design.sums(np.random.default_rng(1).uniform(0.5, 2, 120), model.columns)
+    assert constant_within(sums, 0, 0) == 3
+    assert constant_within(sums, 1, 0) == 1
 
 
 @pytest.mark.filterwarnings("ignore:The search for the variances did not converge")

@@ -90,7 +90,7 @@ def read(arguments):
 def main(arguments=None):
     """Run a study; returns the exit code."""
     given = read(arguments)
-    if given.name == "list":
+    if given.name == "list" and not given.all:
         print(listed())
         return 0
     if given.name == "ledger":

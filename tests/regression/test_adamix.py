@@ -57,6 +57,8 @@ EVERY = [
     ),
     eb.AdaMix(1, population="laplace", random_state=0),
     eb.AdaMix(2, population="laplace", covariance="diag", n_init=2, random_state=0),
+    eb.AdaMix("bic", max_components=3, n_init=2, random_state=0),
+    eb.MixtureLinearEB("heldout", max_components=3, n_init=2, random_state=0),
 ]
 DRAWN = [
     eb.AdaMix(2, channel=channels.AddNoise(0.3), noise_variance=0.5, n_rounds=3, random_state=0),

@@ -66,22 +66,27 @@ def approximate(rows: RotatedRows, mean: NDArray, scale: NDArray, noise: float) 
     A = rows.design.swapaxes(1, 2) @ rows.design / noise
     slope = (rows.design.swapaxes(1, 2) @ away[:, :, None])[:, :, 0] / noise
     tau = np.broadcast_to(0.5 / scale**2, slope.shape).copy()
-    nu = np.zeros_like(slope)
-    step = 1.0
+    nu, log, distance = (np.zeros_like(slope) for _ in range(3))
+    centre, known = np.zeros_like(slope), np.ones_like(slope)
+    todo = np.arange(len(slope))  # each client stops by itself, whoever else is in the block
     for number in range(MOST_STEPS):
-        V = np.linalg.inv(A + tau[:, :, None] * np.eye(p))
-        m = (V @ (slope + nu)[:, :, None])[:, :, 0]
+        before = tau[todo], nu[todo]
+        V = np.linalg.inv(A[todo] + before[0][:, :, None] * np.eye(p))
+        m = (V @ (slope[todo] + before[1])[:, :, None])[:, :, 0]
         own = np.diagonal(V, axis1=1, axis2=2)
-        known = np.maximum(1 / own - tau, 1 / (WIDEST * scale) ** 2)
-        centre = (m / own - nu) / known
-        log, first, second, distance = _products(centre, 1 / known, scale)
+        other = np.maximum(1 / own - before[0], 1 / (WIDEST * scale) ** 2)
+        at = (m / own - before[1]) / other
+        log[todo], first, second, distance[todo] = _products(at, 1 / other, scale)
+        centre[todo], known[todo] = at, other
         variance = np.maximum(second - first**2, 1e-12 * scale**2)
-        new = np.maximum(1 / variance - known, 0.0), first / variance - centre * known
-        moved = np.abs(new[0] - tau).max(initial=0.0) * scale.max() ** 2
-        tau, nu = (old + step * (x - old) for old, x in zip((tau, nu), new, strict=True))
-        if moved < TOLERANCE:
+        new = np.maximum(1 / variance - other, 0.0), first / variance - at * other
+        # where factors push one another back and forth, by a part of the way
+        step = 0.7 if number > 10 else 1.0
+        tau[todo], nu[todo] = (x + step * (y - x) for x, y in zip(before, new, strict=True))
+        moved = (np.abs(new[0] - before[0]) * scale**2).max(axis=1, initial=0.0)
+        todo = todo[moved >= TOLERANCE]
+        if not len(todo):
             break
-        step = 0.7 if number > 10 else 1.0  # where factors push one another back and forth
     whole = slope + nu
     V = np.linalg.inv(A + tau[:, :, None] * np.eye(p))
     m = (V @ whole[:, :, None])[:, :, 0]

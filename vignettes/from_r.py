@@ -257,11 +257,10 @@ print(eb.compare(m, mean_alone)[["npar", "logLik", "likelihood", "AIC"]].round(2
 
 # %% [markdown]
 # **Laplace's method.** glmer approximates the likelihood by Laplace's method. Here,
-# `method="laplace"` replaces each group's posterior by its mode and curvature, as penalised
-# quasi-likelihood does, and underestimates the spread. The default is adaptive quadrature, with as
-# many nodes as each group needs (`method="aghq"`, for up to three coefficients that differ between
-# groups); compare with that. The stored results of lme4 are by Laplace's method and by quadrature
-# (`nAGQ = 25`).
+# `method="laplace"` is that, digit for digit, and underestimates the spread where groups have few
+# rows. The default is adaptive quadrature, with as many nodes as each group needs
+# (`method="aghq"`, for up to three coefficients that differ between groups); compare with that.
+# The stored results of lme4 are by Laplace's method and by quadrature (`nAGQ = 25`).
 
 # %%
 slow = {"glmer": stored("sleepstudy_slow"), "nAGQ = 25": stored("sleepstudy_slow_quadrature")}

@@ -112,4 +112,4 @@ print(new.assign(predicted=fit.predict(new), lower=lower, upper=upper).round(2))
 #
 # Coefficients that do not vary between groups are those outside of the parentheses of a formula, or
 # those not in `varying=`. If more than three coefficients vary, `LogisticEB` uses expectation
-# propagation. `method=` also has Laplace's method.
+# propagation. `method=` also has Laplace's method, as of glmer.

@@ -273,8 +273,8 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
         )
     if model.above and not estimator._takes_levels:
         raise ValueError(
-            f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
-            f"GaussianEB() have several, {'/'.join(model.levels)}."
+            f"{type(estimator).__name__} has one level of groups; LinearEB(), LogisticEB(), "
+            f"GeneralizedEB() and GaussianEB() have several, {'/'.join(model.levels)}."
         )
     mixed = is_a(estimator, "LinearEB", "LogisticEB", "GeneralizedEB")
     if not design.names and not (mixed and design.constant):
@@ -287,11 +287,6 @@ def following(estimator: Any, model: FormulaTerms, design: Design, varying: Vary
             raise ValueError(
                 f"all terms differ between groups in {type(estimator).__name__}; write "
                 f"'{model.response} ~ {model.fixed} | {model.group}'."
-            )
-        if some and joint and is_a(estimator, "LogisticEB"):
-            raise ValueError(
-                f"in LogisticEB terms are not correlated where others do not differ; write "
-                f"(… || {model.group})."
             )
         if design.without_mean and "fixed" not in known:
             raise lacking(estimator, design, model)

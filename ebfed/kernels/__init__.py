@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ebfed.kernels.lattice import lattice_sums as lattice_sums
     from ebfed.kernels.lattice import lattice_values as lattice_values
     from ebfed.kernels.logistic import expectation_propagation as expectation_propagation
-    from ebfed.kernels.logistic import importance as importance
     from ebfed.kernels.logistic import log_logistic_normal as log_logistic_normal
     from ebfed.kernels.mixed import curvature_in_covariance as curvature_in_covariance
     from ebfed.kernels.mixed import least_squares as least_squares

@@ -16,7 +16,7 @@ from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import ClassEvidence, weigh_classes
 from ebfed.regression.mixture import FittedMixture, MixtureRegression, MixtureSettings
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
-from ebfed.regression.numerics.normal_population import LOW
+from ebfed.regression.numerics.quadrature_population import LOW
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior
 from ebfed.regression.protocol import MixtureResult
 from ebfed.regression.reading import posterior_of_rows

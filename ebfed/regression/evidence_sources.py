@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.numerics.evidence import (
     Evidence,
     MixturePopulation,
@@ -16,8 +17,7 @@ from ebfed.regression.numerics.evidence import (
     weigh,
 )
 from ebfed.regression.numerics.laplace_population import weigh_laplace
-from ebfed.regression.numerics.normal_population import NormalPopulation
-from ebfed.regression.posteriors.logistic import WhiteRows
+from ebfed.regression.posteriors.approximate import GaussianRows
 from ebfed.regression.posteriors.softmax import approximate
 from ebfed.regression.protocol import MixtureMemory, MixtureSent
 from ebfed.regression.reading import repeated
@@ -172,8 +172,10 @@ def weigh_classes(
         root = np.broadcast_to(np.maximum(np.sqrt(variances), 1e-8), units.shape)
         shift: Any = 0.0
         if len(classes) == 2:
-            normal = NormalPopulation(mean / units, np.diag(root / units), np.ones(len(units)))
-            a, V, log = WhiteRows.of(clients, normal, classes[1]).approximate("corrected")
+            rows = Responses.of(clients, classes)
+            two = GaussianRows.of(clients, rows, Binomial(), [len(units)], "ep")
+            X, offset = clients.X * (root / units), clients.X @ (mean / units)
+            a, V, log = two.moments(X, offset)
         else:
             mode, V, shift, log = approximate(clients, mean / units, root / units, classes)
             a = mode + shift

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,34 +14,19 @@ from sklearn.utils.metaestimators import available_if
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
-from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, responses_beside
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
+from ebfed.regression.diagnosis import diagnostics_of_generalized
 from ebfed.regression.families import ResponseFamily, family_named
-from ebfed.regression.generalized_inference import inference_of_generalized
-from ebfed.regression.generalized_intervals import ends_of_generalized
-from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
+from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import ResponseRounds
-from ebfed.regression.inferring import (
-    coefficient_tests,
-    errors_and_degrees,
-)
-from ebfed.regression.influence import influence_of_generalized
-from ebfed.regression.intervals import confint_of_rows
-from ebfed.regression.levelled import (
-    learn_levels,
-    posterior_of_level,
-    ranef_of_levels,
-    view_of_levels,
-)
-from ebfed.regression.numerics.normal_population import Covariance
+from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import (
     averaged_variance,
     predictive_interval,
     variance_of_mean,
 )
-from ebfed.regression.protocol import GeneralizedResult
+from ebfed.regression.posteriors.quadrature import Method
 from ebfed.regression.reading import (
     IntervalKind,
     check_interval,
@@ -50,8 +35,6 @@ from ebfed.regression.reading import (
     posterior_of_rows,
     responding_clients,
 )
-from ebfed.regression.separation import endless_terms
-from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.of_rows import Predicted, wants_rate
@@ -71,7 +54,7 @@ def _has_classes(estimator: GeneralizedEB) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class GeneralizedEB(RegressorMixin, RegressionEstimator):
+class GeneralizedEB(RegressorMixin, ResponseRegression):
     """Empirical Bayes generalized linear model: a coefficient vector for every group.
 
     Rows of group i have the linear predictor ``z_ij = offset_ij + x_ij' theta_i``, and ``theta_i ~
@@ -87,7 +70,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
         - ``"poisson"``: counts of events, up to 1e11; exposures e are ``offset=log(e)``.
         - ``"binomial"``: 0 or 1; or numbers of successes, with ``trials=``. `LogisticEB` is the
-          same model of two classes with any labels, with other methods.
+          same model of two classes with any labels, which it predicts.
         - ``"negative_binomial"``: counts of mean m and variance ``m + dispersion * m**2``, as
           `glmer.nb`'s.
         - ``"gamma"``: positive numbers of mean m and variance ``m**2 / shape``.
@@ -106,15 +89,26 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         are independent of each other's: with ``"full"``, ``[["intercept"], ["x", "z"]]`` is ``(1 |
         group) + (0 + x + z | group)``. Of several levels of groups, the same for all levels; or a
         mapping, which has them for each level by its name: ``{"nation": ["intercept"], "region":
-        ["intercept", "x"]}`` is ``(1 | nation) + (1 + x | nation:region)``. The likelihood of
-        several levels, or of more than three that differ, is Laplace's approximation, as of `glmer`
-        with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a note says so.
+        ["intercept", "x"]}`` is ``(1 | nation) + (1 + x | nation:region)``.
     fixed : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficient has a mean, to be estimated; the mean
         of the others, which must vary, is zero: ``varying=["intercept", "x"],
         fixed=["intercept"]`` is ``1 + (1 + x | group)``. All, if None.
     fit_intercept : bool
         Whether to put a column of ones first.
+    method : {"auto", "aghq", "ep", "laplace"}
+        Method by which coefficients of groups are integrated over.
+
+        - ``"auto"``: ``"aghq"`` of at most three that differ between groups of one level; of more,
+          ``"ep"`` of binomial rows; otherwise ``"laplace"``.
+        - ``"aghq"``: adaptive Gauss-Hermite quadrature, to numerical precision: 15 to 201 nodes for
+          one coefficient, 11 to 45 on each axis for two, 7 to 31 for three, more where posteriors
+          are wider.
+        - ``"ep"``: expectation propagation, of binomial rows in groups of one level. The likelihood
+          is approximate, and can lie above the exact one.
+        - ``"laplace"``: Laplace's approximation, as of `glmer` with ``nAGQ=1``. It underestimates
+          spreads where groups have few rows, and a note says so; of binomial rows with fewer in a
+          group than coefficients it may have its maximum at spreads without end.
     share : {"groups", "sums"}
         What a block of clients sends: figures of each client, or only their sums over its clients.
         The fit is the same. A sum over one client is that client's figure, and sums at many
@@ -140,6 +134,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         groups around their parent.
     covariance_above_ : dict of ndarray of shape (p, p)
         Covariance of each level above the groups, by its name, from the outermost.
+    method_ : {"aghq", "ep", "laplace"}
+        Method of the fit: what ``"auto"`` stands for.
     clients_, groups_, terms_, history_, privacy_, notes_ :
         See `RegressionEstimator`.
 
@@ -148,7 +144,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
     Softw. 67; Liu, Pierce (1994), A note on Gauss-Hermite quadrature, Biometrika 81; Pinheiro,
     Bates (1995), Approximations to the log-likelihood function in the nonlinear mixed-effects
-    model, J. Comput. Graph. Stat. 4.
+    model, J. Comput. Graph. Stat. 4; Minka (2001), Expectation propagation for approximate Bayesian
+    inference.
 
     Examples
     --------
@@ -180,13 +177,14 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     varying: Varying = None
     fixed: Sequence[str | int] | None = None
     fit_intercept: bool = True
+    method: Method = "auto"
     share: Share = "groups"
     n_rounds: int = 200
     engine: Engine | None = None
     verbose: int = 0
     random_state: Any = None
 
-    _takes_levels = True
+    _rounds = ResponseRounds
     # Response, weight and offset.
     _per_row = (3,)
 
@@ -198,31 +196,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     @property
     def _family(self) -> ResponseFamily:
         return family_named(self.family)
-
-    def protocol(self) -> ResponseRounds:
-        """Return what clients and server do, by these arguments."""
-        return ResponseRounds(
-            family=self._family,
-            covariance=self.covariance,
-            varying=self.varying,
-            fixed=self.fixed,
-            fit_intercept=bool(self.fit_intercept),
-            n_rounds=self.n_rounds,
-            share=self.share,
-            endless=self._endless,
-            estimator=self,
-        )
-
-    def _fit(self, clients: Clients, memory: Any) -> Self:
-        rows = self.protocol().responses(clients, {})  # type: ignore[typeddict-item]
-        columns = self._columns()
-        own = columns.fixed_places()
-        names = [columns.terms[j] for j in own]
-        self._endless = endless_terms(self._family, clients.X[:, own], rows, names)
-        try:
-            return super()._fit(clients, memory)
-        finally:
-            self._endless = None
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -300,30 +273,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
         return self._fit_more(X, y, groups, **options)
 
-    def _learn(self, result: GeneralizedResult) -> None:
-        self._result, self.notes_ = result, result["notes"]
-        learn_levels(self, result)
-        self.mean_, self.covariance_ = result["mean"], result["covariance"]
-        self.mean_covariance_ = result["mean_covariance"]
-
-    def _population(self) -> GeneralizedPopulation:
-        result = self._result
-        return GeneralizedPopulation(
-            columns=self._columns(),
-            family=self._family,
-            shapes=result["shapes"],
-            shape_covariance=result["shape_covariance"],
-            mean=result["mean"],
-            mean_covariance=result["mean_covariance"],
-            estimable=self._estimable,
-            covariance=result["covariance"],
-            root=result["root"],
-            roots_above=result["roots_above"],
-            fitted=None if self._is_server else getattr(self, "clients_", None),
-            kind=self.covariance,
-            **nodes_of(result),
-        )
-
     # Estimates --------------------------------------------------------------------------------
 
     def posterior(
@@ -361,12 +310,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-        block = self._asked_for(X, y, groups, **options)
-        if level is not None and level != self._style_.group:
-            return posterior_of_level(self, block, level)
-        return self._posterior_of(block)
-
-    ranef = ranef_of_levels
+        return self._posterior_at(self._asked_for(X, y, groups, **options), level)
 
     def _predictors(
         self, X: Any, groups: Any, offset: Any, given_spread: bool = True
@@ -502,17 +446,6 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         return float(r2_score(found.response, found.fitted, sample_weight=found.law.weight))
 
     diagnostics = diagnostics_of_generalized
-    residuals = residuals_of_rows
-    influence = influence_of_generalized
-    inference = inference_of_generalized
-    tests = coefficient_tests
-    confint = confint_of_rows
-    _ends = ends_of_generalized
-
-    def __ebfed_view__(self) -> RegressionView:
-        """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super().__ebfed_view__())
-        return replace(view, has_density=False, degrees=errors_and_degrees(self))
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         offset = offset_of(self, X, groups, options.get("offset"))

@@ -12,8 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.regression.generalized_notes import LITTLE, warn_unfinished
-from ebfed.regression.numerics.normal_population import Covariance
-from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, square_of
+from ebfed.regression.numerics.quadrature_population import (
+    Covariance,
+    QuadraturePopulation,
+    square_of,
+)
 from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
@@ -134,6 +137,8 @@ def ascend(
         radius = min(radius, float(np.linalg.norm(state["point"] - state["best_point"]))) / 4
     else:
         slope, curvature = here.chain(messages["score"].sum(axis=0), raw)
+        if state["method"] == "ep" and state["phase"] == "coarse":
+            state = state | {"missing": _missing(state, here.point, slope, curvature)}
         if rise > 0.75 * gain or gain < noise:
             radius = min(2 * radius, RADIUS)
         elif rise < 0.25 * gain:
@@ -147,10 +152,13 @@ def ascend(
             "mean_covariance": here.mean_covariance(curvature),
             "information": -np.diag(raw)[here.places],
         }
-    step, gain = climb(state["slope"], state["second"], radius)
+    step, gain = climb(state["slope"], _bent(state), radius)
     # where rules change from round to round, the last digits do not settle
     stalled = gain < noise and 4 * gain > state["gain"]
     asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
+    fine = {name: each for name, each in asked.items() if name != "missing"}
+    fine |= {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+    near = NOISE if state["method"] == "ep" else NEAR  # its derivatives cost more when fine
     value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
     ended = state | {"phase": "end", "point": state["best_point"]}
     unlimited = state["unlimited"] or here.at_bounds()[1]
@@ -161,14 +169,42 @@ def ascend(
             if gain <= enough:  # wherever the search began, the last step leads to one place
                 ended = ended | {"point": asked["point"]}
             return ended | _settled(state, here, gain <= enough + noise, unlimited)
-        return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+        return cast(GeneralizedState, fine)
     if state["round"] >= n_rounds:
         if not unlimited:  # there is nothing to converge to
             warn_unfinished(f"after {state['round']} rounds", gain, "Raise n_rounds.")
         return ended | {"converged": None if unlimited else False}
-    if state["phase"] == "coarse" and gain <= NEAR:
-        return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+    if state["phase"] == "coarse" and gain <= near:
+        return cast(GeneralizedState, fine)
     return asked
+
+
+def _bent(state: GeneralizedState) -> NDArray[np.float64]:
+    """Second derivatives by which a step is taken."""
+    return state["second"] + state["missing"] if "missing" in state else state["second"]
+
+
+def _missing(
+    state: GeneralizedState, point: NDArray, slope: NDArray, curvature: NDArray
+) -> NDArray[np.float64]:
+    """What second derivatives lack, by how slopes changed (Dennis, Gay, Welsch, 1981).
+
+    Those of expectation propagation hold what stands in for rows; each step shows along it what
+    that leaves out, and an update of rank two says so. What is known of other steps is no larger
+    than what this step shows.
+    """
+    known = state.get("missing", np.zeros_like(curvature))
+    if "best_point" not in state:
+        return known
+    step, bent = point - state["best_point"], slope - state["slope"]
+    unknown, along = bent - curvature @ step, float(bent @ step)
+    if along > -1e-8 * np.linalg.norm(bent) * np.linalg.norm(step):
+        return known
+    size = abs(float(step @ known @ step))
+    known = known * min(1.0, abs(float(step @ unknown)) / max(size, 1e-300))
+    left = unknown - known @ step
+    cross = np.outer(left, bent) / along
+    return known + cross + cross.T - float(left @ step) / along**2 * np.outer(bent, bent)
 
 
 def ascend_again(
@@ -209,7 +245,7 @@ def _settled(
     Steps that are short only because none of them was better leave more to gain. Where spreads are
     so wide that almost every row's likelihood is a step, it no longer depends on their scale.
     """
-    left = climb(state["slope"], state["second"], max(state["radius"], FIRST_RADIUS / 2))[1]
+    left = climb(state["slope"], _bent(state), max(state["radius"], FIRST_RADIUS / 2))[1]
     if left <= NEAR or unlimited:
         return {"converged": short}
     if np.linalg.norm(here.root, 2) > WIDE:

@@ -28,7 +28,7 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
         ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
         fitted one, standard errors included; see `ebfed.inference.spread_degrees`.
         ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
-        has its rows, a finite maximum of the likelihood, and is by quadrature.
+        has its rows, and a finite maximum of the likelihood.
 
     Raises
     ------
@@ -44,8 +44,8 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
         check_rows_of_all(self, f"ddf={ddf!r}")
     if ddf == "satterthwaite" and "node_weights" not in self._result:
         raise ValueError(
-            f"ddf={ddf!r} needs a fit by quadrature, LogisticEB's 'aghq', whose likelihood has a "
-            "maximum; 'asymptotic' is for z tests."
+            f"ddf={ddf!r} needs a fit whose likelihood has a maximum, not that of "
+            "method='gradient'; 'asymptotic' is for z tests."
         )
     known = has_rows_of_all(self) and "node_weights" in self._result
     if ddf == "asymptotic" or not known or not len(self._of_mean):
@@ -54,7 +54,7 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
 
 
 def _degrees(fit: RegressionEstimator) -> Inference:
-    """Return standard errors and degrees of freedom of a fit by quadrature, or Laplace's method.
+    """Return standard errors and degrees of freedom of a fit with a finite maximum.
 
     Parameters
     ----------

@@ -36,7 +36,10 @@ def ends_of_generalized(
     check_rows_of_all(self, f"intervals by {method!r}")
     if method == "profile":
         if "sizes" not in self._result:
-            raise ValueError("method='profile' needs a fit by quadrature, LogisticEB's 'aghq'.")
+            raise ValueError(
+                "method='profile' needs a fit whose likelihood has a maximum, not that of "
+                "LogisticEB's method='gradient'."
+            )
         return _profiled(self, rows, level, progress)
     return _bootstrapped(self, rows, level, n_boot, random_state, progress)
 

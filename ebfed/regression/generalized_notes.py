@@ -56,7 +56,7 @@ UNBOUNDED = (
 LAPLACE = (
     "Laplace's approximation underestimates the spread of the population where groups have few "
     "rows, and so shrinks too much; quadrature, of one level of groups and over three coefficients "
-    "or fewer, does not."
+    "or fewer, does not, and of binomial rows method='ep' less."
 )
 JOINT = (
     "method='gradient' maximises jointly over all coefficients and the variance of their "

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from ebfed.inference.estimable import Estimable
 from ebfed.regression.columns import Columns
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.numerics.normal_population import Covariance
+from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.population import (
     FittedPopulation,
     fixed_parameters,
     spread_parameters,
 )
 from ebfed.regression.posteriors import quadrature
-from ebfed.regression.posteriors.logistic import NormalCoefficients
+from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.regression.posteriors.parents import relatives
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
@@ -27,6 +27,13 @@ from ebfed.tables.labels import parents_among
 from ebfed.tables.levels import parents_of
 
 __all__ = ["GeneralizedPopulation", "nodes_of"]
+
+NAMES = {
+    "aghq": "Gauss-Hermite quadrature",
+    "ep": "expectation propagation",
+    "laplace": "Laplace's approximation",
+    "gradient": "gradient descent",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +60,10 @@ class GeneralizedPopulation(FittedPopulation):
         Groups of the fit, which say what is known of their parents; None on a server.
     kind : {"diag", "spherical", "full"}
         Kind of the covariance.
+    method : {"aghq", "ep", "laplace", "gradient"}
+        Method of the fit.
+    classes : ndarray of shape (2,) or None
+        Labels of the response, where it is a class.
     node_weights : ndarray of shape (k,)
         Weights of populations that the rows do not tell from the fitted one; see `spread_nodes`.
     node_means : ndarray of shape (k, p)
@@ -70,15 +81,13 @@ class GeneralizedPopulation(FittedPopulation):
     covariance: NDArray
     root: NDArray
     kind: Covariance
+    method: str
+    classes: NDArray | None = None
     roots_above: Sequence[NDArray] = ()
     fitted: Clients | None = None
     node_weights: NDArray = field(default_factory=lambda: np.zeros(0))
     node_means: NDArray = field(default_factory=lambda: np.zeros((0, 0)))
     node_roots: Sequence[NDArray] = ()
-
-    @property
-    def _approximate(self) -> bool:
-        return quadrature.is_approximate([root.shape[1] for root in self._roots])
 
     @property
     def _roots(self) -> list[NDArray]:
@@ -91,13 +100,13 @@ class GeneralizedPopulation(FittedPopulation):
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
-        """Method of the fit."""
-        return "Laplace's approximation" if self._approximate else "Gauss-Hermite quadrature"
+        """Method of the fit, in a few words."""
+        return NAMES[self.method]
 
     @property
     def likelihood_kind(self) -> str:  # type: ignore[override]
         """Whether the likelihood was integrated or approximated."""
-        return "approximate" if self._approximate else "ML"
+        return "ML" if self.method == "aghq" else "approximate"
 
     @property
     def population(self) -> str:  # type: ignore[override]
@@ -122,10 +131,12 @@ class GeneralizedPopulation(FittedPopulation):
 
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
-        return Responses.of(block)
+        return Responses.of(block, self.classes)
 
     def observing(self, block: Clients, y: NDArray) -> Clients:
-        """Return clients with other responses of their rows."""
+        """Return clients with other responses of their rows; of labels, 0 and 1."""
+        if self.classes is not None:
+            return replace(block, y=self.classes[y.astype(np.int64)])
         rows = self.responses(block)
         return replace(block, y=np.column_stack([y, rows.weight, rows.offset]))
 
@@ -160,11 +171,14 @@ class GeneralizedPopulation(FittedPopulation):
         given = self.mean_covariance if mean_covariance is None else mean_covariance
         others = relatives(block, self.fitted) if self.roots_above else None
         whole = block if others is None else block.merge(others)
-        responses = self.responses(whole)
+        known = self.responses(whole), self.family, self.shapes
+        method: Any = self.method
+        if method == "gradient":  # which finds a population alone
+            sizes = [root.shape[1] for root in self._roots]
+            method = quadrature.method_for("auto", self.family, sizes)
 
         def under(mean: NDArray, roots: Sequence[NDArray]) -> list[NormalCoefficients]:
-            known = responses, self.family, self.shapes
-            return quadrature.posteriors(whole, *known, mean, roots, given)
+            return quadrature.posteriors(whole, *known, mean, roots, given, method)
 
         found = under(self.mean, self._roots)
         if doubt and len(self.node_weights):

@@ -35,8 +35,12 @@ from ebfed.inference.profiles import (
 )
 from ebfed.inference.sums import root_of_terms
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.numerics.normal_population import HIGH
-from ebfed.regression.numerics.quadrature_population import entries_of, square_of, turn_of
+from ebfed.regression.numerics.quadrature_population import (
+    HIGH,
+    entries_of,
+    square_of,
+    turn_of,
+)
 from ebfed.regression.numerics.trust_region import climb, uncertainty
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.separation import bounds_of, unlimited_forms
@@ -507,6 +511,7 @@ class GeneralizedProfile:
                 entries=entries,
                 accuracy="fine",
                 start=self.mode,
+                method=self.fit._result["method"],
             )
         evidence, score, curvature, mode = found
         if not (np.isfinite(evidence).all() and np.isfinite(curvature).all()):

@@ -3,7 +3,7 @@
 In the first round clients send the sizes of their columns, from which the server chooses units.
 (With ``share="sums"`` sizes are about the mean of all rows, which is asked for before.) Then each
 round asks about a population: clients send the log-likelihood of their rows with its derivatives,
-by quadrature, and the server takes a step of Newton's (see `climb`).
+by quadrature or what approximates it, and the server takes a step of Newton's (see `climb`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_st
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
+from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
@@ -43,15 +44,15 @@ from ebfed.regression.generalized_notes import (
 from ebfed.regression.levelled import check_levels, stated_levels
 from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.directions import find_directions
-from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
-from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.numerics.quadrature_population import (
+    Covariance,
     QuadraturePopulation,
     entries_of,
     square_of,
 )
 from ebfed.regression.numerics.spread_doubt import spread_nodes
 from ebfed.regression.posteriors import quadrature
+from ebfed.regression.posteriors.quadrature import METHODS, Method, method_for
 from ebfed.regression.protocol import (
     GeneralizedMemory,
     GeneralizedMessage,
@@ -66,7 +67,7 @@ from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_parents
 
-__all__ = ["GeneralizedRounds", "ResponseRounds"]
+__all__ = ["GeneralizedRounds", "ResponseRounds", "sums_of_clients"]
 
 # A share of a mean square that is rounding.
 SAME = 1e-12
@@ -81,6 +82,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     varying: Varying
     fit_intercept: bool
     n_rounds: int
+    method: Method = "auto"
     share: Share = "groups"
     fixed: Sequence[str | int] | None = None
     # What rows say of finite estimates; None where they are at nodes.
@@ -95,9 +97,16 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
 
     # Clients ----------------------------------------------------------------------------------
 
+    def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
+        """State numbers of rows, columns, labels of classes, and parents of groups."""
+        facts = super().describe(clients, memory) | stated_levels(self.estimator, clients)
+        if "parents" in facts:
+            facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
+        return facts
+
     def responses(self, clients: Clients, sent: GeneralizedSent) -> Responses:
         """Return what was observed in the rows of clients."""
-        return Responses.of(clients)
+        return Responses.of(clients, sent.get("classes"))
 
     def local(
         self, sent: GeneralizedSent, memory: GeneralizedMemory, clients: Clients, rng: Any
@@ -135,6 +144,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             entries=entries_of(sent["blocks"], self.covariance == "spherical"),
             accuracy=sent["phase"],  # type: ignore[arg-type]
             start=memory.get("mode"),
+            method=sent["method"],
         )
         message: GeneralizedMessage = {
             "evidence": evidence,
@@ -188,6 +198,15 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
 
     # Server -----------------------------------------------------------------------------------
 
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        check_levels(facts)
+        if "parents" in facts:
+            tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
+            if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
+                raise ValueError("facts must have the number of groups of the outermost level.")
+
     def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
         """Check the arguments, and return the state before the first round."""
         self._check_arguments()
@@ -198,9 +217,13 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         fixed = columns.fixed_places()
         columns.check_terms(self.covariance)
         varies = columns.varies()
-        self._check_varying(varies)
         open_ = self._open_questions(facts, columns)
         notes = list(dict.fromkeys(note for note in open_ if note))
+        classes = {}
+        if "classes" in facts:
+            classes = {"classes": np.unique(facts["classes"])}
+            check_two_classes(classes["classes"])
+            check_not_one_class(classes["classes"])
         if self.family.classes and not (columns.terms[:1] == [INTERCEPT] and 0 in fixed):
             raise ValueError(
                 f"family={self.family.name!r} needs fit_intercept=True, and a mean of the "
@@ -213,6 +236,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             n_groups = sizes_of_levels(number_parents(facts["parents"])[1], facts["n"])
         return {
             **state,
+            **classes,  # type: ignore[typeddict-item]
             "n_groups": np.array(n_groups),
             "phase": "centre" if self.share == "sums" else "size",
             "levels": names,
@@ -252,9 +276,11 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         if self.covariance not in kinds:
             raise ValueError(f"covariance must be one of {kinds}; got {self.covariance!r}.")
         check_number("n_rounds", self.n_rounds)
+        self._check_method()
 
-    def _check_varying(self, varies: NDArray) -> None:
-        """Raise a ValueError if these coefficients cannot differ alone."""
+    def _check_method(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS}; got {self.method!r}.")
 
     def ask(self, state: GeneralizedState) -> GeneralizedSent:
         """Ask for sizes of columns, or for what a population is to be judged by."""
@@ -264,6 +290,8 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "round": state["round"],
             "phase": state["phase"],
         }
+        if "classes" in state:
+            sent["classes"] = state["classes"]
         if "centre" in state and "frame" not in state:
             sent["centre"] = state["centre"]
         if "point" not in state:
@@ -277,6 +305,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "mean": asked.mean,
             "root": asked.root,
             "shapes": asked.shapes,
+            "method": state["method"],
         }
 
     def check_message(
@@ -368,16 +397,11 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     def _begin(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
         """Choose units from the sizes of columns, and the first population."""
         state, start = self._coordinates(state, messages)
-        if quadrature.is_approximate(start.sizes):
+        state["method"] = method_for(self.method, self.family, start.sizes)
+        if state["method"] == "laplace":
             state["notes"] = [*state["notes"], LAPLACE]
-        return self._first(state, start, messages)
-
-    def _first(
-        self, state: GeneralizedState, start: QuadraturePopulation, messages: GeneralizedMessage
-    ) -> GeneralizedState:
-        """Ask about the first population in these coordinates; one nearby, if there is a fit."""
         begun = getattr(self.estimator, "_begun", None)
-        if begun is not None:
+        if begun is not None:  # one nearby, if there is a fit
             covariances = [*begun["above"], begun["covariance"]]
             return begin(state, start.near(begun["mean"], covariances, begun["shapes"]), "coarse")
         figures = messages.get("figures", np.zeros((1, 0))).sum(axis=0)
@@ -398,7 +422,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         inside = messages["within"].sum(axis=0) / N if "within" in messages else np.diag(within)
         square = np.diag(within) + n @ centre**2 / N
         apart = square - (n @ centre / N) ** 2 > SAME * square  # not constant
-        if self._one_unit():
+        if self.covariance == "spherical":
             square = np.full(len(square), square.mean())
         empty = square == 0
         unit = 1 / np.sqrt(np.where(empty, 1.0, square))
@@ -429,10 +453,6 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         }
         start = coordinates(state, ways, unit, empty, n @ centre / N, self.covariance, intercept)
         return state, start
-
-    def _one_unit(self) -> bool:
-        """Whether all columns have the same unit."""
-        return self.covariance == "spherical"
 
     def _end(self, state: GeneralizedState) -> GeneralizedState:
         """Add what was learned, in plain numbers."""
@@ -469,7 +489,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "shapes": fitted.shapes,
             "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,
+            "method": state["method"],
         }
+        if "classes" in state:
+            result["classes"] = state["classes"]
         if UNBOUNDED not in notes and not said:
             result |= self._nearby(state, fitted)
         if "has_offset" in state:
@@ -503,13 +526,11 @@ class ResponseRounds(GeneralizedRounds):
     """Rounds of rows that have a response, a weight and an offset."""
 
     def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
-        """State numbers of rows, columns, parents of groups, and whether rows have offsets."""
+        """State whether rows have offsets, too, and whether one row of a group is enough."""
         assert clients.y is not None
-        facts = super().describe(clients, memory) | stated_levels(self.estimator, clients)
+        facts = super().describe(clients, memory)
         facts["offset"] = np.array([bool(clients.y[:, 2].any())])
         facts["alone"] = np.array([self.family.alone(Responses.of(clients))])
-        if "parents" in facts:
-            facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
         return facts
 
     def check_facts(self, facts: Any) -> None:
@@ -521,26 +542,18 @@ class ResponseRounds(GeneralizedRounds):
                 isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)
             ):
                 raise ValueError(f"facts must say {name!r} of rows, yes or no.")
-        check_levels(facts)
-        if "parents" in facts:
-            tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
-            if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
-                raise ValueError("facts must have the number of groups of the outermost level.")
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
         """Note whether rows have offsets, too."""
         return super().begin(state, facts) | {"has_offset": bool(facts["offset"].any())}
 
 
-def too_many(varying: int) -> str:
-    """Explain that so many coefficients cannot be integrated over."""
-    return (
-        f"method='aghq' integrates over at most {quadrature.MOST_INTEGRATED} coefficients that "
-        f"differ between groups; got {varying}."
-    )
-
-
 def check_number(name: str, value: Any) -> None:
     """Raise a ValueError if an argument is no whole number from 1."""
     if not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
+
+
+def sums_of_clients(values: NDArray, clients: Clients) -> NDArray[np.float64]:
+    """Sum the rows of each client, one after the other: blocks make no difference."""
+    return kernels.sums_of_clients(np.require(values, float, ["C", "W"]), clients.indptr)

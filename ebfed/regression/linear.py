@@ -206,18 +206,20 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def protocol(self) -> LinearRounds:
         """Return what clients and server do, by these arguments."""
-        return LinearRounds(
+        rounds = LinearRounds(
             self.covariance,
             self.varying,
             bool(self.fit_intercept),
             self.method,
-            self.solver,
-            self.learning_rate,
-            self.n_steps,
             self.share,
             self.fixed,
             estimator=self,
         )
+        if self.solver == "marginal":
+            return rounds
+        from ebfed.regression.joint_descent import linear_descent
+
+        return linear_descent(rounds, self.solver, self.learning_rate, self.n_steps)
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.engines.robust import pair
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
@@ -22,7 +21,6 @@ from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.privacy import ledger
-from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression import matching
 from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.levelled import check_levels, stated_levels
@@ -35,7 +33,6 @@ from ebfed.regression.levels import (
     sizes_of_levels,
 )
 from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
-from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.regression.numerics.mixed_model_sums import (
     Answer,
@@ -79,9 +76,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
     varying: Varying
     fit_intercept: bool
     method: Literal["reml", "ml"]
-    solver: Literal["marginal", "gradient"]
-    learning_rate: float
-    n_steps: int
     share: Share = "groups"
     fixed: Sequence[str | int] | None = None
 
@@ -181,33 +175,16 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         for name, values in (
             ("covariance", ("diag", "spherical", "full")),
             ("method", ("reml", "ml")),
-            ("solver", ("marginal", "gradient")),
         ):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
-        if self.solver == "gradient" and (
-            self.covariance != "spherical" or self.varying is not None or self.fixed is not None
-        ):
-            raise ValueError(
-                "solver='gradient' needs covariance='spherical', varying=None and fixed=None."
-            )
         check_share(self.share)
-        if self.solver == "gradient" and self.share == "sums":
-            raise ValueError("solver='gradient' needs share='groups': a factor of each group.")
-        check_positive("learning_rate", self.learning_rate)
-        check_count("n_steps", self.n_steps)
         levels = names_in(facts)
-        if levels and (self.share == "sums" or self.solver == "gradient"):
-            raise ValueError(
-                "levels of groups need share='groups', a factor of each group, and "
-                f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
-            )
+        if levels and self.share == "sums":
+            raise ValueError("levels of groups need share='groups', a factor of each group.")
         noises = levels_of_noise(facts)
-        if noises and (self.share == "sums" or self.solver == "gradient"):
-            raise ValueError(
-                "dispersion needs share='groups', a factor of each group, and "
-                f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
-            )
+        if noises and self.share == "sums":
+            raise ValueError("dispersion needs share='groups', a factor of each group.")
         names = sorted(set(facts["covariates"].tolist()))
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names}.")
@@ -291,8 +268,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             sums = totals_of(cast(dict, messages), shapes, len(state["n"]))
             answers = [*state["answers"], (state["question"], sums)]
             return self._sought(state | {"round": state["round"] + 1}, answers)
-        if self.solver == "gradient":
-            return self._descend(state, messages)
         if "levels" in state:
             return self._nested(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
@@ -326,7 +301,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         """Return coefficients, variances and the noise, with their standard errors."""
         result, p = state["result"], len(state["result"]["mean"])
         degrees = max(int(state["n"].sum()) - p, 1)
-        known = self.covariance != "full" and self.solver == "marginal"
+        known = self.covariance != "full"
         errors = np.diag(result["covariance_error"]) if known else np.nan
         noise = result["noise_variance"]
         return {
@@ -487,38 +462,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             "history": [{"criterion": value} for value in fit.path],
             "log_likelihood": -criterion / 2,
             "converged": fit.converged if fit.path else None,
-            "result": result,
-        }
-
-    def _descend(self, state: LinearState, messages: LinearMessage) -> LinearState:
-        """Run gradient descent on everything together."""
-        found = descend_jointly(messages["factor"], messages["n"], self.learning_rate, self.n_steps)
-        p = len(found.mean)
-        note = (
-            "Gradient descent on coefficients and variances together has no minimum to converge "
-            f"to; the variances are those after {self.n_steps} steps, and say little about the "
-            "population. solver='marginal' estimates them."
-        )
-        warnings.warn(note, ConvergenceWarning, stacklevel=8)
-        result: LinearResult = {
-            "mean": found.mean,
-            "mean_covariance": np.zeros((p, p)),
-            "null": np.zeros((p, 0)),
-            "covariance": found.variance * np.eye(p),
-            "covariance_error": np.zeros((p, p)),
-            "noise_variance": found.noise_variance,
-            "criterion": np.nan,
-            "n_parameters": p + 2,
-            "notes": [note],
-            "n_sums": 0,
-            "covariates": state["covariates"],
-        }
-        return state | {
-            "round": 1,
-            "done": True,
-            "history": [{"objective": value} for value in found.path],
-            "log_likelihood": np.nan,
-            "converged": None,
             "result": result,
         }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self, cast
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,32 +12,24 @@ from sklearn.base import ClassifierMixin
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
+from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predictors_beside, responses_beside
 from ebfed.regression.classes import ClassRegression, check_two_classes
-from ebfed.regression.diagnosis import diagnostics_of_logistic, residuals_of_rows
+from ebfed.regression.columns import Varying
+from ebfed.regression.diagnosis import diagnostics_of_logistic
 from ebfed.regression.families import Binomial, Responses
-from ebfed.regression.generalized_inference import inference_of_generalized
-from ebfed.regression.generalized_intervals import ends_of_generalized
-from ebfed.regression.generalized_population import nodes_of
-from ebfed.regression.inferring import (
-    coefficient_tests,
-    errors_and_degrees,
+from ebfed.regression.generalized_base import ResponseRegression
+from ebfed.regression.generalized_rounds import GeneralizedRounds
+from ebfed.regression.numerics.quadrature_population import Covariance
+from ebfed.regression.posteriors.predictive import (
+    averaged_variance,
+    predictive_interval,
+    variance_of_mean,
 )
-from ebfed.regression.influence import influence_of_generalized
-from ebfed.regression.intervals import confint_of_rows
-from ebfed.regression.logistic_population import LogisticPopulation
-from ebfed.regression.logistic_rounds import LogisticRounds, Method
-from ebfed.regression.numerics.normal_population import Covariance
-from ebfed.regression.posteriors.logistic import (
-    NormalCoefficients,
-    log_probabilities,
-)
-from ebfed.regression.posteriors.predictive import predictive_interval
-from ebfed.regression.protocol import LogisticResult
+from ebfed.regression.protocol import GeneralizedResult
 from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
-from ebfed.regression.separation import endless_terms
-from ebfed.report.view import RegressionView
+from ebfed.tables.clients import Clients
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.scans import FITTED, where
 
@@ -45,87 +37,44 @@ __all__ = ["LogisticEB"]
 
 
 @dataclass(eq=False, repr=False)
-class LogisticEB(ClassifierMixin, ClassRegression):
+class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
     """Empirical Bayes logistic regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij ~ Bernoulli(1 / (1 + exp(-x_ij' theta_i)))``, and ``theta_i ~ N(mean,
-    covariance)``. The population maximises the marginal likelihood: in every round clients send the
-    log-likelihood of their rows under a population, with its derivatives, and the server takes a
-    step. This is the mixed model ``y ~ x + (1 + x || group)`` with a binomial response.
+    covariance)``. This is ``GeneralizedEB("binomial")`` of two classes with any labels, which it
+    predicts: the mixed model ``y ~ x + (1 + x || group)`` with a binomial response.
 
     Parameters
     ----------
-    covariance : {"diag", "spherical", "full"}
-        Covariance of the coefficients: a variance for each, one for all, or any.
-    varying : sequence of str or int, optional
-        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
-        covariance ``"diag"``; the others have one coefficient for all. All, if None.
+    covariance, varying, fixed, fit_intercept, share, engine, verbose, random_state :
+        As of `GeneralizedEB`.
     method : {"auto", "aghq", "ep", "laplace", "gradient"}
-        Method by which the population is fitted and clients' posteriors are found. ``"aghq"``
-        computes the likelihood to numerical precision. With the others, `log_likelihood_` is an
-        approximation.
-
-        - ``"auto"``: ``"aghq"`` if at most three coefficients differ between groups, otherwise
-          ``"ep"``. (If columns are collinear and the covariance is ``"full"``, their rank counts,
-          not their number.)
-        - ``"aghq"``: adaptive Gauss-Hermite quadrature, as in `glmer` with many nodes: integrals
-          around the mode of each client's posterior, 15 to 201 nodes for one coefficient, 11 to 45
-          on each axis for two, 7 to 31 for three, more where posteriors are wider. Clients send
-          first and second derivatives of their log-likelihood, and the server takes Newton's steps
-          to the maximum. Standard deviations of posteriors have what not knowing the spread of the
-          population adds, which those of other methods do not.
-        - ``"ep"``: expectation propagation. With up to four coefficients it is corrected by
-          importance weights at a fixed set of points, so it does not depend on a seed. Clients send
-          mean and covariance of their posteriors, and the server takes steps of Fisher's scoring
-          (see `NormalPopulation`).
-          `covariance_` and `log_likelihood_` are somewhat too large where groups have few rows.
-        - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
-          spread of the population for few binary rows per group.
-        - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs corrected: gradient descent on
-          all theta_i, mean and log-variances together. For replication: that objective has no
-          maximum.
-    share : {"groups", "sums"}
-        What a block of clients sends: figures of each client, or, with method ``"aghq"``, only
-        their sums over its clients. The fit is the same. A sum over one client is that client's
-        figure, and sums at many populations together may say much of few clients: it is less that
-        leaves, not a guarantee of privacy.
-    fit_intercept : bool
-        Whether to put a column of ones first.
+        As of `GeneralizedEB`; or ``"gradient"``, Algorithm 5 of Ozkara et al. with its signs
+        corrected: gradient descent on all theta_i, mean and log-variance together, with covariance
+        ``"spherical"``. For replication: that objective has no maximum.
     n_rounds : int
         Largest number of rounds; the exact number for ``"gradient"``.
     learning_rate : float
         Learning rate of ``"gradient"``.
-    engine : Engine, optional
-        Engine on which clients compute; `engines.Local()` if None.
-    verbose : int
-        1 shows a progress bar over rounds.
-    random_state : ignored
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
         The labels of `y`, sorted; the model is of the probability of the second.
-    method_ : str
-        Method of the fit: ``"aghq"`` or ``"ep"`` for ``"auto"``.
-    mean_ : ndarray of shape (p,)
-        Mean of the population, the intercept first.
+    method_, mean_, covariance_, covariance_above_ :
+        See `GeneralizedEB`.
     mean_covariance_ : ndarray of shape (p, p)
-        Sampling covariance of `mean_`: of ``"aghq"`` from the second derivatives of the
-        log-likelihood, NaN for ``"gradient"``. If columns are collinear, it is singular:
-        ``c' mean_covariance_ c`` holds for combinations c of coefficients that are identified, and
-        the standard errors of single ones that are not are NaN in `tidy`.
-    covariance_ : ndarray of shape (p, p)
-        Covariance of the population.
+        Sampling covariance of `mean_`, from the second derivatives of the log-likelihood; NaN for
+        ``"gradient"``. If columns are collinear, it is singular: ``c' mean_covariance_ c`` holds
+        for combinations c of coefficients that are identified, and the standard errors of single
+        ones that are not are NaN in `tidy`.
     clients_, groups_, terms_, history_, privacy_, notes_ :
         See `RegressionEstimator`.
 
     References
     ----------
     Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
-    learning and estimation, appendix F; Liu, Pierce (1994), A note on Gauss-Hermite quadrature,
-    Biometrika 81; Pinheiro, Bates (1995), Approximations to the log-likelihood function in the
-    nonlinear mixed-effects model, J. Comput. Graph. Stat. 4; Minka (2001), Expectation propagation
-    for approximate Bayesian inference.
+    learning and estimation, appendix F; and those of `GeneralizedEB`.
 
     Examples
     --------
@@ -144,8 +93,9 @@ class LogisticEB(ClassifierMixin, ClassRegression):
 
     covariance: Covariance = "diag"
     _: KW_ONLY
-    varying: Sequence[str | int] | None = None
-    method: Method = "auto"
+    varying: Varying = None
+    fixed: Sequence[str | int] | None = None
+    method: Literal["auto", "aghq", "ep", "laplace", "gradient"] = "auto"
     share: Share = "groups"
     fit_intercept: bool = True
     n_rounds: int = 200
@@ -159,60 +109,50 @@ class LogisticEB(ClassifierMixin, ClassRegression):
         tags.classifier_tags.multi_class = False
         return tags
 
+    @property
+    def _family(self) -> Binomial:
+        return Binomial()
+
     def _check_classes(self, classes: NDArray) -> None:
         check_two_classes(classes)
 
-    def protocol(self) -> LogisticRounds:
+    def protocol(self) -> GeneralizedRounds:
         """Return what clients and server do, by these arguments."""
-        return LogisticRounds(
-            family=Binomial(),
-            covariance=self.covariance,
-            varying=self.varying,
-            method=self.method,
-            fit_intercept=self.fit_intercept,
-            n_rounds=self.n_rounds,
-            learning_rate=self.learning_rate,
-            share=self.share,
-            endless=self._endless,
-            estimator=self,
-        )
+        rounds = super().protocol()
+        if self.method != "gradient":
+            return rounds
+        from ebfed.regression.joint_descent import logistic_descent
 
-    def _fit(self, clients: Any, memory: Any) -> Self:
-        y = (clients.y == np.unique(clients.y)[-1]).astype(float)
-        rows = Responses(y, np.ones(len(y)), np.zeros(len(y)))
-        self._endless = endless_terms(Binomial(), clients.X, rows, self._columns().terms)
-        try:
-            return super()._fit(clients, memory)
-        finally:
-            self._endless = None
+        return logistic_descent(rounds, self.learning_rate)
 
-    # Learning ---------------------------------------------------------------------------------
+    def _observed(self, clients: Clients) -> Responses:
+        return Responses.of(clients, np.unique(np.asarray(clients.y))[[-1, -1]])
 
-    def _learn(self, result: LogisticResult) -> None:
-        self._result = result
-        self.classes_, self.notes_ = result["classes"], result["notes"]
-        self.method_ = cast(Method, result["method"])
-        self.mean_, self.covariance_ = result["mean"], result["covariance"]
-        self.mean_covariance_ = result["mean_covariance"]
+    def _learn(self, result: GeneralizedResult) -> None:
+        super()._learn(result)
+        self.classes_ = result["classes"]
 
-    def _population(self) -> LogisticPopulation:
-        result = self._result
-        return LogisticPopulation(
-            columns=self._columns(),
-            family=Binomial(),
-            shapes=np.zeros(0),
-            shape_covariance=self.mean_covariance_,
-            classes=self.classes_,
-            mean=self.mean_,
-            # gradient descent has no error of the mean
-            mean_covariance=np.nan_to_num(self.mean_covariance_),
-            estimable=self._estimable,
-            covariance=self.covariance_,
-            root=result["root"],
-            kind=self.covariance,
-            method=self.method_,
-            **nodes_of(result),
-        )
+    def posterior(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        level: str | None = None,
+    ) -> Posterior:
+        """Posterior of each group's coefficients; see `GeneralizedEB.posterior`.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight, level
+            As there; weights are frequencies, as in `fit`.
+
+        Returns
+        -------
+        Posterior
+        """
+        return self._posterior_at(self._asked_for(X, y, groups, sample_weight=sample_weight), level)
 
     def predict_interval(
         self,
@@ -241,21 +181,10 @@ class LogisticEB(ClassifierMixin, ClassRegression):
         rows, codes, posterior = posterior_of_rows(self, X, groups)
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
         found = mean, posterior.variance_along(rows, codes)
-        return predictive_interval(Binomial(), np.zeros(0), *found, level, kind == "row")
+        return predictive_interval(self._family, np.zeros(0), *found, level, kind == "row")
 
     score = RegressionEstimator.score  # the mixin's has no groups
-
     diagnostics = diagnostics_of_logistic
-    residuals = residuals_of_rows
-    influence = influence_of_generalized
-    inference = inference_of_generalized
-    tests = coefficient_tests
-    confint = confint_of_rows
-    _ends = ends_of_generalized
-
-    def __ebfed_view__(self) -> RegressionView:
-        """Return what reports and plots read of the fit."""
-        return replace(super().__ebfed_view__(), degrees=errors_and_degrees(self))
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's label; of a lazy table, that table with a column ``.fitted``.
@@ -288,5 +217,7 @@ class LogisticEB(ClassifierMixin, ClassRegression):
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
         rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=True)
-        assert isinstance(posterior, NormalCoefficients)
-        return log_probabilities(posterior, rows, codes, self.mean_covariance_)
+        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
+        own = variance_of_mean(rows, self.mean_covariance_)
+        variance = averaged_variance(posterior.variance_along(rows, codes), own)
+        return self._family.log_probabilities(mean, variance)

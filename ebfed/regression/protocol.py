@@ -19,6 +19,7 @@ __all__ = [
     "EvidenceMessage",
     "GeneralizedMemory",
     "GeneralizedMessage",
+    "GeneralizedPhase",
     "GeneralizedResult",
     "GeneralizedSent",
     "GeneralizedState",
@@ -26,11 +27,6 @@ __all__ = [
     "LinearResult",
     "LinearSent",
     "LinearState",
-    "LogisticMessage",
-    "LogisticPhase",
-    "LogisticResult",
-    "LogisticSent",
-    "LogisticState",
     "MixtureMemory",
     "MixtureParameters",
     "MixturePhase",
@@ -44,9 +40,7 @@ __all__ = [
     "SizesMessage",
 ]
 
-LogisticPhase = Literal[
-    "centre", "size", "coarse", "fine", "ep", "corrected", "laplace", "gradient"
-]
+GeneralizedPhase = Literal["centre", "size", "coarse", "fine", "gradient"]
 MixturePhase = Literal["sizes", "pool", "climb", "parameters"]
 
 
@@ -98,7 +92,7 @@ class RegressionState(State):
     notes: NotRequired[list[str]]
     """Remarks on the fit."""
     result: NotRequired[Any]
-    """What was learned: `LinearResult`, `LogisticResult` or `MixtureResult`."""
+    """What was learned: `LinearResult`, `GeneralizedResult` or `MixtureResult`."""
 
 
 class RegressionMemory(TypedDict):
@@ -225,22 +219,18 @@ class GeneralizedResult(TypedDict):
     node_roots: NotRequired[list[NDArray[np.float64]]]
     """Roots of their covariances, of each level from the top, shape (k, p, q)."""
     notes: list[str]
-    has_offset: NotRequired[bool]
-    """Whether rows of the fit had offsets."""
-
-
-class LogisticResult(GeneralizedResult):
-    """What a logistic regression learns."""
-
-    classes: NDArray
     method: str
     """Method of the fit: what ``"auto"`` stands for."""
+    classes: NotRequired[NDArray]
+    """Labels of the response, where it is a class."""
+    has_offset: NotRequired[bool]
+    """Whether rows of the fit had offsets."""
 
 
 class GeneralizedSent(RegressionSent):
     """What the server of a generalized linear model broadcasts."""
 
-    phase: NotRequired[LogisticPhase]
+    phase: NotRequired[GeneralizedPhase]
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, about which products are taken, with ``share="sums"``."""
     mean: NotRequired[NDArray[np.float64]]
@@ -255,20 +245,18 @@ class GeneralizedSent(RegressionSent):
     """Block of each, whose coefficients are independent of those of others, shape (q,)."""
     shapes: NotRequired[NDArray[np.float64]]
     """Parameters of the family besides those of predictors, shape (t,)."""
-
-
-class LogisticSent(GeneralizedSent):
-    """What the server of a logistic regression broadcasts."""
-
+    method: NotRequired[Any]
+    """Method by which clients integrate; see `quadrature.method_for`."""
+    variance: NotRequired[float]
+    """Variance of the coefficients, of gradient descent."""
     classes: NotRequired[NDArray]
-    tolerance: NotRequired[float]
-    """What approximations of posteriors may leave to move."""
+    """Labels of the response, where it is a class."""
 
 
 class GeneralizedState(RegressionState):
     """What the server of a generalized linear model keeps; coordinates are those of `frame`."""
 
-    phase: LogisticPhase | Literal["end"]
+    phase: GeneralizedPhase | Literal["end"]
     estimates_spread: bool
     """Whether numbers of rows identify the spread of the population."""
     varies: NDArray[np.bool_]
@@ -322,34 +310,22 @@ class GeneralizedState(RegressionState):
     """Its slope in the parameters."""
     second: NotRequired[NDArray[np.float64]]
     """Its second derivatives."""
+    missing: NotRequired[NDArray[np.float64]]
+    """What these lack, where they are approximate."""
     radius: NotRequired[float]
     """Longest step that is allowed."""
     information: NotRequired[NDArray[np.float64]]
     """Minus the second derivatives in the mean of coordinates that differ, shape (q,)."""
     mean_covariance: NotRequired[NDArray[np.float64]]
+    method: NotRequired[str]
+    """Method by which clients integrate: what ``"auto"`` stands for."""
+    mean: NotRequired[NDArray[np.float64]]
+    variance: NotRequired[float]
+    """Mean and variance of the coefficients, of gradient descent."""
+    classes: NotRequired[NDArray]
+    """Labels of the response, where it is a class."""
     earlier: NotRequired[dict[str, Any]]
     """What a first search found, of the names above, while a second goes on."""
-
-
-class LogisticState(GeneralizedState):
-    """What the server of a logistic regression keeps."""
-
-    classes: NDArray
-    mean: NotRequired[NDArray[np.float64]]
-    """Mean of the population that is asked about, shape (k,)."""
-    root: NotRequired[NDArray[np.float64]]
-    """Root of its covariance, shape (k, k)."""
-    can_correct: NotRequired[bool]
-    """Whether importance sampling is to correct expectation propagation."""
-    caution: NotRequired[float]
-    """Weight of the normal information in a step; see `NormalPopulation.step`."""
-    reach: NotRequired[float]
-    """Share of the largest step that is allowed."""
-    best_mean: NotRequired[NDArray[np.float64]]
-    """Mean of the likeliest population so far."""
-    best_root: NotRequired[NDArray[np.float64]]
-    method: NotRequired[str]
-    """Method of the fit: what ``"auto"`` stands for."""
 
 
 class GeneralizedMemory(RegressionMemory):
@@ -384,17 +360,9 @@ class GeneralizedMessage(TypedDict):
     """Its slopes in d parameters, shape (n_clients, d)."""
     curvature: NotRequired[NDArray[np.float64]]
     """Lower halves of its second derivatives, shape (n_clients, d * (d + 1) / 2)."""
-
-
-class LogisticMessage(GeneralizedMessage):
-    """What clients of a logistic regression send."""
-
     mean: NotRequired[NDArray[np.float64]]
-    """Posterior mean; of gradient descent, the mean of the population after a step."""
-    covariance: NotRequired[NDArray[np.float64]]
-    """Posterior covariance, shape (n_clients, k, k)."""
     log_variance: NotRequired[NDArray[np.float64]]
-    """Log-variance of the population after a step of gradient descent, shape (n_clients,)."""
+    """Mean and log-variance of coefficients after a step of descent, of each client."""
 
 
 class MixtureParameters(TypedDict):

@@ -882,7 +882,7 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB(method="ep"), 1e-5),
         (eb.LogisticEB("full", method="ep"), 1e-4),
         (eb.LogisticEB(method="laplace"), 1e-5),
-        (eb.LogisticEB(method="gradient", n_rounds=20), 1e-6),
+        (eb.LogisticEB("spherical", method="gradient", n_rounds=20), 1e-6),
     ],
     ids=repr,
 )
@@ -944,7 +944,7 @@ def failing_weights(estimator):
         eb.LogisticEB(),
         eb.LogisticEB(method="ep"),
         eb.LogisticEB(method="laplace"),
-        eb.LogisticEB(method="gradient"),
+        eb.LogisticEB("spherical", method="gradient"),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),
         eb.MixtureEB(max_components=2, variances=1.0),

@@ -79,7 +79,7 @@ FITS = {
         )
         for method in ("aghq", "ep", "laplace")
     },
-    "LogisticEB gradient": (eb.LogisticEB(method="gradient", n_rounds=10), "classes"),
+    "LogisticEB gradient": (eb.LogisticEB("spherical", method="gradient", n_rounds=10), "classes"),
     "GeneralizedEB": (eb.GeneralizedEB(covariance="full"), "counts in rows"),
     "AdaMix": (eb.AdaMix(2, n_init=1, random_state=0), "numbers"),
     "AdaMix gradient": (eb.AdaMix(2, solver="gradient", n_rounds=9, random_state=0), "numbers"),

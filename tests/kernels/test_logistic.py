@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
-from ebfed.kernels import expectation_propagation, importance, laplace, log_logistic_normal
-from ebfed.kernels.logistic import LOGIT_STEP, _add_log_likelihoods, _exp, _tilted
+from ebfed.kernels import expectation_propagation, laplace, log_logistic_normal
+from ebfed.kernels.logistic import LOGIT_STEP, _tilted
 from ebfed.kernels.responses import BINOMIAL
 
 # The trapezoidal rule's own promise.
@@ -43,14 +43,15 @@ def on_grid(X, offset, signs, reach=8.0, count=321):
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 @pytest.mark.parametrize("variance", [1e-4, 0.3, 4.0, 100.0])
 @pytest.mark.parametrize("mean", [-30.0, -2.0, 0.0, 0.7, 12.0])
-def test_tilted_moments(mean, variance, sign):
+@pytest.mark.parametrize("power", [1.0, 0.4])
+def test_tilted_moments(mean, variance, sign, power):
     sums, out = np.empty(3), np.empty(3)
-    _tilted(mean, variance, sign, LOGIT_STEP, sums, out)
+    _tilted(mean, variance, sign, power, LOGIT_STEP, sums, out)
     sd = np.sqrt(variance)
-    low = min(mean, mean + sign * variance) - 9 * sd
-    high = max(mean, mean + sign * variance) + 9 * sd
+    low = min(mean, mean + sign * power * variance) - 9 * sd
+    high = max(mean, mean + sign * power * variance) + 9 * sd
     z = np.linspace(low, high, 40_001)
-    height = -np.logaddexp(0, -sign * z) - 0.5 * (z - mean) ** 2 / variance
+    height = -power * np.logaddexp(0, -sign * z) - 0.5 * (z - mean) ** 2 / variance
     weight = np.exp(height - height.max())
     total, first = weight.sum(), weight @ z / weight.sum()
     log_mass = np.log(total * (z[1] - z[0]) / np.sqrt(2 * np.pi * variance)) + height.max()
@@ -64,7 +65,7 @@ def test_tilted_moments(mean, variance, sign):
 def test_far_out_nothing_overflows(mean):
     sums, out = np.empty(3), np.empty(3)
     for variance in (0.0, 1.0, 1e6):
-        _tilted(mean, variance, 1.0, LOGIT_STEP, sums, out)
+        _tilted(mean, variance, 1.0, 1.0, LOGIT_STEP, sums, out)
         assert np.isfinite(out).all()
         assert out[2] >= 0
 
@@ -82,40 +83,84 @@ def test_average_of_the_logistic_function():
     assert out[3] == pytest.approx(np.log(expit(1.5)), abs=QUADRATURE)
 
 
+def matched(X, offset, y, weight, indptr, tolerance=1e-10):
+    """Means, evidence, slopes by rows and stand-ins of clients, which all are done."""
+    n, d = X.shape
+    sites, found = (np.empty((n, 2)), np.empty((n, 2))), (np.zeros((len(indptr) - 1, d)),)
+    found += np.empty(len(indptr) - 1), np.empty(n), np.empty((n, d)), np.empty(n)
+    given = X, offset, y, weight, indptr, tolerance, 200, True
+    assert expectation_propagation(*given, *sites, *found) == 0
+    return found, sites
+
+
 @pytest.mark.parametrize("d", [1, 2])
 def test_expectation_propagation_comes_near_the_posterior(d):
     X, offset, signs, indptr = rows([0, 1, 3, 8, 20], d)
-    found = empty(5, d)
-    stand_ins = np.zeros(len(X)), np.zeros(len(X))
-    left = expectation_propagation(X, offset, signs, indptr, *stand_ins, 1e-10, 100, *found)
-    assert left == 0
+    y = (signs + 1) / 2
+    (mean, evidence, _, _, bend), _ = matched(X, offset, y, np.ones(len(y)), indptr)
     for i, (first, last) in enumerate(itertools.pairwise(indptr)):
-        mean, cov, evidence = on_grid(X[first:last], offset[first:last], signs[first:last])
-        sd = np.sqrt(np.diag(cov))
+        own = slice(first, last)
+        exact, spread, height = on_grid(X[own], offset[own], signs[own])
+        cov = np.linalg.inv(np.eye(d) + X[own].T @ (bend[own, None] * X[own]))
+        sd = np.sqrt(np.diag(spread))
         # its own error, in standard deviations
-        assert np.all(np.abs(found[0][i] - mean) < 0.005 * sd)
-        assert np.all(np.abs(found[1][i] - cov) < 0.02 * np.outer(sd, sd))
-        assert found[2][i] == pytest.approx(evidence, abs=0.005)
+        assert np.all(np.abs(mean[i] - exact) < 0.005 * sd)
+        assert np.all(np.abs(cov - spread) < 0.02 * np.outer(sd, sd))
+        assert evidence[i] == pytest.approx(height, abs=0.005)
 
 
 def test_expectation_propagation_is_a_fixed_point():
-    """At the end, every row's stand-in gives the moments that the row itself would."""
+    """At the end, every stand-in gives the moments that the row itself would."""
     X, offset, signs, indptr = rows([12], 3)
-    mean, cov, evidence = empty(1, 3)
-    precision, shift = np.zeros(12), np.zeros(12)
-    expectation_propagation(
-        X, offset, signs, indptr, precision, shift, 1e-12, 200, mean, cov, evidence
-    )
+    y, weight = (signs + 1) / 2, np.ones(12)
+    (mean, *_), (precision, shift) = matched(X, offset, y, weight, indptr, 1e-12)
+    kind = (signs < 0).astype(int)
+    precision, shift = precision[np.arange(12), kind], shift[np.arange(12), kind]
     V = np.linalg.inv(np.eye(3) + X.T @ (precision[:, None] * X))
-    np.testing.assert_allclose(cov[0], V, atol=1e-12)
     np.testing.assert_allclose(mean[0], V @ X.T @ shift, atol=1e-12)
     sums, out = np.empty(3), np.empty(3)
     for x, o, s, t, u in zip(X, offset, signs, precision, shift, strict=True):
         v, z = x @ V @ x, x @ mean[0]
         cavity, centre = v / (1 - t * v), (z - v * u) / (1 - t * v)
-        _tilted(centre + o, cavity, s, LOGIT_STEP, sums, out)
+        _tilted(centre + o, cavity, s, 1.0, LOGIT_STEP, sums, out)
         assert centre + cavity * out[1] == pytest.approx(z, abs=1e-8)
         assert cavity - cavity**2 * out[2] == pytest.approx(v, abs=1e-8)
+
+
+def test_counts_of_trials_are_so_many_rows():
+    X, offset, _, _ = rows([9], 3)
+    won, lost = np.arange(9) % 4, np.arange(9) % 3 + 1000 * (np.arange(9) == 8)
+    trials = (won + lost).astype(float)
+    ends = np.array([0, 9])
+    together, _ = matched(X, offset, won / np.maximum(trials, 1), trials, ends)
+    row = np.repeat(np.arange(9), (won + lost))
+    y = np.concatenate([[1.0] * w + [0.0] * f for w, f in zip(won, lost, strict=True)])
+    apart, _ = matched(X[row], offset[row], y, np.ones(len(y)), np.array([0, len(y)]))
+    for one, other in zip(together[:2], apart[:2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
+
+
+def test_slopes_by_rows_are_those_of_the_evidence():
+    """Beside differences, of rows of a share of a trial too."""
+    X, offset, signs, indptr = rows([0, 4, 9], 3)
+    y, weight = (signs + 1) / 2, np.where(np.arange(13) % 3, 1.0, 0.3)
+    y[3], weight[3] = 0.25, 8.0
+    given = y, weight, indptr, 1e-12
+    (_, _, push, pull, _), _ = matched(X, offset, *given)
+    h = 1e-5
+    for row in (0, 3, 7):
+        for j in (None, 0, 2):
+            ends = []
+            for step in (h, -h):
+                moved, shifted = X.copy(), offset.copy()
+                if j is None:
+                    shifted[row] += step
+                else:
+                    moved[row, j] += step
+                ends.append(matched(moved, shifted, *given)[0][1].sum())
+            expected = push[row] if j is None else pull[row, j]
+            # the trapezoidal rule's error over the step
+            assert (ends[0] - ends[1]) / (2 * h) == pytest.approx(expected, abs=1e-4)
 
 
 def observed(X, offset, signs, indptr):
@@ -136,67 +181,6 @@ def test_laplace_is_mode_and_curvature():
         np.testing.assert_allclose(cov[i], np.linalg.inv(H), atol=1e-6)
         height = -0.5 * mean[i] @ mean[i] - np.logaddexp(0, -s * z).sum()
         assert evidence[i] == pytest.approx(height - 0.5 * np.linalg.slogdet(H)[1], abs=1e-6)
-
-
-def importance_reference(X, offset, signs, points, widening, mean, cov):
-    away = widening * points @ np.linalg.cholesky(cov).T
-    eta = mean + away
-    height = -0.5 * (eta**2).sum(axis=1)
-    height -= np.logaddexp(0, -signs * (offset + eta @ X.T)).sum(axis=1)
-    square = (points**2).sum(axis=1)
-    drawn = -0.5 * square - len(mean) * np.log(widening) - 0.5 * np.linalg.slogdet(cov)[1]
-    posterior = np.exp(height - drawn)
-    normal = widening ** len(mean) * np.exp(0.5 * (1 - widening**2) * square)
-    more = posterior / posterior.sum() - normal / normal.sum()
-    shift = more @ away
-    spread = (more[:, None] * away).T @ away - np.outer(shift, shift)
-    told = (1 - np.diag(cov)) ** 2
-    share = told / (told + 1e-4)
-    return (
-        mean + share * shift,
-        cov + np.outer(share, share) * spread,
-        np.log(posterior.sum() / normal.sum()),
-    )
-
-
-def test_importance():
-    X, offset, signs, indptr = rows([0, 1, 5, 25], 3)
-    points = np.random.default_rng(5).normal(size=(40, 3))
-    found = empty(4, 3)
-    laplace(*observed(X, offset, signs, indptr), 1e-10, 100, *found)
-    before = [x.copy() for x in found]
-    importance(X, offset, signs, indptr, points, 1.3, *found)
-    for i, (first, last) in enumerate(itertools.pairwise(indptr)):
-        part = slice(first, last)
-        expected = importance_reference(
-            X[part], offset[part], signs[part], points, 1.3, before[0][i], before[1][i]
-        )
-        for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(ours[i], theirs, atol=1e-10)
-    # where the approximation is exact, nothing is added
-    np.testing.assert_allclose(found[0][0], 0, atol=1e-14)
-    np.testing.assert_allclose(found[1][0], np.eye(3), atol=1e-14)
-
-
-def test_exponentials_side_by_side():
-    x = -np.concatenate([np.linspace(0, 40, 2001), np.geomspace(1e-300, 700, 500)])
-    found = np.array([_exp(each) for each in x])
-    np.testing.assert_allclose(found, np.exp(x), rtol=1e-15)
-    assert _exp(0.0) == 1.0
-    assert 0 < _exp(-1e300) < 1e-300
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 7, 2500])
-def test_log_likelihoods_of_many_points(n_rows):
-    """As many rows, too, as a product of factors between 1 and 2 does not hold."""
-    rng = np.random.default_rng(n_rows)
-    X, offset = rng.normal(size=(n_rows, 2)), rng.normal(size=n_rows)
-    signs = rng.choice([-1.0, 1.0], n_rows)
-    m, away, out = rng.normal(size=2), rng.normal(size=(2, 5)), np.zeros(5)
-    space = np.empty((2, 5))
-    _add_log_likelihoods(X, offset, signs, 0, n_rows, m, away, *space, out)
-    z = signs[:, None] * (offset[:, None] + X @ (m[:, None] + away))
-    np.testing.assert_allclose(out, -np.logaddexp(0, -z).sum(axis=0), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])

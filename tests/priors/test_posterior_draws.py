@@ -12,9 +12,8 @@ import ebfed as eb
 from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import Beta, Normal
 from ebfed.priors.normal import NormalPosterior
-from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.regression.posteriors.logistic import NormalCoefficients
+from ebfed.regression.posteriors.normal import NormalCoefficients
 
 SIZE = 40_000
 CLOSE = 6 / np.sqrt(SIZE)
@@ -205,7 +204,6 @@ def test_linear_combinations_share_what_their_coefficients_share():
 
 
 ROOT = np.array([[1.2, 0.0], [0.3, 0.7]])
-POPULATION = NormalPopulation(np.array([0.5, -1.0]), ROOT, np.ones(2))
 DOUBT = np.array([[0.5, 0.1], [0.1, 0.3]])
 INSIDE = np.array([0.3 * np.eye(2), [[0.5, 0.2], [0.2, 0.6]], 0.9 * np.eye(2)])
 
@@ -221,6 +219,7 @@ def joint_of_three():
 
 
 def test_logistic_coefficients_share_the_error_of_their_mean():
-    posterior = NormalCoefficients.of_white(POPULATION, np.zeros((3, 2)), INSIDE, DOUBT)
+    own, away = ROOT @ INSIDE @ ROOT.T, ROOT @ INSIDE @ np.linalg.inv(ROOT)
+    posterior = NormalCoefficients(np.tile([0.5, -1.0], (3, 1)), own, away, DOUBT)
     for j in range(2):
         check(posterior, joint_of_three()[j::2, j::2], j)

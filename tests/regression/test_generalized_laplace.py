@@ -8,7 +8,6 @@ import pytest
 from scipy.special import expit
 
 import ebfed as eb
-from ebfed.regression.posteriors import quadrature
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 LME4 = pd.read_csv(REFERENCE / "lme4_counts.csv", keep_default_na=False)
@@ -52,11 +51,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_laplace_of_glmer(name, monkeypatch):
-    """With two coefficients, for which glmer() has figures; quadrature is switched off for them."""
-    monkeypatch.setattr(quadrature, "MOST_INTEGRATED", 1)
+def test_it_is_laplace_of_glmer(name):
+    """With two coefficients, for which glmer() has figures."""
     formula, family, rows = CASES[name]
-    fit = eb.from_formula(formula, rows(), eb.GeneralizedEB(family))
+    fit = eb.from_formula(formula, rows(), eb.GeneralizedEB(family, method="laplace"))
     figures = LME4[LME4["case"] == name]
     expected = figures[(figures["group"] == "") & (figures["term"] != "logLik")]
     ours = fit.tidy("fixed")
@@ -72,7 +70,9 @@ def test_it_is_laplace_of_glmer(name, monkeypatch):
 
 @pytest.mark.parametrize("family", ROWS)
 def test_four_coefficients_are_estimated(family):
-    fit = eb.GeneralizedEB(family).fit(X, ROWS[family], groups=GROUPS, offset=OFFSET)
+    fit = eb.GeneralizedEB(family, method="laplace").fit(
+        X, ROWS[family], groups=GROUPS, offset=OFFSET
+    )
     errors = np.sqrt(np.diag(fit.mean_covariance_))
     truth = np.array([0.5, 0.3, -0.4, 0.2])
     assert np.abs((fit.mean_ - truth) / errors).max() < 3.5
@@ -104,11 +104,12 @@ def test_sums_and_weights():
         np.testing.assert_allclose(fit.covariance_, repeated.covariance_, atol=1e-5)
 
 
-def test_it_is_near_quadrature_where_groups_are_large(monkeypatch):
+def test_it_is_near_quadrature_where_groups_are_large():
     settings = {"varying": ["intercept", 0, 1]}
     exact = eb.GeneralizedEB("poisson", **settings).fit(X, ROWS["poisson"], groups=GROUPS)
-    monkeypatch.setattr(quadrature, "MOST_INTEGRATED", 1)
-    near = eb.GeneralizedEB("poisson", **settings).fit(X, ROWS["poisson"], groups=GROUPS)
+    near = eb.GeneralizedEB("poisson", method="laplace", **settings).fit(
+        X, ROWS["poisson"], groups=GROUPS
+    )
     np.testing.assert_allclose(near.mean_, exact.mean_, atol=0.002)
     np.testing.assert_allclose(near.covariance_, exact.covariance_, atol=0.002)
     np.testing.assert_allclose(near.posterior().mean, exact.posterior().mean, atol=0.02)

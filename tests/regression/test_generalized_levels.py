@@ -309,8 +309,16 @@ def test_binomial_formulas_have_levels():
     direct = eb.GeneralizedEB("binomial", varying=["intercept"])
     direct.fit(rows[[*GROUPS, "x", "won", "trials"]], "won", groups=GROUPS, trials="trials")
     assert fit.log_likelihood_ == pytest.approx(direct.log_likelihood_, abs=1e-8)
-    with pytest.raises(ValueError, match="LogisticEB has one level of groups"):
-        eb.from_formula("won ~ x + (1 | nation/region)", rows, eb.LogisticEB())
+    once = rows.assign(won=(rows["won"] > 0).astype(int))
+    one, other = (
+        eb.from_formula("won ~ x + (1 | nation/region)", once, est)
+        for est in (eb.LogisticEB(), eb.GeneralizedEB("binomial"))
+    )
+    assert one.log_likelihood_ == other.log_likelihood_
+    for level in ("nation", "region"):
+        np.testing.assert_array_equal(
+            one.ranef(level=level)["intercept"], other.ranef(level=level)["intercept"]
+        )
 
 
 def test_what_numbers_of_groups_do_not_identify():

@@ -14,12 +14,10 @@ from sklearn.linear_model import LogisticRegression
 import ebfed as eb
 from ebfed.engines import Dask, Local
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.numerics.normal_population import NormalPopulation
-from ebfed.regression.posteriors.logistic import WhiteRows
-from ebfed.streams import Stream, make_key
 from ozkara2023.logistic import simulate
 
 METHODS = ["aghq", "ep", "laplace", "gradient"]
+KINDS = {"gradient": "spherical"}
 JOINT = pytest.mark.filterwarnings("ignore:method='gradient' maximises")
 
 
@@ -88,32 +86,43 @@ def test_population_is_that_of_quadrature(mean, sd):
     assert np.sqrt(exact.covariance_[0, 0]) == pytest.approx(np.exp(best.x[1]), rel=1e-4)
     assert exact.log_likelihood_ == pytest.approx(-best.fun, abs=1e-5)
     est = eb.LogisticEB(method="ep", fit_intercept=False).fit(ones, y, groups=groups)
-    # importance sampling leaves some thousandths of the sampling error, 0.07 and 0.1 here
-    assert est.mean_[0] == pytest.approx(best.x[0], abs=3e-3)
-    assert np.sqrt(est.covariance_[0, 0]) == pytest.approx(np.exp(best.x[1]), rel=3e-3)
-    assert est.log_likelihood_ == pytest.approx(-best.fun, abs=0.02)
+    # propagation errs by some third of the sampling error, 0.07 and 0.1 here, where groups are of
+    # one class; its evidence by some hundredths of each group
+    assert est.mean_[0] == pytest.approx(best.x[0], abs=0.04)
+    assert np.sqrt(est.covariance_[0, 0]) == pytest.approx(np.exp(best.x[1]), rel=0.05)
+    assert est.log_likelihood_ == pytest.approx(-best.fun, abs=0.02 * 300)
 
 
-def test_scores_vanish_in_simulation():
-    """At the fitted population, posterior moments of long Gibbs chains average to its own."""
-    clients, _ = simulate(300, 10, 4)
+def sampled(x, y, mean, covariance, root, n_draws=20_000):
+    """Mean and covariance of a posterior by importance sampling, around a normal approximation."""
+    rng = np.random.default_rng(0)
+    p = len(mean)
+    wide = np.linalg.cholesky(1.3 * covariance)
+    draws = rng.standard_normal((n_draws, p))
+    theta = mean + draws @ wide.T
+    height = -0.5 * ((theta - 0.5) ** 2).sum(axis=1) / root**2
+    height -= np.logaddexp(0, -np.where(y == 1, 1.0, -1.0) * (theta @ x.T)).sum(axis=1)
+    weight = np.exp(height + 0.5 * (draws**2).sum(axis=1))
+    weight /= weight.sum()
+    first = weight @ theta
+    return first, (weight[:, None] * (theta - first)).T @ (theta - first)
+
+
+def test_moments_of_ten_coefficients_are_those_of_sampling():
+    """Of 20 clients of 20 rows; errors of sampling are 1 % of a standard deviation, and of it."""
+    clients, _ = simulate(20, 20, 4)
     est = eb.LogisticEB("spherical", fit_intercept=False).fit(clients)
-    sd = np.sqrt(est.covariance_[0, 0])
-    population = NormalPopulation(est.mean_, sd * np.eye(10), np.ones(10))
-    rows = WhiteRows.of(clients, population, 1)
-    _, mean, cov = rows.sample(Stream(make_key(3), 0), 100, 1500)
-    second = (np.einsum("npp->np", cov) + mean**2).mean()
-    # all chains share random numbers: some 300 of 1500 draws count, in ten coordinates
-    assert abs(second - 1) < 5 * np.sqrt(2 / 300 / 10) * 0.35
-    _, ours, ours_cov = rows.sample(Stream(make_key(4), 0), 100, 1500)
-    mine, mine_cov, _ = rows.approximate("ep")
-    size = np.sqrt(np.einsum("npp->np", cov))
-    # chains differ from one another by as much as from expectation propagation
-    assert np.sqrt(np.mean(((mine - mean) / size) ** 2)) < 2 * np.sqrt(
-        np.mean(((ours - mean) / size) ** 2)
-    )
-    ratio = np.einsum("npp->np", mine_cov) / np.einsum("npp->np", ours_cov)
-    assert abs(ratio.mean() - 1) < 0.02
+    assert est.method_ == "ep"
+    est.mean_, est._result["root"] = np.full(10, 0.5), 0.5 * np.eye(10)
+    found = est._population().posterior_given_population(clients)
+    for i in range(20):
+        own = slice(20 * i, 20 * i + 20)
+        mean, covariance = found.mean[i], found.covariance[i]
+        given = clients.X[own], clients.y[own], mean, covariance, 0.5
+        first, spread = sampled(*given)
+        sd = np.sqrt(np.diag(spread))
+        assert np.abs((mean - first) / sd).max() < 0.06
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), sd, rtol=0.06)
 
 
 # --- posteriors ----------------------------------------------------------------------------------
@@ -193,7 +202,7 @@ def test_new_groups_get_the_population():
 @pytest.mark.parametrize("method", METHODS)
 def test_blocks_do_not_matter(method):
     X, y, groups, _ = draw()
-    est = eb.LogisticEB(method=method, random_state=3)
+    est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=3)
     one = clone(est).fit(X, y, groups=groups)
     for engine in (Local(13), Local(5, threads=2)):
         other = clone(est).set_params(engine=engine).fit(X, y, groups=groups)
@@ -209,7 +218,7 @@ def test_dask_gives_the_same():
     X, y, groups, _ = draw()
     with distributed.Client(processes=False, dashboard_address=None) as client:
         for method in METHODS:
-            est = eb.LogisticEB(method=method, random_state=3)
+            est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=3)
             one = clone(est).fit(X, y, groups=groups)
             other = clone(est).set_params(engine=Dask(client, n_blocks=7)).fit(X, y, groups=groups)
             np.testing.assert_array_equal(one.posterior().mean, other.posterior().mean)
@@ -222,7 +231,7 @@ def test_dask_gives_the_same():
 )
 def test_any_two_labels(method, labels):
     X, y, groups, _ = draw(m=12)
-    est = eb.LogisticEB(method=method, random_state=0)
+    est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=0)
     plain = clone(est).fit(X, y, groups=groups)
     named = clone(est).fit(X, np.asarray(labels)[y], groups=groups)
     assert named.classes_.tolist() == labels
@@ -309,7 +318,9 @@ def finite(est, X, groups):
 def test_separated_groups(method):
     X, y, groups, _ = draw()
     y[groups % 2 == 0] = groups[groups % 2 == 0] // 2 % 2
-    est = eb.LogisticEB(method=method, random_state=0).fit(X, y, groups=groups)
+    est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=0).fit(
+        X, y, groups=groups
+    )
     assert finite(est, X, groups)
 
 
@@ -332,7 +343,9 @@ def test_without_spread_it_is_logistic_regression(method, alone):
     X, y, *_ = draw()
     groups = np.arange(len(y)) if alone else np.zeros(len(y), int)
     with pytest.warns(IdentificationWarning, match="spread of the population is not identified"):
-        est = eb.LogisticEB(method=method, random_state=0).fit(X, y, groups=groups)
+        est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=0).fit(
+            X, y, groups=groups
+        )
     plain = LogisticRegression(C=1e8, tol=1e-10).fit(X, y)
     # the spread is a thousandth, in units of the logit
     np.testing.assert_allclose(est.coef_, plain.coef_[0], atol=2e-4)
@@ -348,7 +361,7 @@ def test_columns_that_say_nothing(method):
     X, y, groups, _ = draw()
     wide = np.column_stack([X, np.full(len(X), 3.0), np.zeros(len(X)), X[:, 0]])
     varying = ["intercept", 3, 4] if method == "aghq" else None  # three at most
-    est = eb.LogisticEB(method=method, varying=varying, random_state=0)
+    est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, varying=varying, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         est.fit(wide, y, groups=groups)
@@ -377,13 +390,14 @@ def test_classes_separated_without_error():
 
 def test_laplace_and_descent_say_what_they_are():
     X, y, groups, _ = draw()
-    assert "underestimates" in eb.LogisticEB(method="laplace").fit(X, y, groups=groups).notes_[-1]
+    approximate = eb.LogisticEB(method="laplace").fit(X, y, groups=groups)
+    assert any("underestimates" in note for note in approximate.notes_)
     with pytest.warns(IdentificationWarning, match="has no maximum"):
-        est = eb.LogisticEB(method="gradient").fit(X, y, groups=groups)
+        est = eb.LogisticEB("spherical", method="gradient").fit(X, y, groups=groups)
     assert np.isnan(est.log_likelihood_)
     assert est.tidy()["std.error"].isna().all()
     with pytest.raises(ValueError, match="diverged"):
-        eb.LogisticEB(method="gradient", learning_rate=1e200).fit(X, y, groups=groups)
+        eb.LogisticEB("spherical", method="gradient", learning_rate=1e200).fit(X, y, groups=groups)
 
 
 def test_rounds_may_run_out():
@@ -414,7 +428,9 @@ X, Y, GROUPS, _ = draw(m=10)
 )
 def test_bad_rows(method, rows, y, message):
     with pytest.raises(ValueError, match=message):
-        eb.LogisticEB(method=method).fit(rows, y, groups=GROUPS[: len(rows)])
+        eb.LogisticEB(KINDS.get(method, "diag"), method=method).fit(
+            rows, y, groups=GROUPS[: len(rows)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -423,7 +439,11 @@ def test_bad_rows(method, rows, y, message):
         ({"covariance": "wide"}, "covariance must be one of"),
         ({"method": "gibbs"}, "method must be one of"),
         ({"n_rounds": 0}, "n_rounds must be"),
-        ({"learning_rate": 0.0}, "learning_rate must be"),
+        (
+            {"covariance": "spherical", "method": "gradient", "learning_rate": 0.0},
+            "learning_rate must",
+        ),
+        ({"method": "gradient"}, "needs covariance='spherical'"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -82,18 +82,26 @@ def test_wrong_sums_are_refused():
             est.protocol().check_message(message | {"more": np.ones((1, 1))}, facts, sent, turn)
 
 
-@pytest.mark.parametrize("method", ["ep", "laplace", "gradient"])
-def test_methods_that_need_groups_are_refused(method):
-    with pytest.raises(ValueError, match="share must be 'groups', unless method is 'aghq'"):
-        eb.LogisticEB(method=method, share="sums").fit(X, Y, groups=GROUPS)
-
-
-def test_many_coefficients_are_refused():
-    wide = RNG.normal(size=(len(GROUPS), 4))
-    with pytest.raises(ValueError, match="Use method='ep' with share='groups'"):
-        eb.LogisticEB(share="sums").fit(wide, Y, groups=GROUPS)
+def test_descent_needs_groups():
+    with pytest.raises(
+        ValueError, match="method='gradient' needs covariance='spherical', share='gr"
+    ):
+        eb.LogisticEB("spherical", method="gradient", share="sums").fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="share must be 'groups' or 'sums'; got 'rows'"):
         eb.LogisticEB(share="rows").fit(X, Y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("method", ["ep", "laplace"])
+def test_sums_give_the_fit_of_groups_of_many_coefficients(method):
+    wide = RNG.normal(size=(len(GROUPS), 4))
+    fits = [
+        eb.LogisticEB(share=share, method=method).fit(wide, Y, groups=GROUPS)
+        for share in ("groups", "sums")
+    ]
+    assert [fit.method_ for fit in fits] == [method] * 2
+    # the search of either ends some 1e-5 standard errors from the maximum
+    np.testing.assert_allclose(fits[0].mean_, fits[1].mean_, atol=1e-5)
+    np.testing.assert_allclose(fits[0].covariance_, fits[1].covariance_, atol=1e-5)
 
 
 def test_groups_of_one_class_are_told_by_their_number():

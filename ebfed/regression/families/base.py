@@ -49,9 +49,12 @@ class Responses:
         return type(self)(self.y[index], self.weight[index], self.offset[index])
 
     @classmethod
-    def of(cls, clients: Clients) -> Self:
-        """Return the columns of what clients of a generalized linear model observed."""
+    def of(cls, clients: Clients, classes: NDArray | None = None) -> Self:
+        """Return what clients observed: their columns, or 1 where a label is the second of two."""
         assert clients.y is not None
+        if classes is not None:
+            second = (np.asarray(clients.y) == classes[1]).astype(float)
+            return cls(second, np.ones(len(second)), np.zeros(len(second)))
         return cls(*(np.require(column, float, ["C", "W"]) for column in clients.y.T))
 
 

@@ -64,6 +64,14 @@ class Binomial(ResponseFamily):
         kernels.log_logistic_normal(centre, variance, out)
         return np.exp(out)
 
+    def log_probabilities(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+        """Logarithm of the average probability of a failure, and of a success, (n_rows, 2)."""
+        out = np.empty((2, len(centre)))
+        for sign, total in zip((-1, 1), out, strict=True):
+            kernels.log_logistic_normal(sign * centre, variance, total)
+        with np.errstate(invalid="ignore"):  # rows that are not identified are NaN
+            return (out - np.logaddexp(*out)).T  # the last digits of two integrals
+
     def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
         """Return `mean` as an expression."""
         return rows.logistic()

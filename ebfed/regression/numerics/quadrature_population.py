@@ -12,15 +12,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.sums import entries_of_terms, root_of_terms
-from ebfed.regression.numerics.normal_population import HIGH, LOW
 from ebfed.regression.numerics.trust_region import uncertainty
 
-__all__ = ["QuadraturePopulation", "entries_of", "square_of", "turn_of"]
+__all__ = [
+    "HIGH",
+    "LOW",
+    "Covariance",
+    "QuadraturePopulation",
+    "entries_of",
+    "square_of",
+    "turn_of",
+]
+
+Covariance = Literal["diag", "spherical", "full"]
+
+# Bounds of variances, in units.
+LOW, HIGH = 1e-6, 1e4
 
 # Standard deviation that is added to those from which a search begins.
 LEAST = 0.1

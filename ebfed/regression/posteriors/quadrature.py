@@ -1,10 +1,13 @@
-"""Clients' generalized linear models by adaptive quadrature (Pinheiro and Bates, 1995)."""
+"""Clients' generalized linear models by adaptive quadrature (Pinheiro and Bates, 1995).
+
+And by what approximates it, where quadrature has too many dimensions: see `approximate`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +15,19 @@ from numpy.typing import NDArray
 from ebfed import kernels
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.families.base import Base
-from ebfed.regression.posteriors.joint_laplace import JointRows, second_derivatives
-from ebfed.regression.posteriors.logistic import MOST_SWEEPS, TOLERANCE, NormalCoefficients
+from ebfed.regression.posteriors.approximate import GaussianRows
+from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.tables.clients import Clients
 
 __all__ = [
+    "METHODS",
     "MOST_INTEGRATED",
     "Accuracy",
     "Base",
+    "Method",
+    "Used",
     "derivatives",
-    "is_approximate",
+    "method_for",
     "posteriors",
 ]
 
@@ -29,6 +35,12 @@ __all__ = [
 MOST_INTEGRATED = 3
 
 Accuracy = Literal["coarse", "fine"]
+# Adaptive Gauss-Hermite quadrature, expectation propagation, Laplace's approximation.
+Used = Literal["aghq", "ep", "laplace"]
+Method = Literal["auto", "aghq", "ep", "laplace"]
+METHODS: tuple[str, ...] = get_args(Method)
+# A search of a mode ends when a step gains no more than this share of the log-posterior.
+TOLERANCE, MOST_SWEEPS = 1e-8, 200
 
 # Numbers of nodes on an axis, each with the largest standard deviation of a logit for which it is
 # used. The logistic function has poles pi away from the line: wider posteriors need more nodes.
@@ -47,9 +59,39 @@ RULES: dict[Accuracy, dict[int, dict[int, float]]] = {
 }
 
 
-def is_approximate(sizes: Sequence[int] | NDArray) -> bool:
-    """Whether the likelihood is approximated: of several levels, or of many coefficients."""
-    return len(sizes) > 1 or sum(sizes) > MOST_INTEGRATED
+def method_for(method: Method, family: ResponseFamily, sizes: Sequence[int] | NDArray) -> Used:
+    """Return the method by which so many coefficients of each level are integrated over.
+
+    Raises
+    ------
+    ValueError
+        If the method is not of these.
+
+    Examples
+    --------
+    >>> from ebfed.regression.families import Binomial, Poisson
+    >>> [method_for("auto", Binomial(), each) for each in ([3], [4], [1, 1])]
+    ['aghq', 'ep', 'laplace']
+    >>> method_for("auto", Poisson(), [4])
+    'laplace'
+    """
+    one = len(sizes) == 1
+    few = one and sum(sizes) <= MOST_INTEGRATED
+    if method == "auto":
+        binary = one and family.name == "binomial"
+        return "aghq" if few else "ep" if binary else "laplace"
+    if method == "aghq" and not few:
+        raise ValueError(
+            f"method='aghq' integrates over at most {MOST_INTEGRATED} coefficients that differ "
+            f"between groups of one level; got {sum(sizes)} of {len(sizes)}. Use method='auto', or "
+            "name fewer columns in varying."
+        )
+    if method == "ep" and not (one and family.name == "binomial"):
+        raise ValueError(
+            "method='ep' is of binomial rows, in groups of one level; got "
+            f"family={family.name!r} and {len(sizes)} levels. Use method='auto'."
+        )
+    return method
 
 
 @cache
@@ -97,6 +139,7 @@ def derivatives(
     entries: tuple[NDArray, NDArray],
     accuracy: Accuracy,
     start: NDArray | None = None,
+    method: Used = "aghq",
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Log marginal likelihood of each client with its first and second derivatives.
 
@@ -125,6 +168,7 @@ def derivatives(
     accuracy : {"coarse", "fine"}
     start : ndarray of shape (n, q), optional
         Modes under a population nearby, from which those under this one are searched.
+    method : {"aghq", "ep", "laplace"}
 
     Returns
     -------
@@ -136,7 +180,7 @@ def derivatives(
         Modes of the log-posteriors of eta.
     """
     m, q = len(clients), len(places)
-    if family.adds and q == len(sizes) == 1:
+    if method == "aghq" and family.adds and q == 1:
         alike = _of_rates(clients, responses, frame, mean, places[0], root[0, 0], accuracy, start)
         if alike is not None:
             return (alike[0] + base[0], *alike[1:])
@@ -147,23 +191,24 @@ def derivatives(
     shaped = family.in_kernel(shapes)
     rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     r, t = design.shape[1], len(shapes)
-    if is_approximate(sizes):
-        joint = JointRows.of(clients, responses, family, sizes)
-        point = np.concatenate([mean, root[entries], shapes])
-        return _with_base(_by_modes(joint, design, point, places, entries, start), base, t)
+    if method != "aghq":
+        approximate = GaussianRows.of(clients, responses, family, sizes, method)
+        at = mean, root, places, entries, shapes
+        found = approximate.derivatives(design, *at, start, exact=accuracy == "fine")
+        return _with_base(found, base, t)
     moved = np.arange(r), places[entries[0]], np.arange(r, r + t)
     column = np.concatenate(moved).astype(np.int64)
     factor = np.concatenate([np.full(r, -1), entries[1], np.full(t, -1)]).astype(np.int64)
     d = len(column)
-    found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
+    empty = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
     mode, cov = _modes(rows, start)
     kernels.quadrature_derivatives(
-        *rows, mode, cov, *_rules(q, accuracy), design, column, factor, *found
+        *rows, mode, cov, *_rules(q, accuracy), design, column, factor, *empty
     )
     turn = family.turn(shapes)
     if turn is not None:
-        _turn(found[1], found[2], turn)
-    return _with_base((*found, mode), base, t)
+        _turn(empty[1], empty[2], turn)
+    return _with_base((*empty, mode), base, t)
 
 
 def _with_base(found: Derivatives, base: Base, t: int) -> Derivatives:
@@ -176,27 +221,6 @@ def _with_base(found: Derivatives, base: Base, t: int) -> Derivatives:
         rows, columns = np.tril_indices(d)
         curvature[:, (rows >= d - t) & (columns >= d - t)] += base[2]
     return evidence, score, curvature, mode
-
-
-def _by_modes(
-    rows: JointRows,
-    design: NDArray,
-    point: NDArray,
-    places: NDArray,
-    entries: tuple[NDArray, NDArray],
-    start: NDArray | None,
-) -> Derivatives:
-    """Return the approximation with derivatives in mean, entries of the root, and shapes."""
-    r, q, n_entries = design.shape[1], len(places), len(entries[0])
-
-    def at(point: NDArray, mode: NDArray | None) -> tuple[NDArray, NDArray, NDArray]:
-        root = np.zeros((q, q))
-        root[entries] = point[r : r + n_entries]
-        shapes = point[r + n_entries :]
-        return rows.slopes(design, point[:r], root, places, entries, shapes, mode)
-
-    evidence, score, mode = at(point, start)
-    return evidence, score, second_derivatives(lambda x: at(x, mode)[1], point), mode
 
 
 def _turn(score: NDArray, curvature: NDArray, turn: NDArray) -> None:
@@ -244,10 +268,9 @@ def posteriors(
     mean: NDArray,
     roots: Sequence[NDArray],
     mean_covariance: NDArray,
+    method: Used,
 ) -> list[NormalCoefficients]:
     """Posteriors of the coefficients of groups of each level, from the top; clients are the lowest.
-
-    Of one level of few coefficients they have moments by quadrature.
 
     Parameters
     ----------
@@ -261,10 +284,11 @@ def posteriors(
         Roots of the population's covariances, of levels from the top.
     mean_covariance : ndarray of shape (p, p)
         Sampling covariance of `mean`.
+    method : {"aghq", "ep", "laplace"}
     """
-    sizes = [root.shape[1] for root in roots]
-    if is_approximate(sizes):
-        joint = JointRows.of(clients, responses, family, sizes)
+    if method != "aghq":
+        sizes = [root.shape[1] for root in roots]
+        joint = GaussianRows.of(clients, responses, family, sizes, method)
         return joint.posteriors(clients.X, shapes, mean, roots, mean_covariance)
     (root,) = roots
     X = np.ascontiguousarray(np.einsum("np,pq->nq", clients.X, root))

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.priors import IdentificationWarning
 from ebfed.regression import LogisticEB
-from ebfed.regression.numerics.normal_population import NormalPopulation
-from ebfed.regression.posteriors.logistic import WhiteRows
+from ebfed.regression.families import Binomial, Responses
+from ebfed.regression.posteriors import quadrature
 from ebfed.report import new_axes, plot_curves
 from ebfed.tables.clients import Clients
 from ozkara2023.doubts import doubts
@@ -85,13 +85,9 @@ def _one_run(seed: tuple[int, int], n: int, m: int) -> list[dict[str, Any]]:
 
     clients, theta = simulate(m, n, [*seed, n])
     pooled = LogisticRegression(C=1e6, fit_intercept=False).fit(clients.X, clients.y).coef_
-    zero, unit = np.zeros(FEATURES), np.eye(FEATURES)
-    ridge = WhiteRows.of(clients, NormalPopulation(zero, unit, zero + 1), 1)
-    true = NormalPopulation(zero + MEAN, np.sqrt(VARIANCE) * unit, zero + 1)
-    known = WhiteRows.of(clients, true, 1).approximate("ep")[0]
     estimates = {
         "pooled": np.broadcast_to(pooled, theta.shape),
-        "alone": ridge.approximate("laplace")[0],
+        "alone": _centres(clients, 0.0, 1.0, "laplace"),
     }
     rows = [
         {"method": method, "mse": _error(each, theta), "variance": np.nan, "coverage": np.nan}
@@ -111,9 +107,16 @@ def _one_run(seed: tuple[int, int], n: int, m: int) -> list[dict[str, Any]]:
                 "coverage": float(np.mean((lower <= theta) & (theta <= upper))),
             }
         )
-    best = MEAN + np.sqrt(VARIANCE) * known
+    best = _centres(clients, MEAN, np.sqrt(VARIANCE), "ep")
     last = {"method": ORACLE, "mse": _error(best, theta), "variance": np.nan, "coverage": np.nan}
     return [*rows, last]
+
+
+def _centres(clients: Clients, mean: float, sd: float, method: quadrature.Used) -> NDArray:
+    """Modes or means of clients' coefficients under a known population."""
+    rows, family, none = Responses.of(clients, np.arange(2)), Binomial(), np.zeros(0)
+    at = np.full(FEATURES, mean), [sd * np.eye(FEATURES)], np.zeros((FEATURES, FEATURES))
+    return quadrature.posteriors(clients, rows, family, none, *at, method)[0].mean
 
 
 def _error(estimates: NDArray, theta: NDArray) -> float:

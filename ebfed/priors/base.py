@@ -49,12 +49,13 @@ from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.dependence import FEWEST_TO_TEST, estimates_of, note_of_dependence
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
-from ebfed.priors.free_parameters import FreeParameters, relative_likelihoods
+from ebfed.priors.free_parameters import FreeParameters
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
 from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.repeated import of_distinct
+from ebfed.privacy.calibration import is_number
 from ebfed.wire import Later, WhenAsked
 
 __all__ = ["OwnReports", "Prior"]
@@ -223,6 +224,22 @@ class Prior(WithArguments, ABC):
                     f"prior={self!r} was fitted with {own} {what}, and is used as it is; got "
                     f"{given} {what}. A population that is to be fitted is prior.unfitted()."
                 )
+
+    def _given(self, *names: str, infinite: str = "") -> list[float] | None:
+        """Return positive arguments that are given together; None if none is.
+
+        All are finite but the one that may be `infinite`.
+        """
+        values = [getattr(self, name) for name in names]
+        if values.count(None) == len(values):
+            return None
+        if None in values:
+            raise ValueError(f"give both {' and '.join(names)}, or neither.")
+        both = zip(names, values, strict=True)
+        if not all(is_number(x) and x > 0 and (x < np.inf or name == infinite) for name, x in both):
+            got = " and ".join(map(repr, values))
+            raise ValueError(f"{' and '.join(names)} must be positive; got {got}.")
+        return values
 
     @property
     def _n_covariates(self) -> int:
@@ -520,8 +537,8 @@ class Prior(WithArguments, ABC):
     def _fit(self, likelihood: Likelihood) -> None:
         """Run EM over a grid of theta."""
         rows, counts = self._settled(likelihood).compress()
-        atoms = self._nodes(rows, *self.support)
-        likelihoods, scale = relative_likelihoods(rows.logpdf(atoms))
+        free = FreeParameters(self, rows, counts)
+        atoms, likelihoods, scale = free.table
         self._start(rows, counts)
         path = [-np.inf]
         for _ in range(FEW_STEPS if self.free else STEPS):
@@ -533,7 +550,7 @@ class Prior(WithArguments, ABC):
             self._m_step(atoms, (counts / evidence) @ joint)
         else:
             if self.free:
-                self._set(**FreeParameters(self, rows, counts).likeliest())
+                self._set(**free.likeliest())
             else:
                 warnings.warn(
                     f"EM for {type(self).__name__} stopped after {STEPS} steps, still gaining "

@@ -20,7 +20,6 @@ from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.two_moments import TwoMoments
-from ebfed.privacy.calibration import is_number
 from ebfed.wire import WhenAsked
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
@@ -159,19 +158,10 @@ class Beta(WithCovariates, Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         if self.method not in FITS:
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
-        if (self.alpha is None) != (self.beta is None):
-            raise ValueError("give both alpha and beta, or neither.")
         d = likelihood.n_features
-        if self.alpha is not None and self.beta is not None:
-            known = is_number(self.alpha) and is_number(self.beta)
-            if not (
-                known and self.alpha > 0 and self.beta > 0 and np.isfinite(self.alpha + self.beta)
-            ):
-                raise ValueError(
-                    f"alpha and beta must be positive; got {self.alpha!r} and {self.beta!r}."
-                )
-            total = self.alpha + self.beta
-            self._set(np.full(d, self.alpha / total), np.full(d, 1 / total))
+        if (given := self._given("alpha", "beta")) is not None:
+            total = sum(given)
+            self._set(np.full(d, given[0] / total), np.full(d, 1 / total))
             self.n_parameters_ = 0
         elif isinstance(likelihood, Binomial):
             self._fit_counts([likelihood.column(j) for j in range(d)])

@@ -14,8 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.atom_draws import atom_draws
-from ebfed.priors.base import Prior, relative_likelihoods
+from ebfed.priors.base import Prior
 from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum
 from ebfed.priors.n_components import RULES, choose

@@ -50,11 +50,10 @@ class FreeParameters:
         self.positive, self.spreads = kinds == "positive", kinds == "spread"
 
     @cached_property
-    def _table(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-        """Nodes, their widths, likelihoods there and the logarithms of their largest."""
+    def table(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Nodes, likelihoods there over the largest of each message, and logarithms of these."""
         atoms = self.prior._nodes(self.rows, *self.prior.support)
-        likelihoods, scale = relative_likelihoods(self.rows.logpdf(atoms))
-        return atoms, np.gradient(atoms[:, 0]), likelihoods, scale
+        return atoms, *relative_likelihoods(self.rows.logpdf(atoms))
 
     @property
     def point(self) -> NDArray:
@@ -73,9 +72,9 @@ class FreeParameters:
         return np.array([self._of(self.prior._like(self.named(point))) for point in points])
 
     def _of(self, one: Any) -> float:
-        atoms, widths, likelihoods, scale = self._table
+        atoms, likelihoods, scale = self.table
         near = int(np.argmin(np.abs(atoms[:, 0] - one.mean_[0])))
-        spread = np.sqrt(one.variance_[0]) / widths[near]
+        spread = np.sqrt(one.variance_[0]) / np.gradient(atoms[:, 0])[near]
         if spread < POINT:
             values = self.rows.logpdf(one.mean_[None])[:, 0] - scale
         elif spread < COARSE:

@@ -22,7 +22,6 @@ from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
 from ebfed.priors.two_moments import TwoMoments, gamma_height
-from ebfed.privacy.calibration import is_number
 
 __all__ = ["POINT_MASS", "Gamma", "GammaPosterior", "shape_of"]
 
@@ -137,18 +136,9 @@ class Gamma(WithCovariates, Prior):
     # Fitting ----------------------------------------------------------------------------------
 
     def _fit(self, likelihood: Likelihood) -> None:
-        if (self.mean is None) != (self.shape is None):
-            raise ValueError("give both mean and shape, or neither.")
         d = likelihood.n_features
-        if self.mean is not None and self.shape is not None:
-            known = is_number(self.mean) and is_number(self.shape)
-            if not (
-                known and self.mean > 0 and self.shape > 0 and np.isfinite(self.mean + self.shape)
-            ):
-                raise ValueError(
-                    f"mean and shape must be positive; got {self.mean!r} and {self.shape!r}."
-                )
-            self._set(np.full(d, float(self.mean)), np.full(d, 1 / self.shape))
+        if (given := self._given("mean", "shape")) is not None:
+            self._set(np.full(d, float(given[0])), np.full(d, 1 / given[1]))
             self.n_parameters_ = 0
         elif isinstance(likelihood, Poisson):
             self._fit_counts([likelihood.column(j) for j in range(d)])

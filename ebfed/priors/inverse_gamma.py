@@ -24,7 +24,6 @@ from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
 from ebfed.priors.squares import Squares, SquaresRegression
 from ebfed.priors.two_moments import TwoMoments, gamma_height
-from ebfed.privacy.calibration import is_number
 
 __all__ = ["InverseGamma", "LogVariancePosterior"]
 
@@ -167,26 +166,16 @@ class InverseGamma(WithCovariates, Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         if self.method not in ("ml", "moments"):
             raise ValueError(f"method must be 'ml' or 'moments'; got {self.method!r}.")
-        if (self.df is None) != (self.variance is None):
-            raise ValueError("give both df and variance, or neither.")
         d = likelihood.n_features
-        if self.df is not None and self.variance is not None:
-            self._take_given(d)
+        if (given := self._given("df", "variance", infinite="df")) is not None:
+            self._set(np.full(d, -np.log(given[1])), np.full(d, 2 / given[0]))
+            self.n_parameters_ = 0
         elif isinstance(likelihood, LogVariance):
             self._fit_squares([likelihood.column(j) for j in range(d)])
         elif _is_reported(likelihood):
             self._fit_reports(likelihood)
         else:
             super()._fit(likelihood)
-
-    def _take_given(self, d: int) -> None:
-        known = is_number(self.df) and is_number(self.variance)
-        if not (known and self.df > 0 and 0 < self.variance < np.inf):  # type: ignore[operator]
-            raise ValueError(
-                f"df and variance must be positive; got {self.df!r} and {self.variance!r}."
-            )
-        self._set(np.full(d, -np.log(self.variance)), np.full(d, 2 / self.df))  # type: ignore[arg-type,operator]
-        self.n_parameters_ = 0
 
     def _fit_squares(self, columns: Sequence[LogVariance]) -> None:
         rows = [column.take(column.degrees > 0) for column in columns]

@@ -18,10 +18,11 @@ from scipy.special import logsumexp
 
 from ebfed.likelihoods import Binomial, Likelihood, Poisson
 from ebfed.likelihoods.binomial import MOST_LOGS, log_risings
-from ebfed.priors.base import OwnReports, Prior, relative_likelihoods
+from ebfed.priors.base import OwnReports, Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.count_regression import log_masses_of
 from ebfed.priors.exploration import explore
+from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.posterior import Posterior

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import student_sizes, student_slab
 from ebfed.likelihoods import Likelihood, StudentT
-from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
+from ebfed.priors.base import WELL_KNOWN
 from ebfed.priors.exploration import TILT, explore, thinned
+from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.search import maximise
 from ebfed.priors.slabs import LaplaceSlab, Slab
 from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred

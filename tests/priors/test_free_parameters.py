@@ -101,7 +101,7 @@ def test_likelihoods_of_narrow_populations_go_on_to_that_of_a_point():
     free = FreeParameters(prior, rows, counts)
     scales = np.geomspace(1e-6, 1e-2, 60)
     found = free.log_density(np.column_stack([np.full(60, 1.0), scales]))
-    at_point = counts @ (rows.logpdf(np.ones((1, 1)))[:, 0] - free._table[-1])
+    at_point = counts @ (rows.logpdf(np.ones((1, 1)))[:, 0] - free.table[-1])
     np.testing.assert_allclose(found[scales < 1e-3], at_point, rtol=0, atol=5e-3)
     assert np.abs(np.diff(found)).max() < 0.01
 

@@ -6,17 +6,16 @@ prior or channel before you trust it. Checks that draw random numbers use a fixe
 of five standard errors, a false alarm rate below 1e-6 for each figure checked.
 """
 
-from ebfed.testing.channels import check_channel
-from ebfed.testing.estimators import check_estimator_contract, check_regression_contract
-from ebfed.testing.learners import check_learner_contract
-from ebfed.testing.likelihoods import check_likelihood
-from ebfed.testing.priors import check_prior
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "check_channel",
-    "check_estimator_contract",
-    "check_learner_contract",
-    "check_likelihood",
-    "check_prior",
-    "check_regression_contract",
-]
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.testing.channels import check_channel as check_channel
+    from ebfed.testing.estimators import check_estimator_contract as check_estimator_contract
+    from ebfed.testing.estimators import check_regression_contract as check_regression_contract
+    from ebfed.testing.learners import check_learner_contract as check_learner_contract
+    from ebfed.testing.likelihoods import check_likelihood as check_likelihood
+    from ebfed.testing.priors import check_prior as check_prior
+
+__getattr__ = at_first_use(__name__)

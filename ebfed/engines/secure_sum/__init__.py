@@ -66,22 +66,21 @@ Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal and Seth (20
 secure aggregation for privacy-preserving machine learning, Figure 4.
 """
 
-from ebfed.engines.secure_sum.local import LocalNodes
-from ebfed.engines.secure_sum.messages import Terms, least_threshold, terms
-from ebfed.engines.secure_sum.node import answer, sign_up
-from ebfed.engines.secure_sum.server import SecureSum, SecureSums, secure_sum
-from ebfed.engines.secure_sum.stored import StoredNode, stored_key
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LocalNodes",
-    "SecureSum",
-    "SecureSums",
-    "StoredNode",
-    "Terms",
-    "answer",
-    "least_threshold",
-    "secure_sum",
-    "sign_up",
-    "stored_key",
-    "terms",
-]
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.engines.secure_sum.local import LocalNodes as LocalNodes
+    from ebfed.engines.secure_sum.messages import Terms as Terms
+    from ebfed.engines.secure_sum.messages import least_threshold as least_threshold
+    from ebfed.engines.secure_sum.messages import terms as terms
+    from ebfed.engines.secure_sum.node import answer as answer
+    from ebfed.engines.secure_sum.node import sign_up as sign_up
+    from ebfed.engines.secure_sum.server import SecureSum as SecureSum
+    from ebfed.engines.secure_sum.server import SecureSums as SecureSums
+    from ebfed.engines.secure_sum.server import secure_sum as secure_sum
+    from ebfed.engines.secure_sum.stored import StoredNode as StoredNode
+    from ebfed.engines.secure_sum.stored import stored_key as stored_key
+
+__getattr__ = at_first_use(__name__)

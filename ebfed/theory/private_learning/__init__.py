@@ -32,25 +32,24 @@ Ozkara, Girgis, Data and Diggavi (2023), A statistical framework for personalize
 and estimation: theory, algorithms, and privacy (DP-AdaPeD).
 """
 
-from ebfed.theory.private_learning.adaped import adaped_claimed_epsilon, adaped_event
-from ebfed.theory.private_learning.feo2 import feo2_claimed_epsilon, feo2_event
-from ebfed.theory.private_learning.nsgd import (
-    nsgd_claimed_multiplier,
-    nsgd_constant,
-    nsgd_event,
-)
-from ebfed.theory.private_learning.ppsgd import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
-from ebfed.theory.private_learning.sampling import Sampling
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Sampling",
-    "adaped_claimed_epsilon",
-    "adaped_event",
-    "feo2_claimed_epsilon",
-    "feo2_event",
-    "nsgd_claimed_multiplier",
-    "nsgd_constant",
-    "nsgd_event",
-    "ppsgd_claimed_epsilon",
-    "ppsgd_joint_epsilon",
-]
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.theory.private_learning.adaped import (
+        adaped_claimed_epsilon as adaped_claimed_epsilon,
+    )
+    from ebfed.theory.private_learning.adaped import adaped_event as adaped_event
+    from ebfed.theory.private_learning.feo2 import feo2_claimed_epsilon as feo2_claimed_epsilon
+    from ebfed.theory.private_learning.feo2 import feo2_event as feo2_event
+    from ebfed.theory.private_learning.nsgd import (
+        nsgd_claimed_multiplier as nsgd_claimed_multiplier,
+    )
+    from ebfed.theory.private_learning.nsgd import nsgd_constant as nsgd_constant
+    from ebfed.theory.private_learning.nsgd import nsgd_event as nsgd_event
+    from ebfed.theory.private_learning.ppsgd import ppsgd_claimed_epsilon as ppsgd_claimed_epsilon
+    from ebfed.theory.private_learning.ppsgd import ppsgd_joint_epsilon as ppsgd_joint_epsilon
+    from ebfed.theory.private_learning.sampling import Sampling as Sampling
+
+__getattr__ = at_first_use(__name__)

@@ -87,6 +87,9 @@ def test_tables_elsewhere_give_the_same(tmp_path):
 def test_little_data():
     with pytest.warns(priors.IdentificationWarning, match="No group shows a variance"):
         eb.VarianceEB().fit(np.arange(5.0), groups=np.arange(5))
+    weights = np.linspace(0.3, 3.7, 20)
+    with pytest.warns(priors.IdentificationWarning, match="No group shows a variance"):
+        eb.VarianceEB().fit(np.full(20, 0.1), groups=np.arange(20) % 4, sample_weight=weights)
     with pytest.warns(priors.IdentificationWarning, match="Only one group"):
         one = eb.VarianceEB().fit([1.0, 2.0, 4.0], groups=[0, 0, 0])
     np.testing.assert_allclose(one.predict(), 7 / 3)

@@ -1,11 +1,15 @@
 """Normal populations fitted to noisy reports: which of them are plausible."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
+from ebfed import likelihoods
 from ebfed.channels import OneBit, TwoBit
 from ebfed.families import Gaussian
-from ebfed.priors import Normal
+from ebfed.priors import Normal, dependence, normal
 from ebfed.tables.clients import Summary
 
 
@@ -56,3 +60,26 @@ def test_reference_prior_lies_within_the_range(channel):
     nodes = reports.nodes(100)
     inside = weights[np.abs(means) < (nodes[-1] - nodes[0]) / 4].sum()
     assert 0.4 < inside < 0.7  # lattices of few points are coarse
+
+
+def test_moments_and_notes_are_those_of_the_fit_when_they_are_asked_for(monkeypatch):
+    """A fit computes neither, and both are of its own figures, whatever is set afterwards."""
+    rng = np.random.default_rng(0)
+    error = np.exp(rng.normal(size=400))
+    messages = likelihoods.Gaussian(
+        (2 * np.log(error) + error * rng.normal(size=400))[:, None], error[:, None] ** 2
+    )
+    at_once = Normal().fit(messages)
+    known = at_once.second_moment_, at_once.kurtosis_, at_once.notes_
+    assert any("precision of the estimates" in note for note in known[2])
+    with monkeypatch.context() as held:
+        for module, name in ((normal, "moments_around"), (dependence, "dependence_tests")):
+            held.setattr(module, name, None)  # which cannot be called
+        later = Normal().fit(messages)
+    copied = copy.copy(later)
+    later.variance_ = later.variance_ * 4
+    later._add_note("few groups")
+    for found in (later, copied, pickle.loads(pickle.dumps(copied))):
+        np.testing.assert_array_equal(found.second_moment_, known[0])
+        np.testing.assert_array_equal(found.kurtosis_, known[1])
+    assert later.notes_ == [*known[2], "few groups"]

@@ -570,3 +570,14 @@ def test_summaries_of_lists_are_summaries_of_arrays():
     np.testing.assert_array_equal(summary_of().merge(summary_of()).mean, [[1.0], [2.0]])
     crossed = summary_of(mean=np.zeros((2, 2)), scatter=[[[1, -1], [-1, 1]]] * 2)
     assert crossed.scatter.shape == (2, 2, 2)
+
+
+@pytest.mark.parametrize("value", [0.1, 3.0, 1e9 + 0.1])
+def test_equal_rows_with_weights_have_no_scatter(value):
+    """Rounding of their weighted mean was taken for scatter; rows of weight 0 do not count."""
+    weight = np.random.default_rng(0).uniform(0.1, 5.0, 60)
+    weight[::6] = 0.0
+    rows = np.where(weight > 0, value, 7.0)
+    summary = Summary.from_rows(rows, np.repeat(np.arange(10), 6), weight)
+    assert (summary.mean == value).all()
+    assert (summary.scatter == 0).all()

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from ebfed.location import OptOutMean as OptOutMean
     from ebfed.location import PoissonEB as PoissonEB
     from ebfed.location import VarianceEB as VarianceEB
-    from ebfed.location import effect_sizes as effect_sizes  # type: ignore[no-redef]
-    from ebfed.location import fay_herriot as fay_herriot  # type: ignore[no-redef]
-    from ebfed.location import meta_analysis as meta_analysis  # type: ignore[no-redef]
     from ebfed.location import moderated_t as moderated_t
     from ebfed.location import posterior_from as posterior_from
     from ebfed.location import two_groups as two_groups
+    from ebfed.location.effect_sizes import effect_sizes as effect_sizes
+    from ebfed.location.fay_herriot import fay_herriot as fay_herriot
+    from ebfed.location.meta_analysis import meta_analysis as meta_analysis
     from ebfed.priors import IdentificationWarning as IdentificationWarning
     from ebfed.regression import AdaMix as AdaMix
     from ebfed.regression import AdaMixClassifier as AdaMixClassifier

@@ -1,45 +1,28 @@
 """A parameter for every group, estimated in one round: one file per estimator."""
 
-from ebfed.location.bernoulli import BernoulliEB
-from ebfed.location.categorical import CategoricalEB
-from ebfed.location.duration import DurationEB
-from ebfed.location.effect_sizes import effect_sizes
-from ebfed.location.encoder import GroupEncoder
-from ebfed.location.fay_herriot import FayHerriot, fay_herriot
-from ebfed.location.gaussian import GaussianEB
-from ebfed.location.meta_analysis import MetaAnalysis, meta_analysis
-from ebfed.location.mixture import MixtureEB
-from ebfed.location.moderated import ModeratedT, moderated_t
-from ebfed.location.negative_binomial import NegativeBinomialEB
-from ebfed.location.nulls import TwoGroups, two_groups
-from ebfed.location.opt_out import OptOutMean
-from ebfed.location.poisson import PoissonEB
-from ebfed.location.precision import dependence
-from ebfed.location.rounds import LocationRounds
-from ebfed.location.shrinkage import posterior_from
-from ebfed.location.variance import VarianceEB
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BernoulliEB",
-    "CategoricalEB",
-    "DurationEB",
-    "FayHerriot",
-    "GaussianEB",
-    "GroupEncoder",
-    "LocationRounds",
-    "MetaAnalysis",
-    "MixtureEB",
-    "ModeratedT",
-    "NegativeBinomialEB",
-    "OptOutMean",
-    "PoissonEB",
-    "TwoGroups",
-    "VarianceEB",
-    "dependence",
-    "effect_sizes",
-    "fay_herriot",
-    "meta_analysis",
-    "moderated_t",
-    "posterior_from",
-    "two_groups",
-]
+from ebfed.lazily import at_first_use
+
+if TYPE_CHECKING:
+    from ebfed.location.bernoulli import BernoulliEB as BernoulliEB
+    from ebfed.location.categorical import CategoricalEB as CategoricalEB
+    from ebfed.location.duration import DurationEB as DurationEB
+    from ebfed.location.encoder import GroupEncoder as GroupEncoder
+    from ebfed.location.fay_herriot import FayHerriot as FayHerriot
+    from ebfed.location.gaussian import GaussianEB as GaussianEB
+    from ebfed.location.meta_analysis import MetaAnalysis as MetaAnalysis
+    from ebfed.location.mixture import MixtureEB as MixtureEB
+    from ebfed.location.moderated import ModeratedT as ModeratedT
+    from ebfed.location.moderated import moderated_t as moderated_t
+    from ebfed.location.negative_binomial import NegativeBinomialEB as NegativeBinomialEB
+    from ebfed.location.nulls import TwoGroups as TwoGroups
+    from ebfed.location.nulls import two_groups as two_groups
+    from ebfed.location.opt_out import OptOutMean as OptOutMean
+    from ebfed.location.poisson import PoissonEB as PoissonEB
+    from ebfed.location.precision import dependence as dependence
+    from ebfed.location.rounds import LocationRounds as LocationRounds
+    from ebfed.location.shrinkage import posterior_from as posterior_from
+    from ebfed.location.variance import VarianceEB as VarianceEB
+
+__getattr__ = at_first_use(__name__)

@@ -9,7 +9,7 @@ server do), and `Learned` (what the fit found, and posteriors).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
@@ -20,6 +20,7 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ebfed import priors
 from ebfed.arguments import WithArguments
 from ebfed.channels import Channel, Guess
 from ebfed.engines.cloning import cloned
@@ -637,15 +638,27 @@ def _check_in_memory(X: Any) -> None:
         )
 
 
-def chosen_prior(prior: Any, names: Mapping[str, Callable[[], Prior]]) -> Prior:
-    """Return the prior that an argument names, or a copy of the one it is."""
+def chosen_prior(prior: Any, *names: str, **arguments: Any) -> Prior:
+    """Return the prior that an argument names, or a copy of the one it is.
+
+    Parameters
+    ----------
+    prior : str or Prior
+    *names : str
+        ``"npmle"``, and classes of `ebfed.priors`, such as ``"log_spline"``.
+    **arguments
+        Of the first class.
+    """
     if isinstance(prior, Prior):
         return clone(prior)
-    if isinstance(prior, str) and prior in names:
-        return names[prior]()
-    raise ValueError(
-        f"prior must be {', '.join(map(repr, names))} or an ebfed.priors.Prior; got {prior!r}."
-    )
+    if not (isinstance(prior, str) and prior in names):
+        raise ValueError(
+            f"prior must be {', '.join(map(repr, names))} or an ebfed.priors.Prior; got {prior!r}."
+        )
+    if prior == "npmle":
+        return priors.Discrete(prior)
+    kind = getattr(priors, prior.title().replace("_", ""))
+    return kind(**arguments) if prior == names[0] else kind()
 
 
 def _ndim(X: Any) -> int:

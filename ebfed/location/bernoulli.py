@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from ebfed.engines import Engine
 from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Beta, Discrete, LogSpline, Prior
+from ebfed.priors import Prior
 from ebfed.privacy.calibration import as_float
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.rows import Rows
@@ -124,14 +123,7 @@ class BernoulliEB(LocationEstimator):
         """Return what clients and server do, by these arguments."""
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
-        prior = chosen_prior(
-            self.prior,
-            {
-                "beta": partial(Beta, method=self.method),
-                "log_spline": LogSpline,
-                "npmle": partial(Discrete, "npmle"),
-            },
-        )
+        prior = chosen_prior(self.prior, "beta", "log_spline", "npmle", method=self.method)
         return LocationRounds(self, Binomial(), prior)
 
     def _read(

@@ -14,7 +14,7 @@ from ebfed.engines import Engine
 from ebfed.families import Categorical
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Dirichlet, Prior
+from ebfed.priors import Prior
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.intake import GroupRows
 from ebfed.tables.labels import number_labels
@@ -140,7 +140,7 @@ class CategoricalEB(LocationEstimator):
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""
-        prior = chosen_prior(self.prior, {"dirichlet": Dirichlet})
+        prior = chosen_prior(self.prior, "dirichlet")
         return LocationRounds(self, Categorical(getattr(self, "n_features_in_", None)), prior)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from ebfed.families import Duration, EndedDuration
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.consent import named_channels
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Discrete, Gamma, LogSpline, Prior
+from ebfed.priors import Prior
 
 __all__ = ["DurationEB"]
 
@@ -104,8 +103,5 @@ class DurationEB(LocationEstimator):
         """Return what clients and server do, by these arguments."""
         exact = all(channel.is_exact for channel in named_channels(self.channel).values())
         family = Duration() if exact else EndedDuration()
-        prior = chosen_prior(
-            self.prior,
-            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
-        )
+        prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")
         return LocationRounds(self, family, prior)

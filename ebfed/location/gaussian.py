@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,22 +17,17 @@ from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.learned import known_noise
 from ebfed.location.rounds import LocationRounds
 from ebfed.location.sum_rounds import SumRounds
-from ebfed.priors import (
-    Discrete,
-    Laplace,
-    LogSpline,
-    Normal,
-    PointLaplace,
-    PointNormal,
-    Prior,
-    ScaleMixture,
-)
+from ebfed.priors import Prior
 
 __all__ = ["GaussianEB"]
 
 NO_NOISE = (
     "The noise variance is zero: rows of a group agree exactly, have no joint density, and so the "
     "fit has no log-likelihood, AIC or BIC."
+)
+POPULATIONS = (
+    *("normal", "point_normal", "laplace", "point_laplace"),
+    *("scale_mixture", "log_spline", "npmle"),
 )
 
 
@@ -174,18 +168,7 @@ class GaussianEB(LocationEstimator):
         kind = LocationRounds if self.share == "groups" else SumRounds
         if self.method not in ("reml", "ml", "moments"):
             raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
-        prior = chosen_prior(
-            self.prior,
-            {
-                "normal": partial(Normal, method=self.method),
-                "point_normal": PointNormal,
-                "laplace": Laplace,
-                "point_laplace": PointLaplace,
-                "scale_mixture": ScaleMixture,
-                "log_spline": LogSpline,
-                "npmle": partial(Discrete, "npmle"),
-            },
-        )
+        prior = chosen_prior(self.prior, *POPULATIONS, method=self.method)
         return kind(self, Gaussian(self.variances), prior)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from ebfed.engines import Engine
 from ebfed.families import NegativeBinomial
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Discrete, Gamma, LogSpline, Prior
+from ebfed.priors import Prior
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.rows import Rows
 
@@ -109,10 +108,7 @@ class NegativeBinomialEB(LocationEstimator):
                     f"{self.dispersion!r}. PoissonEB has rows without dispersion."
                 )
             family = NegativeBinomial(float(self.dispersion))
-        prior = chosen_prior(
-            self.prior,
-            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
-        )
+        prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")
         return NegativeBinomialRounds(self, family, prior)
 
     @property

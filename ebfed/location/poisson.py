@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -14,7 +13,7 @@ from ebfed.engines import Engine
 from ebfed.families import Poisson
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Discrete, Gamma, LogSpline, Prior
+from ebfed.priors import Prior
 
 __all__ = ["PoissonEB"]
 
@@ -101,8 +100,5 @@ class PoissonEB(LocationEstimator):
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""
-        prior = chosen_prior(
-            self.prior,
-            {"gamma": Gamma, "log_spline": LogSpline, "npmle": partial(Discrete, "npmle")},
-        )
+        prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")
         return LocationRounds(self, Poisson(), prior)

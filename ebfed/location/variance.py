@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
@@ -14,7 +13,7 @@ from ebfed.engines import Engine
 from ebfed.families import Variance
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
-from ebfed.priors import Discrete, InverseGamma, LogSpline, Prior
+from ebfed.priors import Prior
 from ebfed.tables.of_rows import OfRows
 
 __all__ = ["VarianceEB"]
@@ -98,14 +97,7 @@ class VarianceEB(LocationEstimator):
 
     def protocol(self) -> LocationRounds:
         """Return what clients and server do, by these arguments."""
-        prior = chosen_prior(
-            self.prior,
-            {
-                "inverse_gamma": InverseGamma,
-                "log_spline": LogSpline,
-                "npmle": partial(Discrete, "npmle"),
-            },
-        )
+        prior = chosen_prior(self.prior, "inverse_gamma", "log_spline", "npmle")
         return LocationRounds(self, Variance(), prior)
 
     def augment(

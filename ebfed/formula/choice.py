@@ -370,8 +370,9 @@ def model_of_columns(
     Parameters
     ----------
     formula : str
-        As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is `LinearEB`
-        or `LogisticEB`, ``y | g`` is `GaussianEB`, `BernoulliEB` or `PoissonEB`.
+        As for `from_formula`, of one estimator for each form: ``y ~ x + (1 + x | g)`` is
+        `LinearEB`, `LogisticEB` or `GeneralizedEB`; ``y | g`` is `GaussianEB`, `BernoulliEB` or
+        `PoissonEB`.
     family : {"gaussian", "binomial", "poisson"}
 
     Returns
@@ -406,7 +407,7 @@ def model_of_columns(
     varying = None
     if model.varying is not None:
         varying = [[_varying(text, design) for text, _ in terms] for terms in model.varying]
-    estimator = choose(model, design, family, None)
+    estimator = choose(model, design, family, None, varying)
     rows: dict[str, str | list[str]] = {"groups": model.group}
     if not is_a(estimator, "LocationEstimator"):
         if model.offset:

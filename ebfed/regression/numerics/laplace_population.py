@@ -76,9 +76,8 @@ def approximate(rows: RotatedRows, mean: NDArray, scale: NDArray, noise: float) 
         own = np.diagonal(V, axis1=1, axis2=2)
         other = np.maximum(1 / own - before[0], 1 / (WIDEST * scale) ** 2)
         at = (m / own - before[1]) / other
-        log[todo], first, second, distance[todo] = _products(at, 1 / other, scale)
+        log[todo], first, variance, distance[todo] = _products(at, 1 / other, scale)
         centre[todo], known[todo] = at, other
-        variance = np.maximum(second - first**2, 1e-12 * scale**2)
         new = np.maximum(1 / variance - other, 0.0), first / variance - at * other
         # where factors push one another back and forth, by a part of the way
         step = 0.7 if number > 10 else 1.0
@@ -102,29 +101,29 @@ def approximate(rows: RotatedRows, mean: NDArray, scale: NDArray, noise: float) 
 
 
 def _products(m: NDArray, v: NDArray, b: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Log integral of ``N(d; m, v) Laplace(d; 0, b)``, and of d there the mean, square, size."""
+    """Log integral of ``N(d; m, v) Laplace(d; 0, b)``, and of d there the mean, variance, size."""
     from scipy.special import log_ndtr
 
     s = np.sqrt(v)
-    logs, firsts, seconds = [], [], []
+    logs, firsts, variances = [], [], []
     for sign in (1.0, -1.0):  # each side of zero is a normal distribution cut off
-        shifted = sign * m - v / b
-        z = shifted / s
+        z = (sign * m - v / b) / s
         near = np.maximum(z, -FAR)
         below = log_ndtr(near)
-        height = -0.5 * np.log(2 * np.pi) - 0.5 * near**2
-        first = near + np.exp(height - below)
-        tail, own, square = _tail(np.maximum(-z, FAR))
+        mills = np.exp(-0.5 * np.log(2 * np.pi) - 0.5 * near**2 - below)
+        tail, own, square = _tail(np.clip(-z, FAR, 1e90))
         far = z < -FAR
         # of N(0, v) at m, and of the normal density at z, exponents are the same
         at_m = -0.5 * m**2 / v - 0.5 * np.log(2 * np.pi)
         logs.append(np.where(far, at_m + np.log(tail), 0.5 * v / b**2 - sign * m / b + below))
-        firsts.append(s * np.where(far, own, first))
-        seconds.append(v * np.where(far, square, 1 + near * first))
+        firsts.append(s * np.where(far, own, near + mills))
+        variances.append(v * np.where(far, square - own**2, 1 - near * mills - mills**2))
     total = np.logaddexp(*logs)
     right, left = (np.exp(each - total) for each in logs)
     first, distance = (right * firsts[0] + sign * left * firsts[1] for sign in (-1.0, 1.0))
-    return total - np.log(2 * b), first, right * seconds[0] + left * seconds[1], distance
+    variance = right * variances[0] + left * variances[1]
+    variance += right * left * (firsts[0] + firsts[1]) ** 2
+    return total - np.log(2 * b), first, variance, distance
 
 
 def _tail(t: NDArray) -> tuple[NDArray, NDArray, NDArray]:

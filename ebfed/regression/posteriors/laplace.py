@@ -52,7 +52,10 @@ class LaplacePosterior(ComponentPosterior):
         first = 0
         for block in self._block.split(1 + len(self._block) * p * p // 2_000_000):
             rows, last = rotate(block.rows, block.n), first + len(block)
-            scales = np.sqrt(np.broadcast_to(population.variances, population.means.shape) / 2)
+            variances = np.broadcast_to(population.variances, population.means.shape)
+            # a component without any spread is one of hardly any
+            least = 1e-12 * max(variances.max(), (population.means**2).max(), population.noise)
+            scales = np.sqrt(np.maximum(variances, least) / 2)
             parts = zip(population.means, scales, strict=True)
             yield (
                 slice(first, last),

@@ -20,6 +20,8 @@ __all__ = ["at_first_use"]
 def at_first_use(package: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package whose names are imported when they are first used.
 
+    `dir` of the package has these names.
+
     Examples
     --------
     >>> at_first_use("ebfed.likelihoods")("Binomial").__module__
@@ -47,4 +49,5 @@ def at_first_use(package: str) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, found)
         return found
 
+    vars(sys.modules[package])["__dir__"] = lambda: places()[1]
     return __getattr__

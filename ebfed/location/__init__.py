@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from ebfed.location.bernoulli import BernoulliEB as BernoulliEB
     from ebfed.location.categorical import CategoricalEB as CategoricalEB
     from ebfed.location.duration import DurationEB as DurationEB
+    from ebfed.location.effects_of_studies import effect_sizes as effect_sizes
     from ebfed.location.encoder import GroupEncoder as GroupEncoder
-    from ebfed.location.fay_herriot import FayHerriot as FayHerriot
     from ebfed.location.gaussian import GaussianEB as GaussianEB
-    from ebfed.location.meta_analysis import MetaAnalysis as MetaAnalysis
     from ebfed.location.mixture import MixtureEB as MixtureEB
     from ebfed.location.moderated import ModeratedT as ModeratedT
     from ebfed.location.moderated import moderated_t as moderated_t
@@ -23,6 +22,10 @@ if TYPE_CHECKING:
     from ebfed.location.precision import dependence as dependence
     from ebfed.location.rounds import LocationRounds as LocationRounds
     from ebfed.location.shrinkage import posterior_from as posterior_from
+    from ebfed.location.small_areas import FayHerriot as FayHerriot
+    from ebfed.location.small_areas import fay_herriot as fay_herriot
+    from ebfed.location.studies import MetaAnalysis as MetaAnalysis
+    from ebfed.location.studies import meta_analysis as meta_analysis
     from ebfed.location.variance import VarianceEB as VarianceEB
 
 __getattr__ = at_first_use(__name__)

@@ -90,9 +90,13 @@ def test_levels_that_are_not_there(fit, ax):
     table = fit.influence()
     with pytest.raises(ValueError, match="level must be None for a frame"):
         plot_influence(table, level="g", ax=ax)
-    rows = eb.LogisticEB().fit(np.arange(8.0)[:, None], [0, 1] * 4, groups=[0, 1, 1, 0] * 2)
-    with pytest.raises(ValueError, match="level must be None: LogisticEB"):
+    x, groups = np.random.default_rng(0).normal(size=(2, 40)), np.repeat(np.arange(8), 5)
+    rows = eb.MixtureLinearEB(2).fit(x[0][:, None], x.sum(axis=0), groups=groups)
+    with pytest.raises(ValueError, match="level must be None: MixtureLinearEB"):
         plot_effect_quantiles(rows, level="g", ax=ax)
+    classes = eb.LogisticEB().fit(x[0][:, None], x[1] > 0, groups=groups)
+    with pytest.raises(ValueError, match="level must be one of 'group'; got 'g'"):
+        plot_effect_quantiles(classes, level="g", ax=ax)
 
 
 def test_effects_of_slopes_of_crossed_factors():

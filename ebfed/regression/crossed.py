@@ -235,7 +235,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             If there are fewer than two factors, a factor has one level, or as many as rows, or too
             many; rows are missing or infinite; columns are collinear; or nothing varies.
         """
-        if self.method not in ("reml", "ml"):
+        if str(self.method) not in ("reml", "ml"):
             raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
@@ -342,6 +342,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         """Columns of X that have a coefficient of all rows."""
         if self.fixed is None:
             return np.arange(len(self.terms_))
+        if not isinstance(self.fixed, list | tuple):
+            raise ValueError(f"fixed must be None or a list of terms; got {self.fixed!r}.")
         if wrong := [term for term in self.fixed if term not in self.terms_]:
             known = ", ".join(map(repr, self.terms_))
             raise ValueError(f"fixed must be of {known}; got {wrong[0]!r}.")
@@ -354,7 +356,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     @property
     def _family(self) -> ResponseFamily | None:
         """Family of the rows; None if they are Gaussian."""
-        return None if self.family == "gaussian" else family_named(self.family)
+        return None if str(self.family) == "gaussian" else family_named(self.family)
 
     def _design(self, rows: CrossedRows, reset: bool) -> NDArray:
         """Columns of rows, that of the intercept first."""

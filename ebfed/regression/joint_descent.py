@@ -135,7 +135,7 @@ def linear_descent(
     ValueError
         If the solver is another.
     """
-    if solver != "gradient":
+    if str(solver) != "gradient":
         raise ValueError(f"solver must be 'marginal' or 'gradient'; got {solver!r}.")
     return LinearDescent(**_arguments(rounds), learning_rate=learning_rate, n_steps=n_steps)
 

@@ -215,7 +215,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self.fixed,
             estimator=self,
         )
-        if self.solver == "marginal":
+        if str(self.solver) == "marginal":
             return rounds
         from ebfed.regression.joint_descent import linear_descent
 

@@ -119,7 +119,7 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
     def protocol(self) -> GeneralizedRounds:
         """Return what clients and server do, by these arguments."""
         rounds = super().protocol()
-        if self.method != "gradient":
+        if str(self.method) != "gradient":
             return rounds
         from ebfed.regression.joint_descent import logistic_descent
 

@@ -471,8 +471,8 @@ def test_a_category_that_only_dropped_rows_have():
         ("y ~ np.log(x) | county", {}, r"term 'np.log\(x\)'"),
         ("y ~ x + (1 + np.log(x) | county)", {}, r"term 'np.log\(x\)'"),
         (
-            "y ~ x + (z || county)",
-            {"estimator": eb.LogisticEB()},
+            "y ~ 1 + (1 + z | county)",
+            {"estimator": eb.MixtureLinearEB(2)},
             "term 'z' differs between groups",
         ),
         (

@@ -364,6 +364,7 @@ def test_bad_models_are_refused(model, change, message):
         ({"varying": ["x"]}, "mapping of factors"),
         ({"varying": {"a": ["x"]}, "covariance": "none"}, "covariance must be"),
         ({"varying": {"a": [["x"], ["x"]]}}, "list of different terms"),
+        ({"fixed": "x"}, "fixed must be None or a list of terms; got 'x'"),
         ({"fixed": ["q"]}, "fixed must be of 'intercept', 'x'; got 'q'"),
     ],
 )

@@ -12,7 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.regression.base import RegressionEstimator
 
-__all__ = ["ClassRegression", "check_not_one_class", "check_two_classes", "declaring"]
+__all__ = [
+    "ClassRegression",
+    "check_not_one_class",
+    "check_two_classes",
+    "declaring",
+    "has_ordered_classes",
+]
 
 
 def check_not_one_class(classes: NDArray) -> None:
@@ -32,6 +38,15 @@ def check_two_classes(classes: NDArray) -> None:
             "Only binary classification is supported. The type of the target is multiclass: "
             f"y has {len(classes)} classes, {shown} among them."
         )
+
+
+def has_ordered_classes(estimator: Any) -> bool:
+    """Whether rows have ordered classes; an error that says who has probabilities, if not."""
+    if str(estimator.family) != "ordinal":
+        raise AttributeError(
+            "predict_proba is of family='ordinal'; predict has the probability of a binomial row."
+        )
+    return True
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.kernels.threads import threads_for
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
+from ebfed.regression.classes import has_ordered_classes
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_checks import (
     check_factors,
@@ -69,15 +70,6 @@ __all__ = ["CrossedEB"]
 CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
 Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"]
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
-
-
-def _has_classes(estimator: CrossedEB) -> bool:
-    """Whether rows have classes; an error that says who has, if not."""
-    if estimator.family != "ordinal":
-        raise AttributeError(
-            "predict_proba is of family='ordinal'; predict has the probability of a binomial row."
-        )
-    return True
 
 
 class CrossedEB(RegressorMixin, BaseEstimator):
@@ -519,7 +511,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         design, offsets, codes = self._placed(X, groups, offset)
         return self._fit.predictor(design, codes) + offsets
 
-    @available_if(_has_classes)
+    @available_if(has_ordered_classes)
     def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
         """Probability of each class, with ``family="ordinal"`` alone.
 

@@ -15,6 +15,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.beside import groups_beside, responses_beside
+from ebfed.regression.classes import has_ordered_classes
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized
 from ebfed.regression.families import ResponseFamily, family_named
@@ -42,15 +43,6 @@ from ebfed.tables.of_rows import Predicted, wants_rate
 __all__ = ["GeneralizedEB"]
 
 FamilyName = Literal["binomial", "gamma", "negative_binomial", "ordinal", "poisson"]
-
-
-def _has_classes(estimator: GeneralizedEB) -> bool:
-    """Whether rows have classes; an error that says who has, if not."""
-    if not estimator._family.classes:
-        raise AttributeError(
-            "predict_proba is of family='ordinal'; predict has the probability of a binomial row."
-        )
-    return True
 
 
 @dataclass(eq=False, repr=False)
@@ -370,7 +362,7 @@ class GeneralizedEB(RegressorMixin, ResponseRegression):
         groups = groups_beside(self, X, groups, **named)
         return responses_beside(self, X, groups, offset=offset, classes=classes)
 
-    @available_if(_has_classes)
+    @available_if(has_ordered_classes)
     def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
         """Probability of each class, averaged over the posterior of the row's group.
 

@@ -15,7 +15,6 @@ one more solution of the equations has the slope of both (the adjoint).
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -220,13 +219,11 @@ class CrossedLaplace:
         roots, shapes, design = self.roots(point), self.shapes(point), self.design
         fixed = self.columns @ self.beta(point) + self._responses.offset
         none, flat = np.zeros((len(fixed), 0)), np.zeros(len(self._last[1]))
-        sizes = zip(design.sizes[1:].tolist(), roots[1:], strict=True)
-        ends = np.cumsum([0, *(n * len(root) for n, root in sizes)]).tolist()
 
         def natural(first: NDArray, others: NDArray) -> list[NDArray]:
-            parts = [others[i:j] for i, j in itertools.pairwise(ends)]
-            parts = [each.reshape(-1, len(R)) for each, R in zip(parts, roots[1:], strict=True)]
-            return [each @ R.T for each, R in zip([first, *parts], roots, strict=True)]
+            pairs = zip(design.spans, roots[1:], strict=True)
+            parts = [others[own].reshape(-1, len(R)) @ R.T for own, R in pairs]
+            return [first @ roots[0].T, *parts]
 
         def at(first: NDArray, others: NDArray) -> tuple[float, NDArray, NDArray]:
             predictor = fixed + design.predictor(natural(first, others))
@@ -352,8 +349,9 @@ class CrossedLaplace:
         def metric() -> NDArray:
             mode = last[0]
             found = self._metric(mode)
-            slope = criterion(point)[1]
-            for t in range(K + self.p, len(point)):
+            shapes = range(K + self.p, len(point))
+            slope = criterion(point)[1] if shapes else np.zeros(0)
+            for t in shapes:
                 moved = point.copy()
                 moved[t] += SHAPE_STEP
                 bend = abs(criterion(moved)[1][t] - slope[t]) / SHAPE_STEP
@@ -364,7 +362,7 @@ class CrossedLaplace:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
             point, path, converged = descend(criterion, point, metric, FARTHEST, TOLERANCE)
         point = self._without(point, path[-1])
-        criterion(point)
+        slope = criterion(point)[1]
         free = np.flatnonzero((point != 0) | (np.arange(len(point)) >= K))
         sizes = np.sqrt(2 * np.abs(np.diag(self._metric(last[0]))))
         bends = self._bends(criterion, point, free, np.where(sizes > 0, sizes, 1.0))
@@ -373,7 +371,7 @@ class CrossedLaplace:
             known = np.zeros((len(point),) * 2)
             known[np.ix_(free, free)] = 2 * inverse
             moved = point.copy()
-            moved[free] -= inverse @ criterion(point)[1][free]
+            moved[free] -= inverse @ slope[free]
             least = path[-1] + 1e-9 * abs(path[-1])
             if (moved[:K] * point[:K] >= 0).all() and self.mode(moved).criterion <= least:
                 point = moved

@@ -162,7 +162,7 @@ class CrossedEquations:
         return first + (np.linalg.cholesky(self.inverses) @ own)[:, :, 0], others, columns
 
     def inverse(self, n_columns: int) -> NDArray:
-        """Covariance, over the noise, of the effects of other factors and so many columns."""
+        """Covariance, over the noise, of the effects of other factors and the first columns."""
         size = self.sums.q + n_columns
         inverse, failed = dpotri(self.triangle[:size, :size].T)
         if failed:

@@ -128,10 +128,15 @@ class CrossedDesign:
     sizes: NDArray[np.int64]
     bases: Sequence[NDArray[np.float64]]
 
-    @property
+    @cached_property
     def widths(self) -> NDArray[np.int64]:
         """Number of coefficients of a level of each factor."""
         return np.array([basis.shape[1] for basis in self.bases])
+
+    @cached_property
+    def spans(self) -> list[slice]:
+        """Places of the coefficients of each factor but the first."""
+        return _spans(self.sizes, self.widths)
 
     @cached_property
     def among(self) -> dict[tuple[int, int], _Pairs]:
@@ -150,7 +155,7 @@ class CrossedDesign:
         pairs = [self.among[k, 0] for k in range(1, len(self.codes))]
         level = np.concatenate([each.one for each in pairs])
         width = np.repeat(widths[1:], [len(each.one) for each in pairs])
-        starts = [span.start for span in _spans(self.sizes, widths)]
+        starts = [span.start for span in self.spans]
         begin = np.concatenate(
             [
                 start + each.other * own
@@ -176,7 +181,7 @@ class CrossedDesign:
     def sums(self, weight: NDArray, columns: NDArray) -> CrossedSums:
         """Add up rows with weights, and c columns, shape (n_rows, c)."""
         sizes, widths = self.sizes, self.widths
-        spans, own = _spans(sizes, widths), self.bases[0] * weight[:, None]
+        spans, own = self.spans, self.bases[0] * weight[:, None]
         q, c = spans[-1].stop, columns.shape[1]
         n, p = int(sizes[0]), int(widths[0])
         blocks = np.empty((n, p, p))
@@ -220,8 +225,8 @@ class CrossedDesign:
     @property
     def matrices(self) -> tuple[csr_matrix, csr_matrix]:
         """Columns of the coefficients of the first factor, and of all others; none at level -1."""
-        spans, counts = _spans(self.sizes, self.widths), self.sizes * self.widths
-        first = placed(self.codes[0], self.bases[0], int(counts[0]))
+        spans, count = self.spans, int(self.sizes[0] * self.widths[0])
+        first = placed(self.codes[0], self.bases[0], count)
         others = csr_matrix((len(self.codes[0]), spans[-1].stop))
         for own, basis, span in zip(self.codes[1:], self.bases[1:], spans, strict=True):
             others = others + placed(own, basis, spans[-1].stop, span.start)

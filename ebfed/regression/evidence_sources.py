@@ -68,6 +68,8 @@ class EvidenceSource(ABC):
 class NumberEvidence(EvidenceSource):
     """Evidence of numbers with normal noise, from triangular factors of the rows."""
 
+    _weigh = staticmethod(weigh)
+
     def block(
         self, clients: Clients | Factors, weight: NDArray[np.float64] | None = None
     ) -> Factors:
@@ -92,21 +94,13 @@ class NumberEvidence(EvidenceSource):
         population: MixturePopulation,
     ) -> Evidence:
         """Weigh clients' rows, in the units of the server."""
-        return weigh(rows_of(memory), population)
+        return self._weigh(rows_of(memory), population)
 
 
 class LaplaceEvidence(NumberEvidence):
     """Evidence of numbers, for components of Laplace's distribution."""
 
-    def weigh(
-        self,
-        sent: MixtureSent,
-        memory: MixtureMemory,
-        clients: Factors,
-        population: MixturePopulation,
-    ) -> Evidence:
-        """Weigh clients' rows, in the units of the server."""
-        return weigh_laplace(rows_of(memory), population)
+    _weigh = staticmethod(weigh_laplace)
 
 
 class ClassEvidence(EvidenceSource):

@@ -175,7 +175,7 @@ class LearningFacts(Facts):
     classes: NotRequired[NDArray]
     """Classes of the response; missing where it is a number."""
     consent: NotRequired[NDArray[np.int8]]
-    """Of a learner with opt-out: 0 for a private client, 1 for an open one."""
+    """Of a learner with opt-out: the level of privacy that each chose; the last is none."""
     users: NotRequired[NDArray[np.int64]]
     """Of a learner of owners: the number of users of each."""
     budget: NotRequired[NDArray[np.float64]]
@@ -213,10 +213,10 @@ class LearningSent(Sent):
     """One row for each round; in the last broadcast."""
     clip: NotRequired[float]
     """Largest norm of what a client sends; with privacy."""
-    opened: NotRequired[int]
-    """Number of clients that opted out of privacy."""
-    ratio: NotRequired[float]
-    """Weight of a client that did not opt out of privacy beside 1 of one that did."""
+    chosen: NotRequired[NDArray[np.int64]]
+    """Number of clients of each level of privacy, the last of those that opted out."""
+    ratio: NotRequired[NDArray[np.float64]]
+    """Weight of a client of each level of privacy beside 1 of one that opted out."""
     budget: NotRequired[NDArray[np.float64]]
 
 

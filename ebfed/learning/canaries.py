@@ -96,6 +96,10 @@ class Federation:
         X, y = np.vstack([X, np.zeros((others, X.shape[1]))]), np.append(y, np.zeros(others))
         choices: dict[str, Any] = {}
         if isinstance(learner, FeO2):
+            if len(levels := learner.protocol().levels) > 1:
+                raise ValueError(
+                    f"privacy must have one level, as one is audited; got {', '.join(levels)}."
+                )
             opened = (groups >= m) & (groups % 2 == 0)
             choices["consent"] = np.where(opened, "open", "private")
         rounds = learner.protocol()

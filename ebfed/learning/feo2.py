@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto, DittoRounds
 from ebfed.learning.fitting import read_clients
-from ebfed.learning.opting_out import CLASSES, OptOutExchange
+from ebfed.learning.opting_out import OptOutExchange
+from ebfed.learning.privacy import ClientPrivacy
 from ebfed.tables.clients import Clients
-from ebfed.tables.consent import classes_of
+from ebfed.tables.consent import classes_of, levels_of
 
 __all__ = ["FeO2", "FeO2Rounds"]
 
@@ -38,12 +40,16 @@ class FeO2(Ditto):
         rounds, and for changes of clients as long as S: see `ratio_`.
     privacy : ClientPrivacy
         Differential privacy of clients that did not opt out; it must be given. S is its `clip`; the
-        bits that move S are centred and part of the promise.
+        bits that move S are centred and part of the promise. There may be several levels, each with
+        its name: ``ClientPrivacy(epsilon={"strict": 0.5, "lax": 4.0})``, or such a dict of
+        `noise_multiplier`. Clients choose one of these or ``"open"``, and each level has noise and
+        a weight of its own.
 
     Attributes
     ----------
-    ratio_ : float
-        The weight r. For p parameters, T rounds and N_p private clients ``"optimal"`` is
+    ratio_ : float, or ndarray of shape (n_levels,)
+        The weight r, of each level if there are several. For p parameters, T rounds and N_p private
+        clients (of the level) ``"optimal"`` is
 
         .. math:: r^* = \Big(1 + \frac{p\, z_\Delta^2}{T q^2 N_p}\Big)^{-1}
 
@@ -77,6 +83,13 @@ class FeO2(Ditto):
     0.82
     >>> est.privacy_[["who", "clients", "epsilon"]].round(2).values.tolist()
     [['private', 380, 1.0], ['open', 20, inf]]
+
+    Two levels of privacy:
+
+    >>> est = est.set_params(privacy__epsilon={"strict": 0.5, "lax": 2.0})
+    >>> consent = {g: "strict" if g < 200 else "lax" for g in range(400)}
+    >>> est.fit(X, y, groups=groups, consent=consent).ratio_.round(2)
+    array([0.4 , 0.89])
     """
 
     ratio: float | Literal["optimal"] = 1.0
@@ -96,8 +109,8 @@ class FeO2(Ditto):
         ----------
         X, y, groups, sample_weight : as for every learner
         consent : array-like of shape (n_rows,), dict from group to choice, or str, optional
-            Choice of each row's group, ``"private"`` or ``"open"``, or the column of the frame `X`
-            that holds it. None: no client opted out.
+            Choice of each row's group, ``"private"`` (or a level of privacy, if there are several)
+            or ``"open"``, or the column of the frame `X` that holds it. None: no client opted out.
 
         Returns
         -------
@@ -107,11 +120,12 @@ class FeO2(Ditto):
         return self._fit(*self.protocol().prepare(X, y, **given))
 
     @property
-    def ratio_(self) -> float:
-        """Weight of a private client beside 1 of an open one."""
+    def ratio_(self) -> float | NDArray[np.float64]:
+        """Weight of a private client beside 1 of an open one, of each level if there are many."""
         check_is_fitted(self, "clients_")
         state: Any = self._kept
-        return self.protocol().broadcast(state)["ratio"]
+        ratio = self.protocol().broadcast(state)["ratio"]
+        return ratio if len(ratio) > 1 else float(ratio[0])
 
     def protocol(self) -> FeO2Rounds:
         """Return what clients and server do, by these arguments."""
@@ -146,9 +160,15 @@ class FeO2Rounds(DittoRounds):
         """Read rows, as in `fit`."""
         rows = X, y, groups
         clients, labels, found = read_clients(self.estimator, *rows, consent=consent, **beside)
-        if consent is None:
-            return clients, {"consent": np.zeros(len(clients), np.int8)}
-        return clients, {"consent": classes_of(found["consent"], CLASSES, clients.ids, labels)}
+        classes = [*self.levels, "open"]
+        if consent is not None:
+            return clients, {"consent": classes_of(found["consent"], classes, clients.ids, labels)}
+        if len(classes) > 2:
+            raise ValueError(
+                f"consent= must say which level of privacy ({', '.join(map(repr, classes))}) each "
+                "group chose."
+            )
+        return clients, {"consent": np.zeros(len(clients), np.int8)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns, classes, and who opted out."""
@@ -162,13 +182,27 @@ class FeO2Rounds(DittoRounds):
             isinstance(consent, np.ndarray)
             and consent.dtype == np.int8
             and consent.shape == facts["n"].shape
-            and np.isin(consent, (0, 1)).all()
+            and np.isin(consent, range(len(self.levels) + 1)).all()
         ):
-            raise ValueError("consent must be 0 (private) or 1 (open) for each client.")
+            last = len(self.levels)
+            raise ValueError(f"consent must be from 0 to {last} (open) for each client.")
 
     def exchange(self, n_clients: int) -> OptOutExchange:
         """Protect the messages of private clients, and weigh them."""
         given = self.estimator
         assert given.privacy is not None
         common = self.schedule, n_clients, given.privacy, self.message_bounds
-        return OptOutExchange(*common, given.ratio)
+        return OptOutExchange(*common, given.ratio, self.levels)
+
+    @property
+    def levels(self) -> dict[str, ClientPrivacy]:
+        """Levels of privacy that clients may choose, with what each is promised."""
+        privacy = self.estimator.privacy
+        if privacy is None:  # which is refused later
+            return super().levels
+        name = "epsilon" if privacy.epsilon is not None else "noise_multiplier"
+        common = privacy.get_params(deep=False)
+        return {
+            level: ClientPrivacy(**common | {name: number})
+            for level, number in levels_of(name, common[name]).items()
+        }

@@ -71,9 +71,9 @@ class LearnerFile(FitFile):
 
     def population(self, fit: Any) -> dict[str, Any]:
         """Return what is of all groups together."""
-        return {name: x for name, x in fit._kept.items() if name not in OF_CLIENTS} | {
-            "n_clients": len(fit._kept["n"])
-        }
+        of_all = {name: x for name, x in fit._kept.items() if name not in OF_CLIENTS}
+        chosen = np.bincount(fit._kept.get("consent", np.zeros(0, np.int8)))
+        return of_all | {"n_clients": len(fit._kept["n"]), "chosen": chosen}
 
     def groups(self, fit: Any) -> dict[str, Any]:
         """Return what the fit has of groups; of a server's copy, what they stated."""
@@ -85,8 +85,10 @@ class LearnerFile(FitFile):
 
     def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
         """Set the learned attributes of an estimator."""
-        m = population.pop("n_clients")
+        m, chosen = population.pop("n_clients"), population.pop("chosen")
         stated = {name: np.zeros(m, np.int64) for name in OF_CLIENTS}
+        if len(chosen):  # how many chose each level is public, whoever they are
+            stated["consent"] = np.repeat(np.arange(len(chosen)), chosen)
         if groups is not None:
             stated = {name: groups[name] for name in OF_CLIENTS if name in groups}
         state = population | stated

@@ -36,7 +36,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from ebfed import kernels
@@ -77,11 +77,13 @@ class ClientPrivacy(BaseEstimator):
 
     Parameters
     ----------
-    epsilon : float, optional
-        Epsilon of the whole fit. The noise is computed from it.
+    epsilon : float or dict, optional
+        Epsilon of the whole fit. The noise is computed from it. For `FeO2` it may be a dict, from
+        levels of privacy that clients choose from to the epsilon of each; so may
+        `noise_multiplier`.
     delta : float
         Probability with which epsilon may be exceeded.
-    noise_multiplier : float, optional
+    noise_multiplier : float or dict, optional
         Number z, instead of `epsilon`: the noise has standard deviation z C. `privacy_` then has
         the epsilon that results. 0 means no noise and no privacy.
     clip : float
@@ -114,10 +116,10 @@ class ClientPrivacy(BaseEstimator):
     ClientPrivacy(epsilon=4)
     """
 
-    epsilon: float | None = None
+    epsilon: Any = None
     delta: float = 1e-5
     _: KW_ONLY
-    noise_multiplier: float | None = None
+    noise_multiplier: Any = None
     clip: float = 1.0
     clip_quantile: float | None = None
     clip_step: float = 0.2
@@ -329,14 +331,15 @@ class PrivateExchange(Exchange):
     def disturb(
         self,
         values: NDArray,
-        scale: float,
+        scale: ArrayLike,
         memory: LearningMemory,
         members: NDArray[np.int64],
         rng: Any,
     ) -> NDArray[np.float64]:
         """Add the noise that each client draws for itself."""
-        if scale == 0:
+        if not np.any(scale):
             return values
+        scale = np.asarray(scale, np.float64)
         if isinstance(rng, Stream):
             key, tag, start = rng.words(values.shape[1])  # each client has a range of its own
             noise = np.empty_like(values)

@@ -199,7 +199,8 @@ class LearnerRounds(SupervisedRounds, ABC):
         if privacy is not None:
             if not isinstance(privacy, ClientPrivacy):
                 raise TypeError(f"privacy must be a ClientPrivacy; got {privacy!r}.")
-            privacy.check()
+            for level in self.levels.values():
+                level.check()
 
     def exchange(self, n_clients: int) -> Exchange:
         """Return the object that sends, averages and accounts for messages.
@@ -236,6 +237,11 @@ class LearnerRounds(SupervisedRounds, ABC):
         model = Softmax() if model is None else model
         k = len(facts["classes"]) if model.classifies else 1
         return model.bind(int(np.max(facts["n_features"])), k)
+
+    @property
+    def levels(self) -> dict[str, ClientPrivacy]:
+        """Levels of privacy that clients may choose, with what each is promised."""
+        return {"private": self.estimator.privacy}
 
     @property
     def schedule(self) -> Schedule:

@@ -31,6 +31,7 @@ from ebfed.privacy import events, gaussian_sigma, ledger
 from ebfed.privacy.calibration import as_float
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
+from ebfed.tables.consent import levels_of
 from ebfed.theory import opt_out as theory
 
 __all__ = ["OptOutLearned", "OptOutRounds", "OptOutTerms"]
@@ -53,8 +54,9 @@ class OptOutTerms:
     @property
     def levels(self) -> dict[str, Any]:
         """Levels of privacy, with the epsilon or gamma2 of each."""
-        given = self.epsilon if self.gamma2 is None else self.gamma2
-        return dict(given) if isinstance(given, Mapping) else {"private": given}
+        if self.gamma2 is None:
+            return levels_of("epsilon", self.epsilon)
+        return levels_of("gamma2", self.gamma2)
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -73,16 +75,8 @@ class OptOutTerms:
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong, or does not go with another."""
-        for name in ("epsilon", "gamma2"):
-            given = getattr(self, name)
-            if isinstance(given, Mapping) and not (
-                given and all(isinstance(key, str) and key != "open" for key in given)
-            ):
-                raise ValueError(
-                    f"{name} must be a number, or name levels of privacy by words other than "
-                    f"'open'; got {given!r}."
-                )
-        variances = [] if self.gamma2 is None else list(self.levels.values())
+        levels = self.levels.values()
+        variances = [] if self.gamma2 is None else list(levels)
         for name, value in (
             *(("tau2", self.tau2), ("alpha2", self.alpha2)),
             *(("gamma2", value) for value in variances),

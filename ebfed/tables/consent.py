@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.labels import number_labels, one_of_each
 
-__all__ = ["classes_of", "epsilons_of"]
+__all__ = ["classes_of", "epsilons_of", "levels_of"]
 
 
 def classes_of(
@@ -53,6 +53,36 @@ def classes_of(
     order = [list(classes).index(kind) for kind in kinds.tolist()]
     chose = np.asarray(order, np.int8)[chosen]
     return _of_clients(chose, ids, labels)
+
+
+def levels_of(name: str, given: Any) -> dict[str, Any]:
+    """Return levels of privacy that clients choose from, with the number of each.
+
+    Parameters
+    ----------
+    name : str
+        Argument of the numbers, for the error.
+    given : number, or dict from level to number
+        One number is of the level "private".
+
+    Raises
+    ------
+    ValueError
+        If a level has no name, or that of clients that opted out.
+
+    Examples
+    --------
+    >>> levels_of("epsilon", 1.0), levels_of("epsilon", {"strict": 0.5, "lax": 4.0})
+    ({'private': 1.0}, {'strict': 0.5, 'lax': 4.0})
+    """
+    if not isinstance(given, Mapping):
+        return {"private": given}
+    if not (given and all(isinstance(key, str) and key != "open" for key in given)):
+        raise ValueError(
+            f"{name} must be a number, or name levels of privacy by words other than 'open'; "
+            f"got {given!r}."
+        )
+    return dict(given)
 
 
 def epsilons_of(consent: Any, ids: NDArray, labels: NDArray | None) -> NDArray[np.float64]:

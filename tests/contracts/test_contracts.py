@@ -321,6 +321,7 @@ LEARNERS = {
         learning.FeO2(**SOME, privacy=privacy(clip_quantile=0.5), ratio=0.5),
         learning.FeO2(**SOME, privacy=privacy(trust="none"), ratio="optimal"),
         learning.FeO2(**SOME, privacy=privacy(0.0), ratio=0.0),
+        learning.FeO2(**SOME, privacy=privacy({"private": 4.0, "lax": 2.0}, trust="none")),
     ],
     "FedAvg": [
         learning.FedAvg(**SOME),
@@ -920,7 +921,8 @@ def test_learner(learner):
     y = NUMBERS if learner._numeric else NAMES
     consent = None
     if isinstance(learner, learning.FeO2):
-        consent = np.where(UNEQUAL % 2 == 0, "private", "open")
+        levels = [*learner.protocol().levels, "open"]
+        consent = np.array(levels)[UNEQUAL % len(levels)]
     check_learner_contract(learner, FEATURES, y, UNEQUAL, consent)
 
 

@@ -293,7 +293,8 @@ def test_an_adaptive_clip_is_accounted_for(learner, trust):
     sent = est.protocol().broadcast(state | {"clip": 0.07})
     exchange = est.protocol().exchange(8)
     scales, bits = exchange.scales(sent)
-    each = [scales[names[0]] / limit for names, limit in exchange.clipped(sent)] + [2 * bits]
+    parts = exchange.clipped(sent)  # of FeO2, scales are of its only level
+    each = [*(np.max(scales[names[0]]) / limit for names, limit in parts), 2 * np.max(bits)]
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
     assert exchange.clipped(sent)[0][1] == 0.07
     silent = est.set_params(privacy__noise_multiplier=0.0)

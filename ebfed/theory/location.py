@@ -38,6 +38,7 @@ __all__ = [
     "nonparticipant_risk",
     "one_bit_variance",
     "piecewise_variance",
+    "private_mean_bound",
     "quantizer_variance",
     "reporting_radius",
     "reporting_range",
@@ -244,6 +245,24 @@ def piecewise_variance(x, half_width, epsilon) -> NDArray:
     """
     odds = np.exp(-epsilon / 2) / -np.expm1(-epsilon / 2)  # 1 / (E - 1) without overflow
     return odds * (x**2 + half_width**2 * (1 + 4 * odds) / 3)
+
+
+@checked
+def private_mean_bound(noise_variance, n, m, epsilon, population_variance=0.0) -> NDArray:
+    """Least variance ``pi/2 coth(eps/2)^2 (t + v) / m`` of the mean of a normal population.
+
+    Cramér-Rao bound of m clients that each send one private report on their own mean, of known
+    variance ``t + v``. The best report is the sign of ``xbar_i - mu`` by randomised response, up to
+    epsilon of about 1; above, the formula is the bound of signs only. Since mu is not known, a
+    first share of the clients finds it roughly, and the others report whether they are above:
+    ``OneBit(epsilon, range="private")`` (Kalinin and Steinberger 2024).
+
+    Examples
+    --------
+    >>> private_mean_bound(0.25, 15, 10_000, [0.5, 1.0], population_variance=0.01).round(6)
+    array([6.984e-05, 1.961e-05])
+    """
+    return np.pi / 2 / np.tanh(epsilon / 2) ** 2 * (population_variance + noise_variance / n) / m
 
 
 @checked

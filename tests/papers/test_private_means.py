@@ -39,6 +39,15 @@ def test_table(study):
     assert set(table.loc[told, "method"]) == {"local", "non-private", pm.PAPER, pm.EXACT}
 
 
+def test_mean_of_the_population_beside_the_bound(study):
+    """In two stages one bit is a little above the least, two bits are far above."""
+    at_one = study.table[study.table["epsilon"] == 1].set_index("method")["excess"]
+    assert 1 < at_one["one bit, learned range"] < 1.2
+    assert at_one["two bits, learned range"] > 2
+    assert at_one["one bit"] > 10
+    assert "over the least of any private reports" in " ".join(study.to_text().split())
+
+
 def test_promises(study):
     table = study.table
     broken = table[~table["keeps"]]

@@ -28,7 +28,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed import theory
-from ebfed.channels import Channel, Exact, Gaussian, Guess, Hybrid, OneBit
+from ebfed.channels import Channel, Exact, Gaussian, Guess, Hybrid, OneBit, TwoBit
 from ebfed.evaluation.study import (
     SIMULATED_NOISE,
     THIN,
@@ -43,7 +43,7 @@ from ebfed.location import GaussianEB
 from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
 from ebfed.report import new_axes
-from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
+from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.streams import make_key
 from ebfed.tables.clients import Summary
 from ozkara2023.doubts import doubts
@@ -66,6 +66,7 @@ CHANNELS: dict[str, Callable[[float], Channel]] = {
     "Gaussian, learned range": lambda epsilon: Gaussian(epsilon, DELTA, range="private"),
     "one bit, learned range": lambda epsilon: OneBit(epsilon, range="private"),
     "hybrid, learned range": lambda epsilon: Hybrid(epsilon, range="private"),
+    "two bits, learned range": lambda epsilon: TwoBit(epsilon, range="private"),
 }
 LOOKS = dict(
     zip(
@@ -78,6 +79,7 @@ LOOKS = dict(
             {"color": BLUE, "marker": "o", "ls": "-"},
             {"color": VERMILLION, "marker": "s", "ls": "-"},
             {"color": GREEN, "marker": "^", "ls": "-"},
+            {"color": BLACK, "marker": "v", "ls": "-"},
         ],
         strict=True,
     )
@@ -96,7 +98,7 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
-    table = average(runs, ["figure", "m", "n", "method", "epsilon"], ["mse"])
+    table = average(runs, ["figure", "m", "n", "method", "epsilon"], ["mse", "excess"])
     table["formula"] = [
         _formula(row.method, row.m, row.n, row.epsilon) for row in table.itertuples()
     ]
@@ -121,14 +123,20 @@ def estimate(
     summary: Summary, channel: Channel, rng: np.random.Generator, prior: Normal | None = None
 ) -> NDArray:
     """Estimate every client's mean from its own rows and the reports of the others."""
-    learner = GaussianEB(
+    return fitted(summary, channel, rng, prior).predict()
+
+
+def fitted(
+    summary: Summary, channel: Channel, rng: np.random.Generator, prior: Normal | None = None
+) -> GaussianEB:
+    """Fit the population to reports."""
+    return GaussianEB(
         variances=NOISE**2,
         prior=Normal(variance=SPREAD**2) if prior is None else prior,
         channel=channel,
         guess=GUESS,
         random_state=make_key(rng),
-    )
-    return learner.fit(summary).predict()
+    ).fit(summary)
 
 
 def _one_run(
@@ -139,15 +147,21 @@ def _one_run(
     if np.isnan(epsilon):
         rng = np.random.default_rng(seed)
         estimates = {LOCAL: summary.mean[:, 0], OPEN: estimate(summary, Exact(), rng)}
-    else:
-        estimates = {}
-        for k, (method, channel) in enumerate(CHANNELS.items()):
-            rng = np.random.default_rng([*seed, m, round(1000 * epsilon), k])
-            estimates[method] = _quietly(estimate, summary, channel(epsilon), rng)
-    return [
-        {"method": method, "mse": float(np.mean((each - theta) ** 2))}
-        for method, each in estimates.items()
-    ]
+        return [_row(method, each, theta, np.nan) for method, each in estimates.items()]
+    rows, bound = [], theory.private_mean_bound(NOISE**2, n, m, epsilon, SPREAD**2)
+    for k, (method, channel) in enumerate(CHANNELS.items()):
+        rng = np.random.default_rng([*seed, m, round(1000 * epsilon), k])
+        fit = _quietly(fitted, summary, channel(epsilon), rng)
+        rows.append(_row(method, fit.predict(), theta, fit.prior_.mean_variance_.item() / bound))
+    return rows
+
+
+def _row(method: str, estimates: NDArray, theta: NDArray, excess: float) -> dict[str, Any]:
+    return {
+        "method": method,
+        "mse": float(np.mean((estimates - theta) ** 2)),
+        "excess": float(excess),
+    }
 
 
 def _formula(method: str, m: int, n: int, epsilon: float) -> float:
@@ -266,9 +280,10 @@ def draw_errors(
 class PrivateMeansStudy(Study):
     """The table has a row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon``
     (NaN: no privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
-    ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
-    simulation lies above it (``apart``); the true ``delta`` of a report, and whether it ``keeps``
-    the claimed one; and a ``doubt``, where an error cannot be right.
+    ``mse_sd``; the ``excess``, the variance of the mean of the population over the least; the
+    ``formula`` for ``mse``, if there is one, and by how many standard errors the simulation lies
+    above it (``apart``); the true ``delta`` of a report, and whether it ``keeps`` the claimed one;
+    and a ``doubt``, where an error cannot be right.
     """
 
     name, full, quick = "private-means", 50, 4
@@ -292,6 +307,14 @@ class PrivateMeansStudy(Study):
             "clients have a small epsilon it lies below: noise may move the mean report to an end "
             "of the range, and the clients then keep their own means."
         )
+        pure = self.table[self.table["method"].str.contains("bit|hybrid, learned", regex=True)]
+        for epsilon, part in pure[pure["epsilon"] <= 1].groupby("epsilon"):
+            excess = part.groupby("method", sort=False)["excess"].agg(["min", "max"])
+            said = [f"{name} {low:.2f} to {high:.2f}" for name, low, high in excess.itertuples()]
+            yield (
+                f"Variance of the mean of the population at epsilon {epsilon:g}, over the least of "
+                f"any private reports (`theory.private_mean_bound`): {', '.join(said)}."
+            )
         yield SIMULATED_NOISE
         broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
         for epsilon, delta in broken.itertuples(index=False):

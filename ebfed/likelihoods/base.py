@@ -85,6 +85,8 @@ class Likelihood(ABC):
         Parameters
         ----------
         mean, variance : ndarray of shape (d,)
+            Of exact counts, also (n, d), where the share of the variance that depends on the mean
+            is one for all clients.
         """
 
     def marginals(self, means: NDArray, variances: NDArray) -> NDArray:

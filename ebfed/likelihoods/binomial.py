@@ -146,8 +146,8 @@ class Binomial(Likelihood):
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is beta with these moments, shape (n,)."""
         total = self.log_coefficient()
-        for z, *moments in zip(self.successes.T, mean, variance, strict=True):
-            centre, step = moments[0], float(overdispersion_of(*moments))
+        for z, centre, spread in zip(self.successes.T, mean.T, variance.T, strict=True):
+            step = float(np.max(overdispersion_of(centre, spread), initial=0.0))
             total += log_rising(centre, z, step) + log_rising(1 - centre, self.trials - z, step)
             total -= log_rising(1.0, self.trials, step)
         return total
@@ -338,14 +338,19 @@ def _possible_counts(trials: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     return z, n, gammaln(n + 1) - gammaln(z + 1) - gammaln(n - z + 1)
 
 
-def log_rising(start: float, counts: NDArray, step: float) -> NDArray:
+def log_rising(start: float | NDArray, counts: NDArray, step: float) -> NDArray:
     """``sum_{j < counts[i]} log(start + j * step)``, shape (n,), in bounded time each.
+
+    Starts are one for all, or each count's own.
 
     Examples
     --------
     >>> np.exp(log_rising(1.0, np.array([0, 1, 2, 3]), 1.0))  # factorials
     array([1., 1., 2., 6.])
     """
+    if np.ndim(start):
+        starts, counts = np.ascontiguousarray(start), np.ascontiguousarray(counts)
+        return rising_sums(starts, counts, step)[:, 0]
     few = min(int(np.max(counts, initial=0)), MOST_LOGS)
     with np.errstate(divide="ignore"):
         logs = np.log(start + np.arange(few) * step)

@@ -138,7 +138,7 @@ class Poisson(Likelihood):
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
         total = np.zeros(len(self))
-        for counts, *moments in zip(self.counts.T, mean, variance, strict=True):
+        for counts, *moments in zip(self.counts.T, mean.T, variance.T, strict=True):
             total += _log_masses(counts, self.exposure, *moments)
         return total
 
@@ -316,10 +316,14 @@ def negative_binomial_masses(
     return np.exp(_log_masses(y, exposure, mean, variance))
 
 
-def _log_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:
+def _log_masses(
+    y: NDArray, exposure: NDArray, mean: float | NDArray, variance: float | NDArray
+) -> NDArray:
     """Logarithms of `negative_binomial_masses`, which may be below the least number."""
-    shape = mean**2 / variance if variance > 1e-12 * mean**2 else POISSON
-    return log_masses(y, np.full(len(y), shape), (exposure * mean)[:, None])[:, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shape = np.where(np.asarray(variance) > 0, np.square(mean) / variance, POISSON)
+    sizes = np.broadcast_to(np.minimum(shape, POISSON), y.shape)
+    return log_masses(y, sizes, (exposure * mean)[:, None])[:, 0]
 
 
 def _upper_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:

@@ -10,58 +10,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_expit, logit
 
-from ebfed.kernels import (
-    beta_binomial_profiles,
-    beta_binomial_values,
-    rising_sums,
-)
+from ebfed.kernels import beta_binomial_profiles, beta_binomial_values
 from ebfed.likelihoods import Binomial
-from ebfed.likelihoods.binomial import log_rising
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise, minimum_near
+from ebfed.priors.two_moments import POINT_MASS
 
 __all__ = [
     "OVERDISPERSIONS",
-    "POINT_MASS",
     "check_size",
     "leave_one_out",
     "maximise",
     "moments",
-    "ordered_log_marginal",
     "paper_moments",
     "plausible",
     "tally",
     "weigh",
 ]
 
-# A concentration alpha + beta this large is a point mass to every digit of float64.
-POINT_MASS = 1e14
 # Beyond, proportions are as good as normal, and rounding of the sums begins to show.
 MOST_TRIALS = 10_000_000
 # Numbers that are exceeded are counted up to this one, even if few values are.
 FEWEST = 64
 # Where the likelihood is scanned.
 OVERDISPERSIONS = np.append(0.0, np.geomspace(1e-9, 1e6, 60))
-
-
-def ordered_log_marginal(rows: Binomial, mean: float | NDArray, overdispersion: float) -> NDArray:
-    """Log-probability of a sequence with z successes in n trials, shape (n,).
-
-    The mean is one for all clients, or each client's own, shape (n,).
-    """
-    check_size(rows)
-    if isinstance(mean, np.ndarray):
-        z, trials = np.ascontiguousarray(rows.successes[:, 0]), rows.trials
-        mean = np.ascontiguousarray(mean)
-        sums = rising_sums(mean, z, overdispersion) - rising_sums(
-            np.ones_like(mean), trials, overdispersion
-        )
-        return (sums + rising_sums(1 - mean, trials - z, overdispersion))[:, 0]
-    z, trials = rows.successes[:, 0], rows.trials
-    sums = log_rising(mean, z, overdispersion) - log_rising(1.0, trials, overdispersion)
-    return sums + log_rising(1 - mean, trials - z, overdispersion)
 
 
 def check_size(rows: Binomial) -> None:
@@ -102,7 +77,6 @@ def weigh(
     mean, dispersion : float
         Likely ones, with which the search begins.
     """
-    from scipy.special import expit, log_expit, logit
 
     def log_density(points: NDArray) -> NDArray:
         values = log_likelihood(expit(points[:, 0]), np.exp(points[:, 1]))

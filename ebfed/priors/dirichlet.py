@@ -11,13 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
 from ebfed.priors import robust
 from ebfed.priors.base import WELL_KNOWN, Prior
-from ebfed.priors.beta import Beta, BetaPosterior
-from ebfed.priors.beta_binomial import POINT_MASS
+from ebfed.priors.beta import Beta, BetaPosterior, updated
+from ebfed.priors.conjugate import Update
 from ebfed.priors.dirichlet_multinomial import Tables
 from ebfed.priors.dirichlet_reports import Reports, dirichlet_scores
 from ebfed.priors.exploration import interval_of
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
 from ebfed.tables.values import numbers
 from ebfed.wire import WhenAsked
 
@@ -85,6 +86,7 @@ class Dirichlet(Prior):
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     max_features: ClassVar[float] = np.inf
     couples_columns: ClassVar[bool] = True
+    kind: ClassVar[type[BetaDistribution]] = BetaDistribution
 
     alpha_: NDArray
     concentration_: float
@@ -238,7 +240,8 @@ class Dirichlet(Prior):
         free = max(int((tables.events > 0).sum()) - 1, 1)
         if growth.any():
             self.variance_variance_ = 2 * spread**2 / (free * (tables.times @ growth**2))
-        self._learn_later(("second_moment_", "fourth_moment_"), _moments, likelihood, self.mean_)
+        names = "second_moment_", "fourth_moment_"
+        self._learn_later(names, robust.moments_of_counts, likelihood, self.mean_)
 
     def _explain(self, tables: Tables) -> None:
         """Add a note on what the data do not identify."""
@@ -306,7 +309,13 @@ class Dirichlet(Prior):
         """Return the conjugate posterior of counts."""
         self._check(likelihood)
         assert isinstance(likelihood, Multinomial)
-        return DirichletPosterior(likelihood, self)
+        return DirichletPosterior(self, likelihood)
+
+    def update_of(self, likelihood: Multinomial) -> Update:
+        """Update the beta of the share of each category."""
+        return updated(
+            Binomial(likelihood.counts, likelihood.trials), self.mean_, self.concentration_
+        )
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log-probability of each client's counts, or of its report, shape (n,)."""
@@ -340,20 +349,9 @@ class DirichletPosterior(BetaPosterior):
 
     Parameters
     ----------
-    likelihood : Multinomial
     prior : Dirichlet, fitted
+    likelihood : Multinomial
     """
-
-    def __init__(self, likelihood: Multinomial, prior: Dirichlet):
-        super().__init__(
-            Binomial(likelihood.counts, likelihood.trials),
-            prior.mean_,
-            np.full(len(prior.mean_), prior.concentration_),
-            prior.mean_variance_,
-            prior.variance_variance_,
-            (prior.second_moment_, prior.fourth_moment_),
-        )
-        self._counts, self._concentration = likelihood.counts, prior.concentration_
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's shares, shape (size, n, d).
@@ -363,11 +361,12 @@ class DirichletPosterior(BetaPosterior):
         those of the posterior.
         """
         rng = np.random.default_rng(random_state)
-        centre, doubt = self._centre, np.broadcast_to(self._mean_variance, self._centre.shape)
+        prior = self._prior
+        centre, doubt, concentration = prior.mean_, prior.mean_variance_, prior.concentration_
         draws = np.empty((size, *self.mean.shape))
         # what is not known of the mean adds the same share of m (1 - m) in each category
         added = doubt.sum() / max((centre * (1 - centre)).sum(), np.finfo(float).tiny)
-        total = self._trials[:, None] + self._concentration
+        total = self.likelihood.trials[:, None] + concentration
         inside = (self.mean * (1 - self.mean) - self._common).sum(axis=1, keepdims=True)
         own = (self.sd**2 - self._common).sum(axis=1, keepdims=True)
         many = np.divide(inside, own, out=np.full(own.shape, POINT_MASS), where=own > 0) - 1
@@ -376,15 +375,9 @@ class DirichletPosterior(BetaPosterior):
             mean = centre
             if 0 < added < 1:
                 mean = _draws(np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng)
-            each = (self._counts + self._concentration * mean) / total
+            each = (self.likelihood.counts + concentration * mean) / total
             draw[:] = _draws(np.maximum(each * many, np.finfo(float).tiny), rng)
         return draws
-
-
-def _moments(likelihood: Multinomial, mean: NDArray) -> tuple[NDArray, NDArray]:
-    """Second and fourth central moments of the share of each category, shape (d,)."""
-    tables = [likelihood.column(j).compress() for j in range(len(mean))]
-    return robust.moments_of_counts(tables, mean)
 
 
 def _draws(alpha: NDArray, rng: np.random.Generator) -> NDArray:

@@ -17,10 +17,11 @@ from ebfed.kernels import (
     negative_binomial_values,
 )
 from ebfed.likelihoods import Poisson
+from ebfed.likelihoods.counting import POISSON, log_masses
 from ebfed.priors.beta_binomial import tally
 from ebfed.priors.search import minimise, minimum_near
 
-__all__ = ["DISPERSIONS", "log_likelihood_of", "maximise", "maximise_table"]
+__all__ = ["DISPERSIONS", "log_likelihood_of", "log_masses_of", "maximise", "maximise_table"]
 
 # Where the likelihood is scanned.
 DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
@@ -89,7 +90,10 @@ def log_likelihood_of(rows: Poisson, times: NDArray) -> Callable[[NDArray, NDArr
     """
     if rows.counts.max(initial=0) >= LARGE:
         return lambda mean, dispersion: np.array(
-            [times @ _log_masses(rows, *each) for each in zip(mean, dispersion, strict=True)]
+            [
+                times @ log_masses_of(rows.counts[:, 0], rows.exposure * one, phi)
+                for one, phi in zip(mean, dispersion, strict=True)
+            ]
         )
     exceeded, exposure, groups, events = _table(rows, times)
     table = (exposure, groups, events)
@@ -121,8 +125,8 @@ def _maximise_large(rows: Poisson, times: NDArray) -> tuple[float, float]:
             mean *= np.exp(step)
             if abs(step) < 1e-15:
                 break
-        value = float(times @ _log_masses(rows, mean, dispersion))
         expected = exposure * mean
+        value = float(times @ log_masses_of(y, expected, dispersion))
         if dispersion == 0:
             return -value, -float(times @ ((y - expected) ** 2 - y)) / 2
         a = 1 / dispersion
@@ -138,9 +142,13 @@ def _maximise_large(rows: Poisson, times: NDArray) -> tuple[float, float]:
     return mean, best
 
 
-def _log_masses(rows: Poisson, mean: float, dispersion: float) -> NDArray:
-    """Log-probability of each count."""
-    return rows.marginal(np.array([mean]), np.array([dispersion * mean**2]))
+def log_masses_of(counts: NDArray, expected: NDArray, dispersion: float) -> NDArray:
+    """Negative binomial log-probabilities of n counts, exact down to a dispersion of zero.
+
+    Of one mean of each, or of several, shape (k, n).
+    """
+    sizes = np.full(len(counts), 1 / max(dispersion, 1 / POISSON))
+    return log_masses(counts, sizes, np.atleast_2d(expected).T).T.reshape(expected.shape)
 
 
 def _below_log(x: NDArray) -> NDArray:

@@ -20,11 +20,11 @@ from ebfed.likelihoods import Binomial, Likelihood, Poisson
 from ebfed.likelihoods.binomial import MOST_LOGS, log_risings
 from ebfed.priors.base import OwnReports, Prior
 from ebfed.priors.beta import Beta
-from ebfed.priors.count_regression import log_masses_of
 from ebfed.priors.exploration import explore
 from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.negative_binomial import log_masses_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import maximise
 

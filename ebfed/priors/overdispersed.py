@@ -60,26 +60,18 @@ def maximise(rows: NegativeBinomial, times: NDArray) -> tuple[NDArray, NDArray]:
     unit = np.array([mean, dispersion + 0.05]) / 3
 
     def derivatives(x: NDArray) -> tuple[NDArray, NDArray] | None:
-        mean, dispersion = (float(each) for each in x * unit)
+        mean, dispersion = map(float, x)
         if 0 < dispersion < LEAST:
             return None
         if dispersion == 0:
-            slope, second = _without_spread(rows, times, mean)
-        else:
-            sums = times @ integrals(mean, dispersion, FINE)
-            slope, second = _derivatives(sums, times.sum(), mean, dispersion)
-        return slope * unit, second * np.outer(unit, unit)
+            return _without_spread(rows, times, mean)
+        return _derivatives(
+            times @ integrals(mean, dispersion, FINE), times.sum(), mean, dispersion
+        )
 
     low, high = np.array([1e-9 * mean, 0.0]), np.array([1e3 * mean, 1e4])
     start = np.array([mean, dispersion])
-    point, covariance = climb(
-        lambda x: height(*(float(each) for each in x * unit)),
-        start / unit,
-        low / unit,
-        high / unit,
-        derivatives,
-    )
-    return point * unit, covariance * np.outer(unit, unit)
+    return climb(lambda x: height(*map(float, x)), start, low, high, derivatives, unit)
 
 
 def log_likelihood_of(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
-from ebfed.priors.plausible_regression import CountRegression
 from ebfed.priors.variance_components import MomentTable, Profile, informative
 from ebfed.tables.labels import number_integers
 
@@ -144,16 +143,6 @@ class WithCovariates(Prior):
         points, weights = side_by_side(found)
         self.plausible_ = {name: points[:, i] for i, name in enumerate(names)}
         self.plausible_["weights"] = weights
-
-    def _hold_regressions(self, design: Design, tables: Sequence[CountRegression]) -> None:
-        """Hold plausible coefficients and overdispersions of each column of counts."""
-        points, weights = side_by_side([table.plausible() for table in tables])
-        self.plausible_ = {
-            "predictor_": points[:, 0],
-            "slopes_": points[:, 1:-1] / design.scale[:, None],
-            "dispersion": points[:, -1],
-            "weights": weights,
-        }
 
     def _take_coefficients(self, parameters: dict[str, NDArray]) -> None:
         """Set coefficients, taken as known."""

@@ -46,17 +46,14 @@ def fit_moments(
     low = np.array([nodes[0] - reach, 0.0])
     high = np.array([nodes[-1] + reach, reach**2])
 
-    def scaled(point: NDArray) -> float:
+    def with_free(point: NDArray) -> float:
         full = best.copy()
-        full[free] = point * unit[free]
+        full[free] = point
         return log_likelihood(full)
 
-    point, covariance = maximise(
-        scaled, (best / unit)[free], (low / unit)[free], (high / unit)[free]
-    )
-    best[free] = point * unit[free]
     errors = np.zeros(2)
-    errors[free] = np.diag(covariance) * unit[free] ** 2
+    best[free], covariance = maximise(with_free, best[free], low[free], high[free], unit=unit[free])
+    errors[free] = np.diag(covariance)
     return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
 
 

@@ -21,14 +21,13 @@ not to depend on the precision of the group.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from ebfed.likelihoods import Binomial
+    from ebfed.likelihoods import Binomial, Multinomial
 
 __all__ = [
     "binomial_half_width",
@@ -376,19 +375,19 @@ def binomial_moments(
 
 
 def moments_of_counts(
-    tables: Sequence[tuple[Binomial, NDArray]], means: NDArray
+    likelihood: Binomial | Multinomial, means: NDArray
 ) -> tuple[NDArray, NDArray]:
     """Second and fourth central moments of the proportions of each column, shape (d,).
 
     Parameters
     ----------
-    tables : sequence of d pairs
-        Counts of a column, and how many groups have them.
+    likelihood : Binomial or Multinomial of n groups
     means : ndarray of shape (d,)
         Fitted population means, in [0, 1].
     """
     moments = []
-    for (rows, times), mean in zip(tables, means.tolist(), strict=True):
+    for j, mean in enumerate(means.tolist()):
+        rows, times = likelihood.column(j).compress()
         spread = mean * (1 - mean)
         if spread > 0 and rows.trials.max() > 1:
             moments.append(binomial_moments(rows.successes[:, 0], rows.trials, mean, times))

@@ -167,6 +167,7 @@ def maximise(
     low: NDArray,
     high: NDArray,
     derivatives: Callable[[NDArray], tuple[NDArray, NDArray] | None] | None = None,
+    unit: NDArray | None = None,
 ) -> tuple[NDArray, NDArray]:
     """Climb a smooth log-likelihood of few parameters within a box, by Newton steps.
 
@@ -175,12 +176,14 @@ def maximise(
     Parameters
     ----------
     function : callable
-        Log-likelihood of a point; in each coordinate it should bend over a distance of order one.
+        Log-likelihood of a point; in each coordinate it should bend over about a unit.
     start, low, high : ndarray of shape (p,)
         Start and bounds of the search; a maximum may be at a bound.
     derivatives : callable, optional
         Slope, shape (p,), and second derivatives, shape (p, p), at a point; differences if None,
         or where it returns None.
+    unit : ndarray of shape (p,), optional
+        Units of the coordinates; 1 if None.
 
     Returns
     -------
@@ -200,6 +203,17 @@ def maximise(
     (array([1., 0.]), array([[1. , 0. ],
            [0. , 0.5]]))
     """
+    if unit is not None:
+        outer = np.outer(unit, unit)
+
+        def scaled(x: NDArray) -> tuple[NDArray, NDArray] | None:
+            found = derivatives(x * unit) if derivatives else None
+            return found and (found[0] * unit, found[1] * outer)
+
+        point, covariance = maximise(
+            lambda x: function(x * unit), start / unit, low / unit, high / unit, scaled
+        )
+        return point * unit, covariance * outer
     differences, known = partial(_differences, function, low, high), derivatives or (lambda x: None)
     x = np.clip(start, low, high)
     value = function(x)

@@ -258,19 +258,20 @@ class _Surface(ABC):
 
         def full(x: NDArray) -> NDArray:
             point = start.copy()
-            point[free] = x * units[free]
+            point[free] = x
             return point
 
         def derivatives(x: NDArray) -> tuple[NDArray, NDArray]:
             slope, bend = self.derivatives(full(x))
-            return (slope * units)[free], (bend * np.outer(units, units))[np.ix_(free, free)]
+            return slope[free], bend[np.ix_(free, free)]
 
         x, _ = maximise(
             lambda x: self.value(full(x)),
-            (start / units)[free],
-            (low / units)[free],
-            (high / units)[free],
+            start[free],
+            low[free],
+            high[free],
             derivatives if self.smooth else None,
+            units[free],
         )
         return full(x)
 

@@ -7,24 +7,19 @@ an exposure of half the sum. Counts here are halves of whole numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, polygamma, psi
 
 from ebfed.likelihoods import LogVariance
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.log_variance import FLOOR, inverse_trigamma
-from ebfed.priors.count_regression import Counts
-from ebfed.priors.exploration import TILT
 from ebfed.priors.negative_binomial import maximise_table
-from ebfed.priors.plausible_regression import GammaRegression
 
-__all__ = ["Squares", "SquaresRegression", "halves", "log_rising", "maximise", "moments"]
+__all__ = ["halves", "log_rising", "maximise", "moments"]
 
-# Scale of Cauchy's density, in standard deviations of a typical log sample variance.
-WIDE = 5.0
 # A sum of squares of zero, as a share of the average one: it adds a constant.
 NONE = 1e-13
 NOTHING = np.empty(0), np.empty(0, np.int64), np.empty(0)
@@ -52,8 +47,6 @@ def log_rising(y: NDArray, dispersion: ArrayLike) -> tuple[NDArray, NDArray]:
     >>> log_rising(np.array([0.0, 1.0, 2.0]), 1.0)[0].round(4)
     array([0.    , 0.    , 0.6931])
     """
-    from scipy.special import gammaln, psi
-
     y, dispersion = np.asarray(y, float), np.asarray(dispersion)[..., None]
     small = y * dispersion < 1e-3
     a = 1 / np.maximum(dispersion, 1e-12)  # where it is less, the series is exact
@@ -106,8 +99,6 @@ def moments(rows: LogVariance, times: NDArray) -> tuple[float, float]:
     >>> round(eta, 3), round(dispersion, 3)
     (-0.378, 1.799)
     """
-    from scipy.special import polygamma, psi
-
     half, n = rows.degrees / 2, times.sum()
     variances = rows.squares[:, 0] / rows.degrees
     order = np.argsort(variances)
@@ -120,46 +111,3 @@ def moments(rows: LogVariance, times: NDArray) -> tuple[float, float]:
         return -centre, 0.0
     shape = float(inverse_trigamma(np.array([excess]))[0])
     return float(-centre - psi(shape) + np.log(shape)), 1 / shape
-
-
-@dataclass(frozen=True)
-class Squares(Counts):
-    """Sums of squares, rows of a design, and how many groups have each; see `Counts`."""
-
-    def rising(self, dispersion: float) -> tuple[NDArray, NDArray]:
-        """``log(Gamma(y + 1/phi) phi**y / Gamma(1/phi))`` and its slope in phi, shape (n,) each."""
-        return log_rising(self.counts, dispersion)
-
-
-class SquaresRegression(GammaRegression):
-    """Sums of squares whose precisions are gammas of mean ``exp(W beta)``; see `CountRegression`.
-
-    `events` are halves of degrees of freedom, and `size` are halves of the sums.
-
-    The prior of the dispersion is that of a standard deviation, here of the logarithm of variances:
-    t has Cauchy's density of five times s, the standard deviation of a typical log sample variance,
-    times ``(t**2 / (t**2 + s**2))**(1/5)``. It is nearly flat in t, as for normal populations: the
-    prior of counts is for a spread beside their mean, and would hold that of variances too small.
-    """
-
-    def log_spread_prior(self, log_dispersion: NDArray) -> NDArray:
-        """Log-density of the log-dispersion up to a constant, shape (k,)."""
-        from scipy.special import polygamma
-
-        shape = np.exp(-log_dispersion)
-        squared, noise = polygamma(1, shape), float(polygamma(1, self.events.mean()))
-        slope = -polygamma(2, shape) * shape / (2 * np.sqrt(squared))
-        wide = np.log1p(squared / (WIDE**2 * noise))
-        return np.log(slope) + TILT * np.log(squared / (squared + noise)) - wide
-
-    def log_likelihood(self, predictor: NDArray, dispersion: NDArray) -> NDArray:
-        """Log-likelihood of sums of squares."""
-        from scipy.special import gammaln
-
-        counts, codes = np.unique(self.events, return_inverse=True)
-        of_each = np.bincount(codes)
-        shape, scale = 1 / dispersion, dispersion[:, None] * np.exp(predictor)
-        rising = gammaln(counts + shape[:, None]) - gammaln(shape)[:, None]
-        terms = self.events * np.log(scale)
-        terms -= (self.events + shape[:, None]) * np.log1p(scale * self.size)
-        return rising @ of_each + terms.sum(axis=1)

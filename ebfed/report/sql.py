@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Beta, Gamma, Normal
-from ebfed.priors.gamma import POINT_MASS
+from ebfed.priors.two_moments import POINT_MASS
 from ebfed.report.view import GroupView, LocationView, RegressionView
 
 __all__ = ["DIALECTS", "Query"]

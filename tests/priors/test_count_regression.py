@@ -7,7 +7,7 @@ from scipy.special import expit, gammaln
 from ebfed.likelihoods import Binomial, Poisson
 from ebfed.priors import Beta, Gamma
 from ebfed.priors.exploration import TILT
-from ebfed.priors.plausible_regression import BetaRegression, GammaRegression
+from ebfed.priors.count_regression import BetaRegression, GammaRegression
 
 W = np.linspace(0, 10, 30)[:, None]
 ZEROS = {

@@ -1,20 +1,22 @@
-"""Intervals of linear mixed models by the profile of their likelihood, and by parametric bootstrap.
+"""Intervals of mixed models by the profile of their likelihood.
 
 The deviance at a value v of one parameter is the smallest over all others. Its excess over the
 smallest of all is the square of a statistic that is about standard normal, so that the interval is
 where it is at most ``z**2`` (Bates and others 2015, section 5.1), as lme4's
-``confint(method = "profile")`` has it: of the likelihood, not the restricted one.
+``confint(method = "profile")`` has it: of the likelihood, not the restricted one. A model gives its
+deviance, with slopes, as a `Criterion`; which parameters there are, and how one is held, is here.
 
 Covariances are searched by a root L of each, ``G = L L'``. The coefficient whose spread is held at
 v comes first in the order of L, where ``v = L_11``; of a correlation v, the first two rows are
 ``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of opposite signs were that of -v. The
 search has no bounds then. Where one of the two spreads is zero, every correlation has the same
-deviance, which bounds its profile. The slope of the deviance in G is from sums over groups
-(`ebfed.inference.sums`), and no matrix has a row for each row.
+deviance, which bounds its profile.
 
-The bootstrap draws factors of rows from the fit rather than rows: the projections of responses on
-the columns of a group are normal, and what is left of them is ``noise`` times a chi-squared number
-(Cochran's theorem).
+The other coefficients of the mean are relative to what is expected of them at a value of one that
+is held, and steps are as long as what they change in the rows. Where the likelihood of no row falls
+as a coefficient grows, the end of its interval is infinite. A criterion with second derivatives is
+searched by Newton's method, others by the quasi-Newton method of Broyden, Fletcher, Goldfarb and
+Shanno.
 
 References
 ----------
@@ -24,32 +26,33 @@ Softw. 67.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
-from ebfed.inference.sums import LinearMixedFit, entries_of_terms, root_of_terms
+from ebfed.inference.sums import entries_of_terms, root_of_terms
+from ebfed.inference.trust_region import climb
 
-__all__ = ["Held", "MixedDeviance", "drawn", "followed_end", "profile_end"]
+__all__ = ["Criterion", "Entries", "Held", "Level", "Profile", "followed_end", "profile_end"]
 
-# Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
-FIRST, GROWTH, STEPS = 0.25, 1.8, 40
+# Rows and columns of the entries of a root that are searched.
+Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+# Factor by which steps from an estimate grow until an end is passed, and most steps.
+GROWTH, STEPS = 1.8, 40
 # Share of the last step to which an end is found, and the slope at which a search is done.
 PRECISE, FLAT = 1e-6, 1e-5
-# Least entry of a root from which a search starts, in its own size.
+# Least entry of a root from which a search by slopes starts, in its own size.
 AWAY = 0.05
 # A correlation of 1 in the search.
-NEARLY_ONE = 1 - 1e-10
-# Bounds of what is sought, of the noise those of its logarithm.
-LIMITS = {
-    "mean": (-np.inf, np.inf),
-    "spread": (0.0, np.inf),
-    "correlation": (-NEARLY_ONE, NEARLY_ONE),
-    "noise": (-np.inf, np.inf),
-}
+NEARLY_ONE = 1 - 1e-8
+# First steps from an estimate: of a spread or shape, in its own size.
+STEP, LEAST, LEAST_SHAPE = 0.4, 0.2, 1e-3
 # By how much less a deviance is another minimum, not rounding of the search.
 LOWER = 1e-6
 # By how much less it has to be for ends to be sought again: they move by 1e-4 of their distance.
@@ -58,6 +61,15 @@ SETTLED = 2e-4
 SAME, MOST_MINIMA = 1e-4, 6
 # Sizes of a coefficient's spread from which minima are sought, and groups with which these are few.
 OTHER_SIZES, FEW = (0.25, 4.0), 60
+# Fall of the deviance at which Newton's search is done, and what changes of rules may lose.
+ENOUGH, NOISE, MOST_STEPS = 2e-9, 2e-6, 100
+# Steps in succession without a fall: values and slopes differ by errors of the quadrature. Fewer
+# where no fall is expected but what that is.
+MOST_VAIN, FEW_VAIN = 8, 2
+# Longest steps, where columns have unit size.
+FIRST_RADIUS, RADIUS = 2.0, 16.0
+# Share of the largest eigenvalue of columns of unit size that is rounding.
+ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
@@ -66,10 +78,10 @@ class Held:
 
     Attributes
     ----------
-    kind : {"mean", "spread", "correlation", "noise", "shape"}
-        ``"noise"`` is the standard deviation of rows, and ``"shape"`` a parameter of their family.
+    kind : {"mean", "spread", "correlation", "shape"}
+        A shape is a parameter of the distribution of rows, such as the noise of normal ones.
     level : int
-        Level of the groups, from the top.
+        Level of the groups, or factor.
     first, second : int
         Place of a coefficient: among all of the mean, or among those that differ in the level.
     """
@@ -80,61 +92,228 @@ class Held:
     second: int = 0
 
 
-class MixedDeviance:
-    """The deviance of a linear mixed model as a function of roots of covariances, and noise.
+@dataclass(frozen=True)
+class Level:
+    """Coefficients that differ between the groups of a level, or the levels of a factor.
 
-    Parameters
+    Attributes
     ----------
-    fit : LinearMixedFit
-        The rows, and parameters where the search begins.
-    restricted : bool
-        Whether it is that of the restricted likelihood.
+    units : ndarray of shape (q,)
+        A size of the spread of each.
+    blocks : int64 ndarray of shape (q,)
+        Those of different blocks are independent.
+    terms : sequence of sequence of (int or None)
+        Coefficients of each term, in the order of `tidy`; None has no spread that is identified.
+    shared : bool
+        Whether all are independent, and share a variance.
+    correlated : bool
+        Whether the coefficients of a term are correlated.
     """
 
-    def __init__(self, fit: LinearMixedFit, *, restricted: bool = False):
-        self.fit, self.restricted = fit, restricted
-        self._bend: dict[Held | None, NDArray] = {}
-        self._without: dict[tuple[int, int], float] = {}
-        self._searched = False
-        self._lowest: tuple[float, NDArray[np.float64]] | None = None
-        X = fit.rows[:, :, :-1]
-        inside = np.einsum("nrp,nrp->p", X, X) / len(X)
-        typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
-        self.sizes = [
-            np.maximum(np.sqrt(np.diag(G)), typical[each])
-            for G, each in zip(fit.covariances, fit.places, strict=True)
-        ]
+    units: NDArray
+    blocks: NDArray[np.int64]
+    terms: Sequence[Sequence[int | None]]
+    shared: bool = False
+    correlated: bool = True
 
-    # Search -----------------------------------------------------------------------------------
+    def entries(self, order: Sequence[int]) -> Entries:
+        """Rows and columns of the entries of a root whose rows are lower triangular in an order."""
+        own = np.array(order, np.int64)
+        blocks = np.arange(len(own)) if self.shared else self.blocks[own]
+        rows, columns = entries_of_terms(blocks)
+        return own[rows], columns
 
-    def least(
-        self, held: Held | None = None, value: float = 0.0, start: NDArray | None = None
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return the smallest deviance with a parameter at a value, and where it is.
+    @cached_property
+    def turn(self) -> NDArray[np.float64]:
+        """Derivatives of these entries in what is searched."""
+        if self.shared:
+            return np.ones((len(self.units), min(len(self.units), 1)))
+        return np.eye(len(self.entries(range(len(self.units)))[0]))
+
+    def searched(self, G: NDArray, order: Sequence[int]) -> NDArray[np.float64]:
+        """Return what is searched of a covariance, in units."""
+        own = list(order)
+        scaled = (G / np.outer(self.units, self.units))[np.ix_(own, own)]
+        if not len(own):
+            return np.zeros(0)
+        if self.shared:
+            return np.sqrt(np.mean(np.diag(scaled)) * np.ones(1))
+        tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(own))
+        blocks = self.blocks[own]
+        return root_of_terms(scaled + tiny, blocks)[entries_of_terms(blocks)]
+
+
+class Criterion(ABC):
+    """The deviance of a mixed model as a function of its parameters, but for a constant.
+
+    Attributes
+    ----------
+    levels : sequence of Level
+    means : sequence of (int or None)
+        Coefficients of the mean in the order of `tidy`; None is not identified.
+    errors : ndarray
+        Their standard errors, by place.
+    mean : ndarray of shape (p,)
+        Coefficients of the mean that are searched, at the fit; none where the others say them.
+    mean_covariance : ndarray of shape (p, p)
+    units : ndarray of shape (p,)
+        Sizes of coefficients that matter alike to rows.
+    products : ndarray of shape (p, p)
+        Mean products of their columns, times these.
+    searched : int64 ndarray
+        Coefficients among the p that may differ from zero.
+    covariances : sequence of ndarray of shape (q, q)
+        Covariance of each level at the fit.
+    shapes : ndarray of shape (t,)
+    n_shown : int
+        Number of shapes that `tidy` shows.
+    n_groups : int
+    largest : float
+        Largest spread in units; at others the deviance is as there.
+    curved : bool
+        Whether there are second derivatives.
+    n_dense : int
+        Size of the dense matrices of an evaluation, if they are large.
+    classes : bool
+        Whether shapes are thresholds, from which the first coefficient is subtracted.
+    """
+
+    levels: Sequence[Level]
+    means: Sequence[int | None]
+    errors: NDArray
+    mean: NDArray = np.zeros(0)
+    mean_covariance: NDArray = np.zeros((0, 0))
+    units: NDArray = np.zeros(0)
+    products: NDArray = np.zeros((0, 0))
+    searched: NDArray[np.int64] = np.zeros(0, np.int64)
+    covariances: Sequence[NDArray]
+    shapes: NDArray
+    n_shown: int
+    n_groups: int
+    largest: float = np.inf
+    curved: bool = False
+    n_dense: int = 0
+    classes: bool = False
+
+    @abstractmethod
+    def at(
+        self,
+        mean: NDArray,
+        roots: Sequence[NDArray],
+        entries: Sequence[Entries],
+        shapes: NDArray,
+        held: tuple[int, float] | None,
+    ) -> tuple[float, NDArray, NDArray | None]:
+        """Return the deviance, its slope, and second derivatives if there are any.
 
         Parameters
         ----------
-        held : Held, optional
-            None: nothing is held.
-        value : float
-        start : ndarray, optional
-            Where to begin, as this function returned it for the same parameter.
+        mean : ndarray of shape (p,)
+        roots : sequence of ndarray of shape (q, q)
+            A root of the covariance of each level.
+        entries : sequence of tuple of int64 ndarray
+            Entries of these, in which derivatives are taken after those in the mean, and before
+            those in the shapes.
+        shapes : ndarray of shape (t,)
+        held : tuple of int and float, optional
+            A coefficient that is not searched, and its value; None: that of the least deviance.
+
+        Raises
+        ------
+        LinAlgError
+            If there is no likelihood.
         """
-        from scipy.optimize import minimize
 
-        begin = self._start(held) if start is None else self._off_zero(start, held)
-        if not len(begin):
-            return self._at(begin, held, value)[0], begin
-        # searches at values nearby bend alike
-        options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
-        found = minimize(self._at, begin, (held, value), "BFGS", jac=True, options=options)
-        bend = (found.hess_inv + found.hess_inv.T) / 2
-        if np.isfinite(bend).all() and np.linalg.eigvalsh(bend)[0] > 0:
-            self._bend[held] = bend
-        return float(found.fun), found.x
+    def mean_at(
+        self, place: int, mean: NDArray, roots: Sequence[NDArray], shapes: NDArray
+    ) -> float:
+        """Return a coefficient of the mean where the deviance is least at these parameters."""
+        return float(mean[place])
 
-    def interval(self, held: Held, z: float) -> tuple[float, float, float]:
-        """Return the value of a parameter at the smallest deviance, and the ends of its interval.
+    @abstractmethod
+    def shape_at(self, number: int, mean: NDArray, shapes: NDArray) -> float:
+        """Return a shape as `tidy` shows it."""
+
+    @abstractmethod
+    def searched_shape(self, value: float) -> float:
+        """Return a shape as it is searched, of what `tidy` shows; not of thresholds."""
+
+    def turn_of_shapes(self, shapes: NDArray) -> NDArray[np.float64] | None:
+        """Return derivatives of all thresholds but the first in the shapes."""
+        return None
+
+    def unlimited(self, held: Held, up: bool) -> bool:
+        """Whether the likelihood of no row falls as a coefficient or threshold grows."""
+        return False
+
+    def refusal(self) -> str:
+        """Return why it has no profile; empty if it has one."""
+        return ""
+
+
+class Profile:
+    """The smallest deviance with one parameter held.
+
+    Parameters
+    ----------
+    criterion : Criterion
+    """
+
+    def __init__(self, criterion: Criterion):
+        self.criterion = criterion
+        self._without: dict[tuple[int, int], float] = {}
+        self._bend: dict[Held | None, NDArray] = {}
+        self._ways: dict[int | None, NDArray] = {}
+        self._searched = False
+        self._lowest: tuple[float, NDArray[np.float64]] | None = None
+        self.p = len(criterion.mean)
+        own = [each.turn.shape[1] for each in criterion.levels]
+        self._ends = np.cumsum([self.p, *own, len(criterion.shapes)])
+        # how the others move with each coefficient that is held, a column for each
+        covariance = criterion.mean_covariance / np.outer(criterion.units, criterion.units)
+        variance = np.diag(covariance)
+        self._tangents = covariance / np.where(variance > 0, variance, np.inf)
+        np.fill_diagonal(self._tangents, 0.0)
+
+    def every(self) -> list[Held | None]:
+        """Parameters in the order of `tidy`; None for those that are not identified."""
+        criterion = self.criterion
+        found: list[Held | None] = [
+            None if j is None else Held("mean", first=j) for j in criterion.means
+        ]
+        for number, level in enumerate(criterion.levels):
+            found += [
+                None if j is None else Held("spread", number, j)
+                for term in level.terms
+                for j in term
+            ]
+            found += [
+                None if j is None or k is None else Held("correlation", number, k, j)
+                for term in (level.terms if level.correlated else ())
+                for a, j in enumerate(term)
+                for k in term[:a]
+            ]
+        return [*found, *(Held("shape", first=j) for j in range(criterion.n_shown))]
+
+    # Search -----------------------------------------------------------------------------------
+
+    @property
+    def best(self) -> tuple[float, NDArray[np.float64]]:
+        """The smallest deviance that was found so far, and the whole point where it is."""
+        if self._lowest is None:
+            given = self.criterion
+            pairs = zip(given.levels, given.covariances, strict=True)
+            roots = [level.searched(G, range(len(G))) for level, G in pairs]
+            start = np.concatenate([given.mean / given.units, *roots, given.shapes])
+            self._lowest = self.least(None, 0.0, start)
+        return self._lowest
+
+    def settled(self, since: float) -> bool:
+        """Whether the smallest deviance is so near to an earlier one that ends stay."""
+        return since - self.best[0] <= SETTLED
+
+    def interval(self, held: Held, z: float) -> tuple[float, float]:
+        """Return the ends of the interval of a parameter.
 
         Parameters
         ----------
@@ -148,274 +327,334 @@ class MixedDeviance:
             self._lowest = min([self.best, *tried], key=lambda each: each[0])
             self._searched = True
         while True:
-            lowest = self.best
-            centre = self.value(held, self._roots(lowest[1], None, 0.0))
-            low, high = (self._end(held, centre, limit, z) for limit in LIMITS[held.kind])
-            if lowest[0] - self.best[0] <= SETTLED:
-                return centre, low, high
+            best = self.best
+            centre, limits, step = self._range(held, best[1])
+            if not np.isfinite(centre):
+                return np.nan, np.nan
+            low, high = (self._end(held, centre, limit, step, z) for limit in limits)
+            if self.settled(best[0]):
+                return low, high
 
-    def estimates(self, every: list[Held]) -> NDArray[np.float64]:
-        """Return parameters at the smallest deviance."""
-        roots = self._roots(self.best[1], None, 0.0)
-        return np.array([self.value(held, roots) for held in every])
-
-    @property
-    def best(self) -> tuple[float, NDArray[np.float64]]:
-        """The smallest deviance that was found so far, and where it is."""
-        if self._lowest is None:
-            self._lowest = self.least()
-        return self._lowest
+    def _end(self, held: Held, centre: float, limit: float, step: float, z: float) -> float:
+        """Return where the deviance exceeds the smallest by ``z**2``; the limit if nowhere."""
+        if held.kind in ("mean", "shape") and self.criterion.unlimited(held, limit > 0):
+            return limit
+        of_spread = held.kind == "spread" and limit > 0  # beyond the limit it is that at the limit
+        end = followed_end(
+            lambda value, at: self.profile(held, min(value, limit) if of_spread else value, at),
+            lambda value, at: self._restarts(held, value, at),
+            lambda deviance: float(np.sqrt(max(deviance - self.best[0], 0.0))) - z,
+            centre,
+            np.inf if of_spread else limit,
+            step,
+        )
+        return float(np.sign(limit)) if held.kind == "correlation" and end == limit else end
 
     def profile(
         self, held: Held, value: float, start: NDArray | None = None
-    ) -> tuple[float, NDArray[np.float64]]:
+    ) -> tuple[float, NDArray]:
         """Return what `least` does, and of a correlation also what it is if a spread is zero.
 
         Where that is less than the smallest deviance so far, this is searched for again from there.
         """
-        begin = self._start(held, self.best[1]) if start is None else start
-        deviance, found = self.least(held, value, begin)
-        if deviance < self.best[0] - LOWER:
-            roots = self._roots(found, held, value)
-            again = self.least(None, 0.0, self._start(None, roots=roots))
+        begin = self._inside(held, self.best[1]) if start is None else start
+        found, at = self.least(held, value, begin)
+        if found < self.best[0] - LOWER:
+            again = self.least(None, 0.0, self._in_order(held, self._whole(held, value, at)[0]))
             self._lowest = min(again, self.best, key=lambda each: each[0])
         if held.kind == "correlation":
             for place in (held.first, held.second):
                 key = held.level, place
                 if key not in self._without:
                     none = Held("spread", held.level, place)
-                    self._without[key] = self.least(none, 0.0, self._start(none, self.best[1]))[0]
-                deviance = min(deviance, self._without[key])
-        return deviance, found
-
-    def _end(self, held: Held, centre: float, limit: float, z: float) -> float:
-        """Return where the deviance exceeds the smallest by ``z**2``; the limit if nowhere."""
-        of = np.exp if held.kind == "noise" else float  # its deviance is even in the logarithm
-        end = followed_end(
-            lambda value, at: self.profile(held, float(of(value)), at),
-            lambda value, at: self._restarts(held, float(of(value)), at),
-            lambda deviance: float(np.sqrt(max(deviance - self.best[0], 0.0))) - z,
-            float(np.log(centre)) if held.kind == "noise" else centre,
-            limit,
-            FIRST if held.kind == "noise" else FIRST * self._scale(held, centre),
-        )
-        if held.kind == "noise":
-            return float(np.exp(end))
-        return 1.0 * round(end) if held.kind == "correlation" and end == limit else end
+                    begin = self._inside(none, self.best[1])
+                    self._without[key] = self.least(none, 0.0, begin)[0]
+                found = min(found, self._without[key])
+        return found, at
 
     def _restarts(self, held: Held | None, value: float, at: NDArray) -> list[NDArray[np.float64]]:
         """Return starts at which one coefficient has another size, or correlations of other signs.
 
         With many groups the deviance has one minimum.
         """
-        roots, noise = self._roots(at, held, value)
-        turns = OTHER_SIZES + ((-1.0,) if self.fit.kind == "full" else ())
-        starts = []
-        for level, L in enumerate(roots):
-            for j in range(len(L) if len(self.fit.n) <= FEW else 0):
-                for turn in turns:
-                    turned = L.copy()
-                    turned[j] *= turn
-                    others = [*roots[:level], turned, *roots[level + 1 :]]
-                    starts.append(self._start(held, roots=(others, noise)))
+        if self.criterion.n_groups > FEW:
+            return []
+        point = self._whole(held, value, at)[0]
+        starts = [] if held is None else [self._inside(held, self.best[1])]
+        for number, level in enumerate(self.criterion.levels):
+            part = slice(self._ends[number], self._ends[number + 1])
+            order = self._order(held, number)
+            L, turned = self._root(point, number, held), []
+            blocks = np.arange(len(L)) if level.shared else level.blocks
+            for j in range(min(len(L), 1) if level.shared else len(L)):
+                alone = (blocks == blocks[j]).sum() == 1
+                for turn in OTHER_SIZES if alone else (*OTHER_SIZES, -1.0):
+                    some = np.where((np.arange(len(L)) == j) | level.shared, turn, 1.0)
+                    T = L * some[:, None]
+                    turned.append(level.searched(T @ T.T, order))
+            for own in turned:
+                whole = np.concatenate([point[: part.start], own, point[part.stop :]])
+                starts.append(self._free(held, whole))
         return starts
 
-    def _scale(self, held: Held, centre: float) -> float:
-        """Return a typical error of a parameter."""
-        if held.kind == "mean":
-            return 4 * float(np.sqrt(self.fit.mean_covariance[held.first, held.first]))
-        if held.kind == "correlation":
-            return 1.0
-        return max(centre, float(self.sizes[held.level][held.first]))
+    def least(
+        self, held: Held | None, value: float, start: NDArray
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return the smallest deviance with a parameter at a value, and where it is.
+
+        Parameters
+        ----------
+        held : Held or None
+        value : float
+        start : ndarray
+            Parameters that are not held, where to begin.
+        """
+        if not len(start):
+            return self._at(held, value, start)[0], start
+        turn = self._even(held, len(start))
+        search = self._newton if self.criterion.curved else self._quasi_newton
+        return search(held, value, start, turn)
+
+    def _quasi_newton(
+        self, held: Held | None, value: float, start: NDArray, turn: NDArray
+    ) -> tuple[float, NDArray[np.float64]]:
+        from scipy.optimize import minimize
+
+        # entries of roots away from zero, where the deviance has slope zero in them
+        near = (np.abs(start) < AWAY) & self._free(held, self._of_roots, moved=False)
+        begin = np.where(near, np.copysign(AWAY, start), start)
+
+        def along(x: NDArray) -> tuple[float, NDArray]:
+            deviance, slope, _ = self._at(held, value, begin + turn @ x)
+            return deviance, turn.T @ slope
+
+        # searches at values nearby bend alike
+        options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
+        found = minimize(along, np.zeros(turn.shape[1]), method="BFGS", jac=True, options=options)
+        bend = (found.hess_inv + found.hess_inv.T) / 2
+        if np.isfinite(bend).all() and np.linalg.eigvalsh(bend)[0] > 0:
+            self._bend[held] = bend
+        return float(found.fun), begin + turn @ found.x
+
+    def _newton(
+        self, held: Held | None, value: float, start: NDArray, turn: NDArray
+    ) -> tuple[float, NDArray[np.float64]]:
+        best, at, radius, fall = np.inf, start, FIRST_RADIUS, np.inf
+        step = np.zeros(len(start))
+        point, slope, second = start, np.zeros(len(start)), np.zeros((len(start),) * 2)
+        low, vain = (np.inf, start), 0
+        for _ in range(MOST_STEPS):
+            found, by_point, bend = self._at(held, value, at)
+            risen = found - best if np.isfinite(found) else np.inf
+            vain = 0 if found < low[0] - ENOUGH else vain + 1
+            low = min(low, (found, at), key=lambda each: each[0])
+            if not risen < NOISE:
+                radius = min(radius, float(np.linalg.norm(step))) / 4
+            else:
+                if -risen > 0.75 * fall or fall < NOISE:
+                    radius = min(2 * radius, RADIUS)
+                elif -risen < 0.25 * fall:
+                    radius = radius / 4
+                assert bend is not None
+                best, point, slope, second = found, at, by_point, bend
+            step, gain = climb(-turn.T @ slope / 2, -turn.T @ second @ turn / 2, radius)
+            fall = 2 * gain
+            vainest = FEW_VAIN if fall < NOISE else MOST_VAIN
+            if fall <= ENOUGH or radius < ENOUGH / 2 or vain >= vainest:
+                break
+            at = point + turn @ step
+        return low
+
+    def _even(self, held: Held | None, size: int) -> NDArray[np.float64]:
+        """Return directions in which parameters that are not held matter alike to the rows."""
+        lost, given = self._lost_of_mean(held), self.criterion
+        kept = np.delete(np.arange(self.p), [] if lost is None else lost)
+        own = np.flatnonzero(np.isin(kept, given.searched))
+        if lost not in self._ways:
+            values, vectors = np.linalg.eigh(given.products[np.ix_(kept[own], kept[own])])
+            known = values > ROUNDING * values.max(initial=0.0)
+            self._ways[lost] = vectors / np.sqrt(np.where(known, values, 1.0))
+        turn = np.eye(size)[:, np.concatenate([own, np.arange(len(kept), size)])]
+        turn[own[:, None], np.arange(len(own))] = self._ways[lost]
+        return turn
 
     # Parameters -------------------------------------------------------------------------------
 
-    def value(self, held: Held, roots: tuple[list[NDArray], float]) -> float:
-        """Return the value of a parameter where roots and noise are these."""
-        covariances = [L @ L.T for L in roots[0]]
-        if held.kind == "noise":
-            return float(np.sqrt(roots[1]))
+    @cached_property
+    def _of_roots(self) -> NDArray[np.bool_]:
+        """Which parameters are entries of roots."""
+        places = np.arange(self._ends[-1])
+        return (places >= self._ends[0]) & (places < self._ends[-2])
+
+    def _lost_of_mean(self, held: Held | None) -> int | None:
+        """Return the coefficient of the mean that is no parameter if this is held."""
+        if held is None or held.kind not in ("mean", "shape") or not self.p:
+            return None
+        return held.first if held.kind == "mean" else 0 if self.criterion.classes else None
+
+    def _lost(self, held: Held | None) -> int | None:
+        """Return the place that is no parameter if this is held."""
+        if held is None or (held.kind == "mean" and not self.p):
+            return None
         if held.kind == "mean":
-            sums = self.fit.sums(covariances, roots[1])
-            B = self.fit.basis[0]
-            own = np.linalg.solve(sums.inner[:-1, :-1], sums.inner[:-1, -1])
-            return float((self.fit.mean + B @ own)[held.first])
-        G = covariances[held.level]
-        j, k = held.first, held.second
-        if held.kind == "spread":
-            return float(np.sqrt(G[j, j]))
-        both = np.sqrt(G[j, j] * G[k, k])
-        return float(G[j, k] / both) if both > 0 else np.nan
+            return held.first
+        if held.kind == "shape":
+            return 0 if self.criterion.classes else int(self._ends[-2]) + held.first
+        return int(self._ends[held.level]) + (held.kind == "correlation")
 
-    def _start(
-        self,
-        held: Held | None,
-        best: NDArray | None = None,
-        roots: tuple[list[NDArray], float] | None = None,
-    ) -> NDArray[np.float64]:
-        """Return where to begin: the parameters of the fit, of the smallest deviance, or these."""
-        if best is not None:
-            roots = self._roots(best, None, 0.0)
-        if roots is None:
-            noise = self.fit.noise
-            covariances = [
-                G + np.diag((0.1 * size) ** 2 * (np.diag(G) <= (0.01 * size) ** 2))
-                for G, size in zip(self.fit.covariances, self.sizes, strict=True)
-            ]
-        else:
-            noise = roots[1]
-            covariances = [
-                L @ L.T + np.diag((1e-3 * size) ** 2)
-                for L, size in zip(roots[0], self.sizes, strict=True)
-            ]
-        parts: list[NDArray] = []
-        for level, (G, size) in enumerate(zip(covariances, self.sizes, strict=True)):
-            order = self._order(held, level)
-            scaled = (G / np.outer(size, size))[np.ix_(order, order)]
-            if not len(scaled):
-                continue
-            if self.fit.kind == "spherical":
-                entries = np.sqrt(np.mean(np.diag(G))) / np.mean(size) * np.ones(1)
-            elif self.fit.kind == "diag":
-                entries = np.sqrt(np.diag(scaled))
-            else:
-                terms = self.fit.terms[level][order]
-                entries = root_of_terms(scaled, terms)[entries_of_terms(terms)]
-            parts.append(entries)
-            if self._is(held, level, "spread"):
-                parts[-1] = entries[1:]
-            elif self._is(held, level, "correlation"):
-                both = np.sqrt([entries[0], np.hypot(*entries[1:3])])
-                parts[-1] = np.concatenate([both, entries[3:]])
-        if held is None or held.kind != "noise":
-            parts.append(np.array([np.log(noise / self.fit.noise)]))
-        return np.concatenate([*parts, np.zeros(0)])
-
-    def _off_zero(self, at: NDArray, held: Held | None) -> NDArray[np.float64]:
-        """Move entries of roots away from zero, where the deviance has slope zero in them."""
-        moved = np.where(np.abs(at) < AWAY, np.copysign(AWAY, at), at)
-        if held is None or held.kind != "noise":
-            moved[-1] = at[-1]  # the logarithm of the noise
-        return moved
-
-    @staticmethod
-    def _is(held: Held | None, level: int, kind: str) -> bool:
-        return held is not None and held.kind == kind and held.level == level
-
-    def _order(self, held: Held | None, level: int) -> list[int]:
-        """Return the order of coefficients in a root: those that are held first."""
-        places = list(range(len(self.sizes[level])))
-        moved = held is not None and held.kind in ("spread", "correlation") and held.level == level
-        if held is None or not moved or self.fit.kind == "spherical":
+    def _order(self, held: Held | None, number: int) -> list[int]:
+        """Return the order of the coefficients of a level in a root: those that are held first."""
+        level = self.criterion.levels[number]
+        places = list(range(len(level.units)))
+        of_level = held is not None and held.kind in ("spread", "correlation")
+        if held is None or not of_level or held.level != number or level.shared:
             return places
         first = [held.first] + ([held.second] if held.kind == "correlation" else [])
-        return first + [each for each in places if each not in first]
+        return first + [j for j in places if j not in first]
 
-    def _roots(self, at: NDArray, held: Held | None, value: float) -> tuple[list[NDArray], float]:
-        """Return the root of each covariance, and the variance of the noise."""
-        roots, used = [], 0
-        for level, size in enumerate(self.sizes):
-            L, count = self._root(at[used:], held, value, level)
-            order = self._order(held, level)
-            back = np.zeros_like(L)
-            back[order] = L
-            roots.append(size[:, None] * back if self.fit.kind != "spherical" else back)
-            used += count
-        if self._is(held, 0, "noise"):
-            return roots, value**2
-        return roots, self.fit.noise * float(np.exp(np.clip(at[used], -60, 60)))
+    def _root(self, point: NDArray, number: int, held: Held | None) -> NDArray[np.float64]:
+        """Return the root of the covariance of a level at a whole point, shape (q, q)."""
+        level = self.criterion.levels[number]
+        root = np.zeros((len(level.units),) * 2)
+        own = point[self._ends[number] : self._ends[number + 1]]
+        root[level.entries(self._order(held, number))] = level.turn @ own
+        return level.units[:, None] * root
 
-    def _root(
-        self, at: NDArray, held: Held | None, value: float, level: int
-    ) -> tuple[NDArray, int]:
-        """Return the root of the scaled covariance of a level, in its order, and what it used."""
-        size = self.sizes[level]
-        q, kind = len(size), self.fit.kind
-        if not q:
-            return np.zeros((0, 0)), 0
-        spread, correlation = (self._is(held, level, each) for each in ("spread", "correlation"))
-        if kind == "spherical":
-            root = value if spread else float(at[0]) * float(np.mean(size))
-            return root * np.eye(q), 0 if spread else 1
-        fixed = np.array([value / size[held.first]]) if spread and held is not None else np.zeros(0)
-        if kind == "diag":
-            count = q - len(fixed)
-            return np.diag(np.concatenate([fixed, at[:count]])), count
-        order = self._order(held, level)
-        L, low = np.zeros((q, q)), entries_of_terms(self.fit.terms[level][order])
-        if correlation:
-            count = len(low[0]) - 1
-            second = at[1] ** 2 * np.array([value, np.sqrt(1 - value**2)])
-            L[low] = np.concatenate([at[:1] ** 2, second, at[2:count]])
-            return L, count
-        count = len(low[0]) - len(fixed)
-        L[low] = np.concatenate([fixed, at[:count]])
-        return L, count
+    def _roots(self, point: NDArray, held: Held | None) -> list[NDArray[np.float64]]:
+        return [self._root(point, k, held) for k in range(len(self.criterion.levels))]
+
+    def _range(self, held: Held, best: NDArray) -> tuple[float, tuple[float, float], float]:
+        """Return the value of a parameter at the least deviance, its bounds, and a first step."""
+        given, anywhere = self.criterion, (-np.inf, np.inf)
+        mean, shapes = best[: self.p] * given.units, best[self._ends[-2] :]
+        if held.kind == "mean":
+            centre = given.mean_at(held.first, mean, self._roots(best, None), shapes)
+            step = float(given.errors[held.first])
+            return centre, anywhere, step or float(given.units[held.first] if self.p else 1.0)
+        if held.kind == "shape":
+            centre = given.shape_at(held.first, mean, shapes)
+            if given.classes:
+                return centre, anywhere, STEP
+            return centre, (0.0, np.inf), STEP * max(centre, LEAST_SHAPE)
+        L = self._root(best, held.level, None)
+        G, j, k = L @ L.T, held.first, held.second
+        if held.kind == "spread":
+            centre, size = float(np.sqrt(G[j, j])), float(given.levels[held.level].units[j])
+            return centre, (0.0, size * given.largest), STEP * max(centre, LEAST * size)
+        both = float(np.sqrt(G[j, j] * G[k, k]))
+        limits = -NEARLY_ONE, NEARLY_ONE
+        return float(np.clip(G[j, k] / both, *limits)) if both > 0 else np.nan, limits, STEP
+
+    def _inside(self, held: Held, best: NDArray) -> NDArray[np.float64]:
+        """Return what is not held of a whole point in the order of the fit."""
+        return self._free(held, self._moved(best, None, held))
+
+    def _in_order(self, held: Held, point: NDArray) -> NDArray[np.float64]:
+        """Return a whole point in the order of the fit, from that of what is held."""
+        return self._moved(point, held, None)
+
+    def _moved(
+        self, point: NDArray, before: Held | None, after: Held | None
+    ) -> NDArray[np.float64]:
+        """Return a whole point with roots in the order of another parameter that is held."""
+        parts = [
+            level.searched(L @ L.T, self._order(after, number))
+            for number, (level, L) in enumerate(
+                zip(self.criterion.levels, self._roots(point, before), strict=True)
+            )
+        ]
+        return np.concatenate([point[: self.p], *parts, point[self._ends[-2] :]])
+
+    def _free(self, held: Held | None, whole: NDArray, *, moved: bool = True) -> NDArray:
+        """Return what is not held, of a whole point in the order of what is.
+
+        `moved` is whether values are put on the scales on which they are searched.
+        """
+        lost = self._lost(held)
+        if held is None or lost is None:
+            return whole
+        if moved and held.kind == "correlation":
+            spreads = [np.abs(whole[lost - 1]), np.hypot(whole[lost], whole[lost + 1])]
+            whole = whole.copy()
+            whole[[lost - 1, lost + 1]] = np.sqrt(spreads)
+        if moved and self._lost_of_mean(held) is not None:
+            whole = whole.copy()
+            whole[: self.p] -= self._expected(whole, lost)
+        return np.delete(whole, lost)
+
+    def _expected(self, whole: NDArray, lost: int) -> NDArray[np.float64]:
+        """Return how others of the mean are expected to move with one that is held."""
+        given = self.criterion
+        return self._tangents[:, lost] * (whole[lost] - given.mean[lost] / given.units[lost])
+
+    def _whole(self, held: Held | None, value: float, at: NDArray) -> tuple[NDArray, NDArray]:
+        """Return all parameters, with the derivatives in those that are not held."""
+        lost, given, ends = self._lost(held), self.criterion, self._ends
+        if held is None or lost is None:
+            return at, np.eye(len(at))
+        point, turn = np.insert(at, lost, 0.0), np.delete(np.eye(len(at) + 1), lost, axis=1)
+        if held.kind == "mean":
+            point[lost] = value / given.units[lost]
+            point[: self.p] += self._expected(point, lost)
+        elif held.kind == "spread":
+            point[lost] = value / given.levels[held.level].units[held.first]
+        elif held.kind == "correlation":
+            both = np.array([value, np.sqrt(1 - value**2)])
+            turn[lost - 1, lost - 1] = 2 * at[lost - 1]
+            turn[lost : lost + 2, lost] = 2 * both * at[lost]
+            point[lost - 1], point[lost : lost + 2] = at[lost - 1] ** 2, both * at[lost] ** 2
+        elif given.classes:  # the intercept is what the threshold leaves
+            shapes = point[ends[-2] :]
+            threshold = given.shape_at(held.first, np.zeros(self.p), shapes)
+            point[0] = (threshold - value) / given.units[0]
+            slopes = given.turn_of_shapes(shapes)
+            if held.first and slopes is not None:
+                turn[0, ends[-2] - 1 :] = slopes[held.first - 1] / given.units[0]
+            point[: self.p] += self._expected(point, 0)
+            turn[: self.p] += np.outer(self._tangents[:, 0], turn[0])
+        else:
+            point[lost] = given.searched_shape(value)
+        return point, turn
 
     # Deviance ---------------------------------------------------------------------------------
 
     def _at(
-        self, at: NDArray, held: Held | None, value: float
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return the deviance, but for a constant, and its slope."""
-        fit = self.fit
-        roots, noise = self._roots(at, held, value)
+        self, held: Held | None, value: float, at: NDArray
+    ) -> tuple[float, NDArray, NDArray | None]:
+        """Return the deviance with derivatives in the parameters that are not held."""
+        given, ends, p = self.criterion, self._ends, self.p
+        nothing = np.inf, np.zeros(len(at)), None
+        point, turn = self._whole(held, value, at)
+        if not np.isfinite(point).all():
+            return nothing
+        orders = [self._order(held, number) for number in range(len(given.levels))]
+        pairs = list(zip(given.levels, orders, strict=True))
+        entries = [level.entries(order) for level, order in pairs]
+        alone = (held.first, value) if held is not None and held.kind == "mean" and not p else None
+        mean, shapes = point[:p] * given.units, point[ends[-2] :]
         try:
-            sums = fit.sums([L @ L.T for L in roots], noise)
-            inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
-            own, inverse = np.linalg.solve(inner, cross), np.linalg.inv(inner)
+            deviance, slope, second = given.at(
+                mean, self._roots(point, held), entries, shapes, alone
+            )
         except np.linalg.LinAlgError:  # a step so long that digits are lost: a shorter one is tried
-            return np.inf, np.zeros(len(at))
-        deviance = float(sums.log_det + square - cross @ own)
-        if not np.isfinite(deviance):
-            return np.inf, np.zeros(len(at))
-        if held is not None and held.kind == "mean":
-            along = fit.basis[0][held.first]
-            variance = float(along @ inverse @ along)
-            beyond = float(fit.mean[held.first] + along @ own - value)
-            deviance += beyond**2 / variance
-            own = own - inverse @ along * beyond / variance
-        residual = np.append(-own, 1.0)
-        slopes = sums.trace - np.einsum("i,aij,j->a", residual, sums.first, residual)
-        if self.restricted:
-            deviance += float(np.linalg.slogdet(inner)[1])
-            slopes = slopes - np.einsum("ij,aji->a", inverse, sums.first[:, :-1, :-1])
-        return deviance, self._chained(slopes, roots, noise, held, value, at)
-
-    def _chained(
-        self,
-        slopes: NDArray,
-        roots: list[NDArray],
-        noise: float,
-        held: Held | None,
-        value: float,
-        at: NDArray,
-    ) -> NDArray[np.float64]:
-        """Return the slope in what is searched, of that in the entries of covariances."""
-        fit, parts = self.fit, []
-        for level, (L, own, bases) in enumerate(zip(roots, fit.own, fit.bases, strict=True)):
-            if not len(L):
-                continue
-            size, order = self.sizes[level], self._order(held, level)
-            spread = self._is(held, level, "spread")
-            if fit.kind == "spherical":
-                along = 2 * slopes[own] * L[0, 0] * np.mean(size)
-                parts.append(along[1:] if spread else along)
-                continue
-            # of a symmetric matrix: an entry off the diagonal has half of the slope
-            halves = np.tensordot(slopes[own], bases * (1 + np.eye(len(L))) / 2, 1)
-            by_root = (size[:, None] * (2 * halves @ L))[order]
-            low = entries_of_terms(fit.terms[level][order])
-            along = np.diag(by_root) if fit.kind == "diag" else by_root[low]
-            if self._is(held, level, "correlation"):
-                second = along[1] * value + along[2] * np.sqrt(1 - value**2)
-                used = sum(map(len, parts))
-                both = 2 * at[used : used + 2] * np.array([along[0], second])
-                along = np.concatenate([both, along[3:]])
-            parts.append(along[1:] if spread else along)
-        if not self._is(held, 0, "noise"):
-            parts.append(slopes[-1:] * noise)
-        return np.concatenate([*parts, np.zeros(0)])
+            return nothing
+        bend = 0.0 if second is None else second
+        if not (np.isfinite(deviance) and np.isfinite(slope).all() and np.isfinite(bend).all()):
+            return nothing
+        sizes = [level.units[rows] for level, (rows, _) in zip(given.levels, entries, strict=True)]
+        scale = np.concatenate([given.units, *sizes, np.ones(len(shapes))])
+        turns = [np.eye(p), *(level.turn for level in given.levels), np.eye(len(shapes))]
+        whole = scale[:, None] * block_diag(*turns)
+        slope = whole.T @ slope
+        if second is not None:
+            second = (whole @ turn).T @ second @ (whole @ turn)
+            if held is not None and held.kind == "correlation":  # of the squares
+                lost = self._lost(held)
+                assert lost is not None
+                both = np.array([value, np.sqrt(1 - value**2)])
+                second[lost - 1, lost - 1] += 2 * slope[lost - 1]
+                second[lost, lost] += 2 * both @ slope[lost : lost + 2]
+        return deviance, turn.T @ slope, second
 
 
 def profile_end(
@@ -507,44 +746,3 @@ def followed_end(
         seen.clear()
         seen[end] = lowest
     return end
-
-
-def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], LinearMixedFit]:
-    """Return a function that draws the responses of all groups from a fit.
-
-    Parameters
-    ----------
-    fit : LinearMixedFit
-    rng : Generator
-
-    Returns
-    -------
-    callable
-        Without arguments; returns a `LinearMixedFit` with other responses.
-    """
-    m, _, width = fit.rows.shape
-    p = width - 1
-    upper = np.asarray(np.linalg.qr(fit.rows[:, :, :-1], mode="r"))
-    r = upper.shape[1]
-    # directions of a group's columns that its rows do have
-    rank = np.linalg.matrix_rank(upper)
-    left, inside = np.maximum(fit.n - rank, 0), np.arange(r) < rank[:, None]
-    _, s, Vt = np.linalg.svd(upper, full_matrices=False)
-    X = s[:, :, None] * Vt
-    values = [np.linalg.eigh(G) for G in fit.covariances]
-    halves = [vectors * np.sqrt(np.maximum(x, 0)) for x, vectors in values]
-
-    def draw() -> LinearMixedFit:
-        coefficients = np.zeros((1, p))
-        for owner, places, half in zip(fit.owners, fit.places, halves, strict=True):
-            coefficients = coefficients[owner]
-            coefficients[:, places] += rng.normal(size=(len(owner), len(places))) @ half.T
-        coefficients = coefficients + fit.mean
-        noise = np.sqrt(fit.noise)
-        z = np.einsum("nrp,np->nr", X, coefficients) + noise * rng.normal(size=(m, r)) * inside
-        rest = noise * np.sqrt(rng.chisquare(np.maximum(left, 1)) * (left > 0))
-        rows = np.zeros((m, r + 1, p + 1))
-        rows[:, :r, :p], rows[:, :r, p], rows[:, r, p] = X, z, rest
-        return replace(fit, rows=rows)
-
-    return draw

@@ -83,8 +83,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     varying: Varying = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
-    # Ends of intervals by profile, and by bootstrap.
-    _ends: Callable[..., NDArray[np.float64]]
     # What a file has of the fit.
     _file: ClassVar = RegressionFile()
 

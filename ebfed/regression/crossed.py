@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -19,11 +20,11 @@ from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
-from ebfed.kernels.threads import threads_for
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.classes import has_ordered_classes
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.criteria import CrossedCriterion, CrossedLaplaceCriterion
 from ebfed.regression.crossed_checks import (
     check_factors,
     columns_at,
@@ -39,14 +40,20 @@ from ebfed.regression.crossed_effects import (
     reliability_of_levels,
 )
 from ebfed.regression.crossed_files import CrossedFile
-from ebfed.regression.crossed_fitting import CrossedFit, CrossedTerms, check_noise
+from ebfed.regression.crossed_fitting import (
+    CrossedFit,
+    CrossedProblem,
+    CrossedTerms,
+    check_noise,
+)
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
 from ebfed.regression.crossed_influence import influence_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
-from ebfed.regression.inferring import coefficient_tests, confint_of_crossed, errors_and_degrees
+from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
+from ebfed.regression.intervals import check_drawn, confint_of_rows
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_interval
 from ebfed.regression.reading import (
@@ -165,6 +172,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     keep_rows = True
     _simulated = False
     _kept: Any = None
+    # rows of the fit, which no file has
+    _problem: CrossedProblem | None = None
     _file = CrossedFile()
     n_features_in_: int
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
@@ -257,12 +266,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         fixed = fixed_too(design[:, columns], found.weight, codes, bases)
         columns_of = codes, names, sizes, varying, fixed
         of_levels = CrossedTerms(*([each[k] for k in order] for each in columns_of))  # type: ignore[arg-type]
-        with threads_for(sum(effects) - max(effects)):  # of the dense matrix
-            if family is None:
-                restricted = self.method == "reml"
-                fit = CrossedFit.gaussian(of_levels, design, terms, columns, found, restricted)
-            else:
-                fit = CrossedFit.laplace(of_levels, design, terms, columns, found, family)
+        self._problem = CrossedProblem(of_levels, design, terms, columns, found)
+        fit = self._problem.fit(family, self.method == "reml")
         kept: dict[str, Any] = {
             "order": order,
             "names": names,
@@ -694,9 +699,38 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     save: Any = GroupEffects.save
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef
-    confint = confint_of_crossed
+    confint = confint_of_rows
     glance: Any = GroupEffects.glance
     summary: Any = GroupEffects.summary
+
+    def _criterion(self, method: str) -> CrossedCriterion | CrossedLaplaceCriterion:
+        """Return the deviance of the fit as a function of its parameters."""
+        check_noise(self, f"intervals by {method!r}")
+        if self._family is None:
+            return CrossedCriterion(self)
+        self._rows_of_fit(method)
+        if self._family.classes and (not self.fit_intercept or 0 not in self._columns):
+            raise ValueError(f"method={method!r} of ordered classes needs an intercept.")
+        return CrossedLaplaceCriterion(self)
+
+    def _redraws(self, rng: np.random.Generator) -> Callable[[], CrossedEB]:
+        """Return a function that draws responses of the rows of the fit, and fits again."""
+        problem, family, fit = self._rows_of_fit("bootstrap"), self._family, self._fit
+        if family is not None:
+            check_drawn(family, problem.responses)
+
+        def again() -> CrossedEB:
+            found = problem.drawn(fit, family, rng).fit(family, self.method == "reml")
+            return copy(self)._learn(found, self._kept, self._styles, self._ids, self._n)
+
+        return again
+
+    def _rows_of_fit(self, method: str) -> CrossedProblem:
+        if self._problem is None:
+            raise ValueError(
+                f"the rows of the fit are needed for intervals by {method!r}; a file has none."
+            )
+        return self._problem
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit: of groups, those of the first factor."""

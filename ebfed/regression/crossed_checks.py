@@ -177,7 +177,9 @@ def independent_columns(design: NDArray) -> tuple[NDArray[np.int64], NDArray]:
     null = np.zeros((p, len(out)))
     null[out, np.arange(len(out))] = 1.0
     if kept and out:
-        null[kept] = -np.linalg.lstsq(R[:, kept], R[:, out], rcond=None)[0]
+        found, sizes = np.linalg.lstsq(R[:, kept], R[:, out])[0], np.linalg.norm(R, axis=0)
+        rounding = np.abs(found) * sizes[kept, None] <= LEAST * sizes[out]
+        null[kept] = -np.where(rounding, 0.0, found)
     return np.array(kept, np.int64), null
 
 

@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, solve_triangular
 from scipy.sparse import csr_matrix
 
 from ebfed.inference.spread_degrees import NearbySpreads
+from ebfed.kernels.threads import threads_for
 from ebfed.regression.crossed_checks import LEAST, columns_at, places_of
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
@@ -22,7 +23,15 @@ from ebfed.regression.numerics.crossed_search import CrossedBlocks, maximise, tr
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 
-__all__ = ["CrossedFit", "CrossedTerms", "check_noise", "has_noise", "regressed", "scaled"]
+__all__ = [
+    "CrossedFit",
+    "CrossedProblem",
+    "CrossedTerms",
+    "check_noise",
+    "has_noise",
+    "regressed",
+    "scaled",
+]
 
 # Variance of effects over that of noise, beyond which differences of sums have no digits.
 LITTLE_NOISE = 1e9
@@ -397,13 +406,24 @@ class CrossedFit:
         family: ResponseFamily,
     ) -> Self:
         """Find the effects of levels from other responses, the population kept."""
-        turned = CrossedDesign(codes, np.array(sizes), self.bases(design))
-        model = CrossedLaplace(turned, self._scaled(design), family, rows, self.blocks)
+        model = self.laplace_of(codes, sizes, design, rows, family)
         roots = np.array([self.equations.roots[k][a, b] for k, a, b in model.entries])
         mode = model.mode(np.concatenate([roots, self.triangle @ self.mean, self.shapes]))
         return replace(
             self, equations=model.with_columns(mode), first=mode.first, others=mode.others
         )
+
+    def laplace_of(
+        self,
+        codes: Sequence[NDArray],
+        sizes: Sequence[int],
+        design: NDArray,
+        rows: Responses,
+        family: ResponseFamily,
+    ) -> CrossedLaplace:
+        """Laplace's approximation of rows, with the columns of the equations."""
+        turned = CrossedDesign(codes, np.array(sizes), self.bases(design))
+        return CrossedLaplace(turned, self._scaled(design), family, rows, self.blocks)
 
     def maximum(self) -> float:
         """Log-likelihood of the same linear model of the same rows, by maximum likelihood."""
@@ -466,6 +486,50 @@ def _sparse(data: Mapping[str, Any]) -> csr_matrix:
     made = csr_matrix((data["values"], data["places"], data["ends"]), tuple(data["shape"]))
     made.check_format(full_check=True)
     return made
+
+
+@dataclass(frozen=True)
+class CrossedProblem:
+    """The rows of a fit.
+
+    Attributes
+    ----------
+    effects : CrossedTerms
+    design : ndarray of shape (n_rows, k)
+    terms : list of k str
+    columns : int64 ndarray of shape (p,)
+        Columns of the design that are X.
+    responses : Responses
+    """
+
+    effects: CrossedTerms
+    design: NDArray
+    terms: list[str]
+    columns: NDArray[np.int64]
+    responses: Responses
+
+    def fit(self, family: ResponseFamily | None, restricted: bool) -> CrossedFit:
+        """Maximise the likelihood; None is the family of normal rows."""
+        effects, sizes = self.effects, np.array(self.effects.sizes)
+        counts = sizes * [sum(map(len, blocks)) for blocks in effects.varying]
+        given = effects, self.design, self.terms, self.columns, self.responses
+        with threads_for(int(counts[1:].sum())):  # of the dense matrix
+            if family is None:
+                return CrossedFit.gaussian(*given, restricted)
+            return CrossedFit.laplace(*given, family)
+
+    def drawn(
+        self, fit: CrossedFit, family: ResponseFamily | None, rng: np.random.Generator
+    ) -> CrossedProblem:
+        """Draw effects of levels, and responses of rows."""
+        rows, codes = self.responses, self.effects.codes
+        levels = [(np.arange(n), own) for n, own in zip(self.effects.sizes, codes, strict=True)]
+        z = fit.fixed(self.design) + rows.offset + fit.renewed(self.design, levels, rng)
+        if family is None:
+            y = z + np.sqrt(fit.noise / rows.weight) * rng.standard_normal(len(z))
+        else:
+            y = family.draw(z, rows.weight, fit.shapes, rng)
+        return replace(self, responses=replace(rows, y=y))
 
 
 OF_FIT = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ __all__ = [
     "diagnostics_of_generalized",
     "diagnostics_of_linear",
     "diagnostics_of_logistic",
+    "renewed_predictors",
     "residuals_of_rows",
 ]
 
@@ -148,8 +150,22 @@ def _root(covariance: NDArray) -> NDArray[np.float64]:
     return vectors * np.sqrt(np.maximum(values, 0))
 
 
-def _renewed(design: NDArray, mean: NDArray, ids: NDArray, codes: NDArray, levels: list) -> Any:
-    """Return what draws linear predictors with new effects at each level."""
+def renewed_predictors(
+    design: NDArray, mean: NDArray, ids: NDArray, codes: NDArray, levels: Sequence[NDArray]
+) -> Callable[[np.random.Generator], NDArray[np.float64]]:
+    """Return what draws linear predictors of rows with new effects at each level.
+
+    Parameters
+    ----------
+    design : ndarray of shape (n_rows, p)
+    mean : ndarray of shape (p,)
+    ids : ndarray of shape (n_groups,)
+        Labels of the groups of the lowest level.
+    codes : int64 ndarray of shape (n_rows,)
+        Group of each row.
+    levels : sequence of ndarray of shape (p, p)
+        Covariance of the effects of each level, from the top.
+    """
     places = [codes]
     above = ids
     for _ in levels[1:]:
@@ -225,7 +241,7 @@ def diagnostics_of_linear(
     )
     posterior = given_spread.posterior(block)
     fitted = np.einsum("np,np->n", design, posterior.mean[codes]) + moved
-    expected, renewed = design @ mean + moved, _renewed(design, mean, ids, own, levels)
+    expected, renewed = design @ mean + moved, renewed_predictors(design, mean, ids, own, levels)
     law = NormalLaw(np.broadcast_to(noise, n), weight)
 
     def leverage() -> NDArray:
@@ -319,7 +335,7 @@ def _under_population(
     own_ids = clients.ids
     if codes is None and len(levels) > 1:
         own_ids = np.fromiter([(j,) * len(levels) for j in range(len(places))], object, len(places))
-    renewed = _renewed(clients.X, population.mean, own_ids, places, levels)
+    renewed = renewed_predictors(clients.X, population.mean, own_ids, places, levels)
     total = sum(levels)
     spread = np.einsum("np,pq,nq->n", clients.X, total, clients.X)
     centre = clients.X @ population.mean + moved

@@ -11,13 +11,13 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.trust_region import climb
 from ebfed.regression.generalized_notes import LITTLE, warn_unfinished
 from ebfed.regression.numerics.quadrature_population import (
     Covariance,
     QuadraturePopulation,
     square_of,
 )
-from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
 __all__ = ["FIRST_SPREAD", "ascend", "ascend_again", "begin", "coordinates", "population_of"]

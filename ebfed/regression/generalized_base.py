@@ -12,15 +12,15 @@ import numpy as np
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.criteria import QuadratureCriterion
 from ebfed.regression.diagnosis import residuals_of_rows
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_inference import inference_of_generalized
-from ebfed.regression.generalized_intervals import ends_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import GeneralizedRounds
-from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
+from ebfed.regression.inferring import check_rows_of_all, coefficient_tests, errors_and_degrees
 from ebfed.regression.influence import influence_of_generalized
-from ebfed.regression.intervals import confint_of_rows
+from ebfed.regression.intervals import confint_of_rows, redraws_of_generalized
 from ebfed.regression.levelled import (
     learn_levels,
     posterior_of_level,
@@ -123,7 +123,11 @@ class ResponseRegression(RegressionEstimator):
     inference = inference_of_generalized
     tests = coefficient_tests
     confint = confint_of_rows
-    _ends = ends_of_generalized
+    _redraws = redraws_of_generalized
+
+    def _criterion(self, method: str) -> QuadratureCriterion:
+        check_rows_of_all(self, f"intervals by {method!r}")
+        return QuadratureCriterion(self)
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.spread_degrees import NearbySpreads, SpreadDegrees
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.generalized_profile import GeneralizedProfile
+from ebfed.regression.criteria import QuadratureCriterion
 from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
 
 __all__ = ["inference_of_generalized"]
@@ -64,13 +64,14 @@ def _degrees(fit: RegressionEstimator) -> Inference:
     result = fit._result
     if not len(result["node_weights"]):  # of many groups
         return FixedDegrees(fit.mean_, fit.mean_covariance_, np.inf)
-    profile = GeneralizedProfile(fit)
+    criterion = QuadratureCriterion(fit)
+    above = result.get("above", ())
     covariances = []
     for k, mean in enumerate(result["node_means"]):
         roots = [each[k] for each in result["node_roots"]]
-        covariances.append(profile.covariance_given(mean, [root @ root.T for root in roots]))
+        covariances.append(criterion.covariance_given(mean, [root @ root.T for root in roots]))
     nearby = NearbySpreads(
-        profile.covariance_given(fit.mean_, profile.covariances),
+        criterion.covariance_given(fit.mean_, [*above, result["covariance"]]),
         result["node_weights"],
         result["node_parameters"],
         np.array(covariances),

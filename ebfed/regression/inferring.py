@@ -27,7 +27,6 @@ __all__ = [
     "check_rows_of_all",
     "check_type",
     "coefficient_tests",
-    "confint_of_crossed",
     "contrasts_of_mean",
     "errors_and_degrees",
     "has_rows_of_all",
@@ -168,44 +167,6 @@ def walds_intervals(self: Any, level: float, ddf: Method | None) -> Any:
     """Return Wald's intervals of the mean's coefficients, by these degrees of freedom."""
     view = replace(self.__ebfed_view__(), degrees=errors_and_degrees(self, ddf))
     return intervals_of_mean(view, level)
-
-
-def confint_of_crossed(
-    self: Any,
-    level: float = 0.95,
-    *,
-    method: Literal["wald"] = "wald",
-    ddf: Method | None = None,
-    **options: Any,
-) -> Any:
-    """Return Wald's intervals of the coefficients, ``estimate ± t std.error``.
-
-    Parameters
-    ----------
-    level : float in (0, 1)
-    method : {"wald"}
-        Crossed factors have no profiles of the likelihood and no bootstrap.
-    ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
-        Degrees of freedom, as in `inference`, which has other standard errors with some of them;
-        ``"asymptotic"`` are infinite, as of lme4's ``confint(method = "Wald")``.
-    **options
-        None: `n_boot` and others are of methods that are not here.
-
-    Returns
-    -------
-    DataFrame
-        ``term``, ``estimate``, ``conf.low``, ``conf.high``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `level` is no probability, `method` is not ``"wald"``, or there are options.
-    """
-    if method != "wald":
-        raise ValueError(f"method must be 'wald' where factors are crossed; got {method!r}.")
-    if options:
-        raise TypeError(f"confint of crossed factors has no argument {next(iter(options))!r}.")
-    return walds_intervals(self, level, ddf)
 
 
 def link_of(fit: Any) -> Link:

@@ -1,34 +1,51 @@
-"""Intervals of the parameters of linear mixed models, spreads included."""
+"""Intervals of the parameters of mixed models, spreads included: Wald's, by profile, and bootstrap.
+
+Of every fit here, `_criterion` is its deviance as a function of the parameters, of which
+`ebfed.inference.profiles` takes profiles, and `_redraws` draws responses and fits again.
+
+The bootstrap of a linear model draws factors of rows from the fit rather than rows: the projections
+of responses on the columns of a group are normal, and what is left of them is ``noise`` times a
+chi-squared number (Cochran's theorem).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import Method
-from ebfed.inference.profiles import Held, MixedDeviance, drawn
+from ebfed.inference.profiles import Profile
 from ebfed.inference.sums import LinearMixedFit
-from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.inferring import mixed_fit, walds_intervals
+from ebfed.kernels.threads import threads_for
+from ebfed.priors.identification import IdentificationWarning
+from ebfed.regression.diagnosis import renewed_predictors
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.inferring import check_rows_of_all, mixed_fit, walds_intervals
 from ebfed.report.view import Parameter
 from ebfed.tables.frames import Style, frame
 
 __all__ = [
     "IntervalMethod",
-    "check_draws",
+    "check_drawn",
     "confint_of_rows",
-    "ends_of_linear",
+    "drawn",
+    "redraws_of_generalized",
+    "redraws_of_linear",
 ]
 
 IntervalMethod = Literal["wald", "profile", "bootstrap"]
 
 
 def confint_of_rows(
-    self: RegressionEstimator,
+    self: Any,
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",
@@ -70,10 +87,10 @@ def confint_of_rows(
     ------
     ValueError
         If the level is not between 0 and 1, or the method unknown. Where the method is not Wald's:
-        if the rows of the fit are with the clients; the fit has no noise, covariates of groups or
-        levels of noise; by profile, the likelihood has no maximum, or is rounding where responses
-        agree; by bootstrap, rows of a family have weights or ordered classes, of which a draw may
-        have no row.
+        if the rows of the fit are with the clients, or a file had none; the fit has no noise,
+        covariates of groups or levels of noise; by profile, the likelihood has no maximum, or is
+        rounding where responses agree; by bootstrap, rows of a family have weights or ordered
+        classes, of which a draw may have no row.
 
     References
     ----------
@@ -103,38 +120,18 @@ def confint_of_rows(
         raise ValueError(f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it.")
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
-    check_is_fitted(self, "clients_")
+    check_is_fitted(self, "mean_")
     rows = self.__ebfed_view__().parameters()
-    ends = self._ends(rows, method, level, n_boot, random_state, progress)
+    profile = Profile(self._criterion(method))
+    with threads_for(profile.criterion.n_dense):
+        if method == "profile":
+            ends = _profiled(profile, level, progress)
+        else:
+            n_boot = _checked_draws(n_boot)
+            redraws = self._redraws(np.random.default_rng(random_state))
+            ends = _bootstrapped(redraws, rows, level, n_boot, progress)
+    ends[[held is None for held in profile.every()]] = np.nan
     return _frame_of_ends(rows, ends, self._style_)
-
-
-def ends_of_linear(
-    self: RegressionEstimator,
-    rows: Sequence[Parameter],
-    method: str,
-    level: float,
-    n_boot: int,
-    random_state: Any,
-    progress: bool,
-) -> NDArray[np.float64]:
-    """Return the ends of intervals of linear models by profile, or by bootstrap, shape (k, 2)."""
-    if self.covariate_names_:
-        raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
-    if self.noise_variances_:
-        raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
-    fit = mixed_fit(self)
-    every = _parameters(fit, self._columns().terms_of_levels())
-    if method == "profile":
-        ends = _profiled(fit, every, level, progress)
-    else:
-        ends = _bootstrapped(fit, every, level, n_boot, random_state, progress)
-    unknown = [
-        held is None or (held.kind == "mean" and bool(np.isnan(row[4])))
-        for held, row in zip(every, rows, strict=True)
-    ]
-    ends[unknown] = np.nan
-    return ends
 
 
 def _frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any:
@@ -146,7 +143,7 @@ def _frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> An
     return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, style)
 
 
-def check_draws(n_boot: Any) -> int:
+def _checked_draws(n_boot: Any) -> int:
     """Return the number of draws of a bootstrap.
 
     Raises
@@ -159,58 +156,126 @@ def check_draws(n_boot: Any) -> int:
     return int(n_boot)
 
 
-def _parameters(fit: LinearMixedFit, shown: Sequence[Sequence[NDArray]]) -> list[Held | None]:
-    """Parameters in the order of `tidy`, of the columns of these terms; None if not identified."""
-    found: list[Held | None] = [Held("mean", first=j) for j in fit.fixed.tolist()]
-    for level, (known, terms) in enumerate(zip(fit.places, shown, strict=True)):
-        place = {column: j for j, column in enumerate(known.tolist())}
-        own = [[place.get(column) for column in term.tolist()] for term in terms]
-        found += [None if j is None else Held("spread", level, j) for term in own for j in term]
-        found += [
-            None if j is None or k is None else Held("correlation", level, k, j)
-            for term in (own if fit.kind == "full" else [])
-            for a, j in enumerate(term)
-            for k in term[:a]
-        ]
-    return [*found, Held("noise")]
-
-
-def _profiled(
-    fit: LinearMixedFit, every: list[Held | None], level: float, progress: bool
-) -> NDArray[np.float64]:
+def _profiled(profile: Profile, level: float, progress: bool) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
 
-    z, deviance = float(ndtri((1 + level) / 2)), MixedDeviance(fit)
-    known = fit.identified(np.eye(len(fit.mean)))
+    if refusal := profile.criterion.refusal():
+        raise ValueError(refusal)
+    every, z = profile.every(), float(ndtri((1 + level) / 2))
     ends = np.full((len(every), 2), np.nan)
     while True:
-        lowest = deviance.best
-        for row, held in enumerate(tqdm(every, desc="profiles", disable=not progress)):
-            if held is not None and (held.kind != "mean" or known[held.first]):
-                ends[row] = deviance.interval(held, z)[1:]
-        if deviance.best is lowest:  # else a profile has led to a lower minimum
+        before = profile.best[0]
+        for j, held in enumerate(tqdm(every, "profiles", disable=not progress)):
+            if held is not None:
+                ends[j] = profile.interval(held, z)
+        if profile.settled(before):  # else a profile has led to a lower minimum
             return ends
 
 
 def _bootstrapped(
-    fit: LinearMixedFit,
-    every: list[Held | None],
+    redraws: Callable[[], Any],
+    rows: Sequence[Parameter],
     level: float,
     n_boot: int,
-    random_state: Any,
     progress: bool,
 ) -> NDArray[np.float64]:
     from tqdm import trange
 
-    n_boot, known = check_draws(n_boot), [held for held in every if held is not None]
-    draw = drawn(fit, np.random.default_rng(random_state))
-    found = np.array(
-        [
-            MixedDeviance(draw(), restricted=fit.restricted).estimates(known)
-            for _ in trange(n_boot, desc="bootstrap", disable=not progress)
-        ]
-    )
-    tail, ends = (1 - level) / 2, np.full((len(every), 2), np.nan)
-    ends[[held is not None for held in every]] = np.nanquantile(found, [tail, 1 - tail], axis=0).T
+    found = []
+    for _ in trange(n_boot, desc="bootstrap", disable=not progress):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentificationWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            again = redraws()
+        found.append([row[3] for row in again.__ebfed_view__().parameters()])
+    values, ends = np.array(found), np.full((len(rows), 2), np.nan)
+    known, tail = ~np.isnan(values).all(axis=0), (1 - level) / 2
+    ends[known] = np.nanquantile(values[:, known], [tail, 1 - tail], axis=0).T
     return ends
+
+
+def redraws_of_linear(self: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    """Return a function that draws responses of a linear model of groups, and fits again."""
+    draw = drawn(mixed_fit(self), rng)
+    clients = self.clients_
+
+    def again() -> Any:
+        return copy(self)._beginning_at(self)._fit(replace(clients, rows=draw()), {})
+
+    return again
+
+
+def redraws_of_generalized(self: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    """Return a function that draws responses of a family, and fits again."""
+    check_rows_of_all(self, "intervals by 'bootstrap'")
+    clients, population = self.clients_, self._population()
+    family, responses = population.family, population.responses(clients)
+    check_drawn(family, responses)
+    levels = [root @ root.T for root in (*population.roots_above, population.root)]
+    places = np.repeat(np.arange(len(clients)), clients.n)
+    renewed = renewed_predictors(clients.X, population.mean, clients.ids, places, levels)
+
+    def again() -> Any:
+        z = renewed(rng) + responses.offset
+        y = family.draw(z, responses.weight, population.shapes, rng)
+        return copy(self)._beginning_at(self)._fit(population.observing(clients, y), {})
+
+    return again
+
+
+def check_drawn(family: ResponseFamily, responses: Responses) -> None:
+    """Refuse rows whose responses have no distribution, or cannot be fitted again.
+
+    Raises
+    ------
+    ValueError
+    """
+    weight = responses.weight
+    whole = np.array_equal(weight, np.rint(weight))
+    if family.classes or not (whole if family.name == "binomial" else (weight == 1).all()):
+        raise ValueError(
+            "method='bootstrap' takes no ordered classes, of which a draw may have no row, and no "
+            "sample_weight; use method='profile'."
+        )
+
+
+def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], NDArray]:
+    """Return a function that draws the responses of all groups from a fit.
+
+    Parameters
+    ----------
+    fit : LinearMixedFit
+    rng : Generator
+
+    Returns
+    -------
+    callable
+        Without arguments; returns factors of rows with other responses.
+    """
+    m, _, width = fit.rows.shape
+    p = width - 1
+    upper = np.asarray(np.linalg.qr(fit.rows[:, :, :-1], mode="r"))
+    r = upper.shape[1]
+    # directions of a group's columns that its rows do have
+    rank = np.linalg.matrix_rank(upper)
+    left, inside = np.maximum(fit.n - rank, 0), np.arange(r) < rank[:, None]
+    _, s, Vt = np.linalg.svd(upper, full_matrices=False)
+    X = s[:, :, None] * Vt
+    values = [np.linalg.eigh(G) for G in fit.covariances]
+    halves = [vectors * np.sqrt(np.maximum(x, 0)) for x, vectors in values]
+
+    def draw() -> NDArray[np.float64]:
+        coefficients = np.zeros((1, p))
+        for owner, places, half in zip(fit.owners, fit.places, halves, strict=True):
+            coefficients = coefficients[owner]
+            coefficients[:, places] += rng.normal(size=(len(owner), len(places))) @ half.T
+        coefficients = coefficients + fit.mean
+        noise = np.sqrt(fit.noise)
+        z = np.einsum("nrp,np->nr", X, coefficients) + noise * rng.normal(size=(m, r)) * inside
+        rest = noise * np.sqrt(rng.chisquare(np.maximum(left, 1)) * (left > 0))
+        rows = np.zeros((m, r + 1, p + 1))
+        rows[:, :r, :p], rows[:, :r, p], rows[:, r, p] = X, z, rest
+        return np.asarray(np.linalg.qr(rows, mode="r"))
+
+    return draw

@@ -20,6 +20,7 @@ from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predicted_beside
 from ebfed.regression.columns import Varying
+from ebfed.regression.criteria import LinearCriterion
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.dispersion import (
     dispersed_rows,
@@ -33,9 +34,10 @@ from ebfed.regression.inferring import (
     coefficient_tests,
     errors_and_degrees,
     inference_of_linear,
+    mixed_fit,
 )
 from ebfed.regression.influence import influence_of_linear
-from ebfed.regression.intervals import confint_of_rows, ends_of_linear
+from ebfed.regression.intervals import confint_of_rows, redraws_of_linear
 from ebfed.regression.levelled import (
     learn_levels,
     means_of_parents,
@@ -432,7 +434,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     inference = inference_of_linear
     tests = coefficient_tests
     confint = confint_of_rows
-    _ends = ends_of_linear
+    _redraws = redraws_of_linear
+
+    def _criterion(self, method: str) -> LinearCriterion:
+        if self.covariate_names_:
+            raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
+        if self.noise_variances_:
+            raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
+        return LinearCriterion(mixed_fit(self), self._columns().terms_of_levels())
 
     # Estimates --------------------------------------------------------------------------------
 

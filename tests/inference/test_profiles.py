@@ -9,8 +9,9 @@ from scipy.stats import chi2
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
-from ebfed.inference.profiles import NEARLY_ONE, Held, MixedDeviance, drawn, profile_end
+from ebfed.inference.profiles import NEARLY_ONE, Held, Profile, profile_end
 from ebfed.regression.inferring import mixed_fit
+from ebfed.regression.intervals import drawn
 
 PROFILES = stored("profiles")
 
@@ -29,44 +30,43 @@ def test_profiles_are_those_of_lme4(case):
         np.testing.assert_allclose(high, np.sort(in_r["high"]), atol=2e-3 * width, rtol=1e-3)
 
 
+def profile_of(fit):
+    return Profile(fit._criterion("profile"))
+
+
 @pytest.mark.parametrize("kind", ["full", "diag", "spherical"])
-@pytest.mark.parametrize("restricted", [False, True])
-def test_slopes_are_those_of_the_deviance(kind, restricted):
+def test_slopes_are_those_of_the_deviance(kind):
     """Central differences of steps of 1e-6: 1e-6 of the deviance is rounding and curvature."""
     rng = np.random.default_rng(0)
     groups, X = np.repeat(np.arange(15), 6), rng.normal(size=(90, 2))
     coef = rng.normal(size=(15, 3)) @ np.diag([1, 0.5, 0.7])
     y = coef[groups, 0] + (X * coef[groups, 1:]).sum(axis=1) + rng.normal(size=90)
     fit = eb.LinearEB(kind).fit(X, y, groups=groups)
-    deviance = MixedDeviance(mixed_fit(fit), restricted=restricted)
-    asked = [(None, 0.0), (Held("mean", first=1), 0.3), (Held("noise"), 0.9)]
+    profile = profile_of(fit)
+    asked = [(None, 0.0), (Held("mean", first=1), 0.3), (Held("shape"), 0.9)]
     asked += [(Held("spread", 0, 1), 0.6)]
     asked += [(Held("correlation", 0, 0, 2), 0.3)] if kind == "full" else []
     for held, value in asked:
-        start = deviance._start(held)
+        start = profile.best[1] if held is None else profile._inside(held, profile.best[1])
         start = start + 0.1 * rng.normal(size=len(start))
-        slope = deviance._at(start, held, value)[1]
+        slope = profile._at(held, value, start)[1]
         moves = 1e-6 * np.eye(len(start))
         numeric = [
-            (deviance._at(start + e, held, value)[0] - deviance._at(start - e, held, value)[0])
-            / 2e-6
+            (profile._at(held, value, start + e)[0] - profile._at(held, value, start - e)[0]) / 2e-6
             for e in moves
         ]
         np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=1e-4)
         if held is not None and held.kind != "mean":
-            roots = deviance._roots(start, held, value)
-            assert deviance.value(held, roots) == pytest.approx(value)
+            point = profile._in_order(held, profile._whole(held, value, start)[0])
+            assert profile._range(held, point)[0] == pytest.approx(value)
 
 
 def test_the_smallest_deviance_is_that_of_the_fit():
-    for case, restricted in (("sleepstudy", True), ("sleepstudy_ml", False), ("oats", True)):
-        fit = fit_of(case)
-        own = mixed_fit(fit.estimator_)
-        shaken = MixedDeviance(own, restricted=restricted)
-        start = shaken._start(None) * 1.3 + 0.1
-        roots = shaken._roots(shaken.least(start=start)[1], None, 0.0)
-        for G, L in zip(own.covariances, roots[0], strict=True):
-            np.testing.assert_allclose(L @ L.T, G, rtol=1e-3, atol=1e-3 * np.diag(G).max())
+    fit = fit_of("sleepstudy_ml")
+    own, shaken = mixed_fit(fit.estimator_), profile_of(fit.estimator_)
+    found = shaken.least(None, 0.0, shaken.best[1] * 1.3 + 0.1)[1]
+    for G, L in zip(own.covariances, shaken._roots(found, None), strict=True):
+        np.testing.assert_allclose(L @ L.T, G, rtol=1e-3, atol=1e-3 * np.diag(G).max())
 
 
 def test_a_spread_that_may_be_zero_has_an_interval_from_zero():
@@ -82,12 +82,12 @@ def test_draws_are_of_the_fit():
     """Sums of squares of the rest over the noise are chi-squared: false alarm 1 in 1,000."""
     fit = mixed_fit(fit_of("gaps").estimator_)
     draw = drawn(fit, np.random.default_rng(0))
-    rest = np.array([(draw().rows[:, -1, -1] ** 2).sum() / fit.noise for _ in range(200)])
+    rest = np.array([(draw()[:, -1, -1] ** 2).sum() / fit.noise for _ in range(200)])
     left = (fit.n - np.minimum(fit.n, 3)).sum() * 200
     assert chi2.ppf(0.0005, left) < rest.sum() < chi2.ppf(0.9995, left)
     one = draw()
     np.testing.assert_allclose(
-        np.einsum("nri,nrj->nij", one.rows[:, :, :-1], one.rows[:, :, :-1]),
+        np.einsum("nri,nrj->nij", one[:, :, :-1], one[:, :, :-1]),
         np.einsum("nri,nrj->nij", fit.rows[:, :, :-1], fit.rows[:, :, :-1]),
         atol=1e-8 * np.abs(fit.rows).max() ** 2,
     )
@@ -157,13 +157,13 @@ def test_a_correlation_is_not_that_of_the_opposite_sign():
     """The deviance at -1 is 7.06, by Nelder-Mead; the search crossed to +1, and had 0.66 there."""
     fit = eb.from_formula("Reaction ~ Days + (1 + Days | Subject)", six_subjects())
     rows = fit.confint(method="profile").set_index("term")
-    deviance = MixedDeviance(mixed_fit(fit.estimator_))
+    deviance, own = profile_of(fit.estimator_), mixed_fit(fit.estimator_)
     held = Held("correlation", 0, 0, 1)
 
     def of(parameters, rho):
-        spread = np.exp(parameters[:2]) * deviance.sizes[0]
+        spread = np.exp(parameters[:2]) * deviance.criterion.levels[0].units
         G = np.outer(spread, spread) * np.array([[1, rho], [rho, 1]])
-        sums = deviance.fit.sums([G], np.exp(parameters[2]) * deviance.fit.noise)
+        sums = own.sums([G], np.exp(parameters[2]) * own.noise)
         inner, cross = sums.inner[:-1, :-1], sums.inner[:-1, -1]
         return sums.log_det + sums.inner[-1, -1] - cross @ np.linalg.solve(inner, cross)
 
@@ -177,17 +177,6 @@ def test_a_correlation_is_not_that_of_the_opposite_sign():
     assert high == 1.0
 
 
-def parameters_of(fit):
-    found = [Held("mean", first=j) for j in range(len(fit.mean))]
-    for level, places in enumerate(fit.places):
-        found += [Held("spread", level, j) for j in range(len(places))]
-        if fit.kind == "full":
-            found += [
-                Held("correlation", level, k, j) for j in range(len(places)) for k in range(j)
-            ]
-    return [*found, Held("noise")]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_ends_are_where_the_deviance_says(seed):
     """Of few groups: the smallest deviance at an end is the limit, or the end is a bound."""
@@ -199,11 +188,10 @@ def test_ends_are_where_the_deviance_says(seed):
     y = 1 + x + effects[groups, 0] + x * effects[groups, 1] + noise
     labels = [groups // 3, groups] if seed % 4 == 3 else groups
     kind = ("full", "diag", "full", "spherical")[seed % 4]
-    deviance = MixedDeviance(mixed_fit(eb.LinearEB(kind).fit(x[:, None], y, groups=labels)))
+    deviance = profile_of(eb.LinearEB(kind).fit(x[:, None], y, groups=labels))
     limit = chi2.ppf(0.95, 1)
-    for held in parameters_of(deviance.fit):
-        _, *ends = deviance.interval(held, np.sqrt(limit))
-        for end in ends:
+    for held in filter(None, deviance.every()):
+        for end in deviance.interval(held, np.sqrt(limit)):
             at_bound = end == 0 or (held.kind == "correlation" and abs(end) == 1)
             value = np.clip(end, -NEARLY_ONE, NEARLY_ONE) if held.kind == "correlation" else end
             deep, found = deviance.profile(held, value)

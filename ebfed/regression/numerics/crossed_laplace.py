@@ -16,7 +16,7 @@ one more solution of the equations has the slope of both (the adjoint).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -215,9 +215,13 @@ class CrossedLaplace:
     # The mode ---------------------------------------------------------------------------------
 
     def mode(self, point: NDArray) -> Mode:
+        """Find the mode at these parameters."""
+        return self.mode_at(self.roots(point), self.beta(point), self.shapes(point))
+
+    def mode_at(self, roots: Sequence[NDArray], beta: NDArray, shapes: NDArray) -> Mode:
         """Find the mode by Newton's method, from the last one, or from zero if that is better."""
-        roots, shapes, design = self.roots(point), self.shapes(point), self.design
-        fixed = self.columns @ self.beta(point) + self._responses.offset
+        design = self.design
+        fixed = self.columns @ beta + self._responses.offset
         none, flat = np.zeros((len(fixed), 0)), np.zeros(len(self._last[1]))
 
         def natural(first: NDArray, others: NDArray) -> list[NDArray]:
@@ -270,7 +274,12 @@ class CrossedLaplace:
 
     def slope(self, point: NDArray, mode: Mode) -> NDArray:
         """Slope of the criterion in all parameters."""
-        equations, shapes = mode.equations, self.shapes(point)
+        by_root, *others = self.slopes_at(mode, self.shapes(point))
+        return np.concatenate([[by_root[k][a, b] for k, a, b in self.entries], *others])
+
+    def slopes_at(self, mode: Mode, shapes: NDArray) -> tuple[list[NDArray], NDArray, NDArray]:
+        """Slopes of the criterion in the roots, in the coefficients of columns, and in shapes."""
+        equations = mode.equations
         slopes, weight, third = mode.found
         inverse = equations.inverse(0)
         spread = self._spreads(equations, inverse)
@@ -288,11 +297,10 @@ class CrossedLaplace:
             s, t = score[..., 0], score[..., 1]
             U = equations.precisions(k, inverse).sum(axis=0)
             by_root.append((t - 2 * s).T @ b + s.T @ u + 2 * U @ equations.roots[k])
-        found = [np.array([by_root[k][a, b] for k, a, b in self.entries]), by_beta]
-        if len(shapes):
-            value, rise, bend = self._by_shape(mode.predictor, shapes)
-            found.append(spread @ bend - 2 * value.sum(axis=0) + along @ rise)
-        return np.concatenate(found)
+        if not len(shapes):
+            return by_root, by_beta, np.zeros(0)
+        value, rise, bend = self._by_shape(mode.predictor, shapes)
+        return by_root, by_beta, spread @ bend - 2 * value.sum(axis=0) + along @ rise
 
     def _spreads(self, equations: CrossedEquations, inverse: NDArray) -> NDArray:
         """Variances of the effects of rows."""

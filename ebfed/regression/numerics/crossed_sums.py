@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -71,6 +71,14 @@ class CrossedSums:
         if factor == 0:
             return self.outer.reshape(*self.blocks.shape[:2], self.outer.shape[1])
         return self.split(self.inner[: self.q, self.q :])[factor - 1]
+
+    def combined(self, turn: NDArray) -> Self:
+        """Sums with combinations of the c columns in their place, shape (c, c')."""
+        q = self.q
+        below, square = self.inner[q:, :q], self.inner[q:, q:]
+        below, square = turn.T @ below, turn.T @ square @ turn
+        inner = np.block([[self.inner[:q, :q], below.T], [below, square]])
+        return replace(self, outer=self.outer @ turn, inner=inner)
 
 
 def _spans(sizes: NDArray, widths: NDArray) -> list[slice]:

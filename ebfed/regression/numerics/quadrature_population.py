@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.sums import entries_of_terms, root_of_terms
-from ebfed.regression.numerics.trust_region import uncertainty
+from ebfed.inference.trust_region import uncertainty
 
 __all__ = [
     "HIGH",

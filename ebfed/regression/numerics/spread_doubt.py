@@ -26,8 +26,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
-from ebfed.regression.numerics.trust_region import uncertainty
 
 __all__ = ["MANY", "normal_figures", "spread_nodes", "variance_nodes"]
 

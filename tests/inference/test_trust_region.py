@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.regression.numerics.trust_region import climb, uncertainty
+from ebfed.inference.trust_region import climb, uncertainty
 
 RNG = np.random.default_rng(0)
 

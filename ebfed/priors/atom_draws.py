@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv, ndtr, ndtri
 
 from ebfed.likelihoods import Gaussian, Likelihood
 
@@ -97,8 +98,6 @@ def lasting_order(rows: Likelihood) -> NDArray[np.float64]:
 
 def drawn_weights(shapes: NDArray, rng: np.random.Generator) -> NDArray:
     """Draw from a Dirichlet distribution, continuously in its shapes: one number for each."""
-    from scipy.special import gammaincinv
-
     draws = np.maximum(gammaincinv(shapes, rng.random(len(shapes))), 1e-300)
     return draws / draws.sum()
 
@@ -121,8 +120,6 @@ class _Normal:
 
     def places(self, members: NDArray, rng: np.random.Generator) -> NDArray:
         """Draw places of atoms from normal distributions, cut at the ends of the range."""
-        from scipy.special import ndtr, ndtri
-
         precision = members.T @ self.precisions
         empty = precision == 0
         precision = np.where(empty, 1.0, precision)

@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, logsumexp, ndtri
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -598,8 +599,6 @@ class Prior(WithArguments, ABC):
             Probabilities of a message below and above each, under the fitted population.
         sentence : str
         """
-        from scipy.special import log_ndtr, ndtri
-
         n = len(below)
         if n < FEWEST_TO_TEST:
             return
@@ -634,13 +633,13 @@ class Prior(WithArguments, ABC):
             return likelihood
         return Gaussian(likelihood.values, np.where(has_data[:, None], floor, np.inf))
 
-    @abstractmethod
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         """Set the parameters to a first guess."""
+        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
 
-    @abstractmethod
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
         """Set the parameters to their maximum given expected numbers of clients at each node."""
+        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
 
     @abstractmethod
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -738,8 +737,6 @@ class Prior(WithArguments, ABC):
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log marginal likelihood of each client's message, shape (n,)."""
-        from scipy.special import logsumexp
-
         check_is_fitted(self, "mean_")
         atoms, log_masses = self._grid(likelihood)
         n_blocks = 1 + len(likelihood) * len(atoms) // 4_000_000

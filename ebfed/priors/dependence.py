@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 from ebfed.likelihoods import Gaussian
 
@@ -126,8 +127,6 @@ def _centred(values: NDArray, weights: NDArray) -> NDArray:
 
 def _test(scores: NDArray) -> ScoreTest:
     """Test that scores of shape (n, k) have mean zero."""
-    from scipy.special import chdtrc
-
     scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)
     total, k = scores.sum(axis=0), scores.shape[1]
     statistic = float(total @ np.linalg.lstsq(scores.T @ scores, total)[0])

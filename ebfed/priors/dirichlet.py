@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, gammaln, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
@@ -107,8 +108,6 @@ class Dirichlet(Prior):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, d), with respect to all coordinates but one."""
-        from scipy.special import gammaln, xlogy
-
         alpha = self._finite_alpha()
         constant = gammaln(alpha.sum()) - gammaln(alpha).sum()
         return xlogy(alpha - 1, theta).sum(axis=1) + constant
@@ -287,8 +286,6 @@ class Dirichlet(Prior):
 
     def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
         """Return the interval of the population's mean, (d,) each; see `Prior.mean_interval`."""
-        from scipy.special import betaincinv
-
         populations, weights = self.populations()
         places = (np.arange(N_POINTS) + 0.5) / N_POINTS
         ends = []
@@ -333,12 +330,6 @@ class Dirichlet(Prior):
                 f"a Dirichlet population of {len(self.mean_)} categories needs Multinomial counts "
                 f"of as many; got {type(likelihood).__name__} of {likelihood.n_features}."
             )
-
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("Dirichlet is fitted by its own method.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("Dirichlet is fitted by its own method.")
 
 
 class DirichletPosterior(BetaPosterior):

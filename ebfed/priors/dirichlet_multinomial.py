@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln, log_expit, xlogy
 
 from ebfed.kernels import dirichlet_profile
 from ebfed.likelihoods import Multinomial
@@ -127,7 +128,6 @@ class Tables:
             Moments of the shares.
         weights : ndarray of shape (K,)
         """
-        from scipy.special import gammaln, log_expit, xlogy
 
         def log_density(points: NDArray) -> NDArray:
             values = np.empty(len(points))

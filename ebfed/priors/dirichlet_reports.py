@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_expit, softmax
 
 from ebfed.likelihoods import Joined, Likelihood, Multinomial, ReportedCategories
 from ebfed.priors import beta_binomial
@@ -89,7 +90,6 @@ class Reports:
     ) -> tuple[NDArray, float, float]:
         """Climb to a maximum: shares, correlation (or as given), and log-likelihood there."""
         from scipy.optimize import minimize
-        from scipy.special import softmax
 
         fixed = fixed or correlation == 0
         total = self.counts.sum()
@@ -156,8 +156,6 @@ class Reports:
             Moments of the shares.
         weights : ndarray of shape (K,)
         """
-        from scipy.special import expit, log_expit
-
         d = self.rows.n_features
         last, held = np.full(d, 1 / d), {}
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
@@ -427,12 +428,6 @@ class Discrete(Prior):
         result[:, self.weights_ > 0] = np.concatenate(list(posterior.weights()))
         return result
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("Discrete is fitted by its own methods.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("Discrete is fitted by its own methods.")
-
 
 def _seen(likelihood: Likelihood) -> NDArray | None:
     """Parameters of the clients with information, if messages show all exactly; else None."""
@@ -450,8 +445,6 @@ def _em(
     It ends when a step gains less than `tol` of what the log-likelihood lacks to its peaks, which
     does not depend on units as the log-likelihood does.
     """
-    from scipy.special import logsumexp
-
     path: list[float] = []
     low, high = rows.support
     peak = float(counts @ rows.log_peak())

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.posterior import Posterior
@@ -59,8 +60,6 @@ class DiscretePosterior(Posterior):
 
     def weights(self) -> Iterator[NDArray]:
         """Posterior weights of the atoms, a block of clients at a time, shape (block, k)."""
-        from scipy.special import softmax
-
         n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
         for block in self.likelihood.split(n_blocks):
             joint = block.logpdf(self.atoms) + self.log_weights

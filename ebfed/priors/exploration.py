@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincinv, ndtri
 
 __all__ = [
     "TILT",
@@ -220,8 +221,6 @@ def student_draws(size: int, p: int, more: int = 0) -> tuple[NDArray, NDArray, N
     >>> student_draws(1000, 2)[0].var(axis=0).round(1)
     array([1.5, 1.5])
     """
-    from scipy.special import gammaincinv, ndtri
-
     uniform = _spread_out(size, more + p + 1)
     scale = gammaincinv(DEGREES / 2, uniform[:, -1:]) * 2 / DEGREES
     draws = ndtri(uniform[:, more:-1]) / np.sqrt(scale)

@@ -27,7 +27,7 @@ from ebfed.priors.mixture_em import (
     start,
 )
 from ebfed.priors.n_components import RULES, check_n_components, choose
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import Posterior, normal_below
 
 __all__ = ["GaussianMixture"]
 
@@ -271,12 +271,6 @@ class GaussianMixture(Prior):
             spread, noise = (np.full_like(x, x.mean()) for x in (spread, noise))
         return np.maximum(LEAST * spread - noise, 0.0)
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("GaussianMixture is fitted by its own method.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("GaussianMixture is fitted by its own method.")
-
     # Posteriors -------------------------------------------------------------------------------
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
@@ -378,9 +372,7 @@ class GaussianMixturePosterior(Posterior):
             sd = np.sqrt(np.where(noise > 0, variance * (1 - own), 0.0))
             yield share[:, None], np.where(noise > 0, mean + own * (values - mean), values), sd
 
-    def _quantile_together(
-        self, parts: Sequence[Posterior], weights: NDArray, q: float
-    ) -> NDArray | None:
+    def _quantile_together(self, parts: Sequence[Posterior], weights: NDArray, q: float) -> NDArray:
         """Quantiles of the mixture of all components of all parts."""
         result = np.empty(self.mean.shape)
         n, k = self.responsibilities.shape
@@ -404,31 +396,19 @@ class GaussianMixturePosterior(Posterior):
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        return sum(
-            share * _normal_cdf(np.asarray(threshold), mean, sd)
-            for share, mean, sd in self._components()
-        )
+        at = np.asarray(threshold)
+        return sum(share * normal_below(at - mean, sd) for share, mean, sd in self._components())
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return sum(
-            share * _normal_cdf(-np.asarray(threshold), -mean, sd)
-            for share, mean, sd in self._components()
-        )
+        at = np.asarray(threshold)
+        return sum(share * normal_below(mean - at, sd) for share, mean, sd in self._components())
 
     def _quantile(self, q: float) -> NDArray:
-        """Bisect between the least and the largest quantile of the components."""
-        from scipy.special import ndtri
-
-        low, high = np.full(self.mean.shape, np.inf), np.full(self.mean.shape, -np.inf)
-        for _, mean, sd in self._components():
-            with np.errstate(invalid="ignore"):
-                at = np.where(sd > 0, mean + sd * ndtri(q), mean)
-            low, high = np.minimum(low, at), np.maximum(high, at)
-        for _ in range(60):
-            middle = low + (high - low) / 2 if 0 < q < 1 else low
-            enough = self.prob_below(middle) >= q - 1e-15
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
+        if 0 < q < 1:
+            return self._quantile_together([self], np.ones((1, *self.mean.shape)), q)
+        side = 1.0 if q else -1.0
+        ends = [mean + np.where(sd > 0, side * np.inf, 0.0) for _, mean, sd in self._components()]
+        return side * np.max(side * np.array(ends), axis=0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw whole parameters, coordinates together, shape (size, n, d)."""
@@ -440,11 +420,3 @@ class GaussianMixturePosterior(Posterior):
         for j, (_, mean, sd) in enumerate(self._components()):
             result = np.where((picked == j)[:, :, None], mean + sd * draws, result)
         return result
-
-
-def _normal_cdf(x: NDArray | float, mean: NDArray, sd: NDArray) -> NDArray:
-    """Probability of at most x, also where there is no spread."""
-    from scipy.special import ndtr
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(sd > 0, ndtr((x - mean) / sd), x >= mean)

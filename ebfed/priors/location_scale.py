@@ -334,12 +334,6 @@ class LocationScale(Prior):
         """Parameters of the shape."""
         return self.shape_.parameters(j)
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("LocationScale is fitted by its own methods.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("LocationScale is fitted by its own methods.")
-
 
 class MovedPosterior(Posterior):
     """Posterior of ``location + scale * tau``, where that of tau is given.

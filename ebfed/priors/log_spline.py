@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr, ndtri, stdtr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -505,12 +506,6 @@ class LogSpline(Prior):
         with np.errstate(divide="ignore"):
             return np.log(masses)
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("LogSpline is fitted by its own methods.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("LogSpline is fitted by its own methods.")
-
 
 def _around_sharp(likelihood: Likelihood, nodes: NDArray) -> NDArray:
     """Nodes at the scale of each estimate that is known more sharply than nodes lie apart.
@@ -581,8 +576,6 @@ def _knots(
     On the line they are quantiles of a law that is half uniform and half normal, as the farthest
     of many groups may be far from all others.
     """
-    from scipy.special import ndtr, ndtri
-
     steps = np.linspace(0, 1, df + 1)
     if support == (0.0, np.inf):
         return np.linspace(np.sqrt(low), np.sqrt(high), df + 1) ** 2
@@ -676,8 +669,6 @@ def _farness(rows: Likelihood, z: NDArray, n: int) -> NDArray:
 
     It grows as fewer of n estimates are expected z deviations away in a normal population.
     """
-    from scipy.special import log_ndtr, stdtr
-
     logs = log_ndtr(-np.abs(z))
     if isinstance(rows, StudentT):
         finite = np.isfinite(rows.degrees)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from ebfed.kernels import mixture_below, mixture_quantiles
 from ebfed.likelihoods import Likelihood
@@ -71,8 +72,6 @@ class Components:
 
     def sample(self, size: int, rng: np.random.Generator) -> NDArray:
         """Draw from each client's mixture, shape (size, n)."""
-        from scipy.special import log_ndtr, ndtri_exp
-
         picked = self.pick(size, rng)
         anchor, scale, start = (
             np.take_along_axis(each, picked, axis=0)
@@ -160,8 +159,6 @@ def _excess_moments(start: NDArray) -> tuple[NDArray, NDArray]:
     From the inverse Mills ratio l: ``l - start`` and ``1 - l (l - start)``; beyond 4, where these
     cancel, by the continued fraction ``l = start + 1/(start + 2/(start + 3/(start + …)))``.
     """
-    from scipy.special import erfcx
-
     near = np.minimum(start, 4.0)
     inverse = np.sqrt(2 / np.pi) / erfcx(near / np.sqrt(2))
     mean, variance = inverse - near, 1 - inverse * (inverse - near)

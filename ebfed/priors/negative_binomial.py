@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import psi
 
 from ebfed.kernels import (
     interpolating_weights,
@@ -153,8 +154,6 @@ def log_masses_of(counts: NDArray, expected: NDArray, dispersion: float) -> NDAr
 
 def _below_log(x: NDArray) -> NDArray:
     """``log x - psi(x)``, by its series from 16 on."""
-    from scipy.special import psi
-
     low, s = np.minimum(x, 16.0), 1 / np.maximum(x, 16.0)
     series = s * (0.5 + s * (1 / 12 - s**2 * (1 / 120 - s**2 / 252)))
     return np.where(x < 16, np.log(low) - psi(low), series)

@@ -245,12 +245,6 @@ class NestedConjugate(Prior):
             draws[some] = self.known(self.nodes_[node], self.dispersion_).sample(some.sum(), rng)
         return draws
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("levels are fitted to what groups sent as it is.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("levels are fitted to what groups sent as it is.")
-
 
 class ParentMixture(IntegratedPosterior):
     """Mixture of posteriors under means of parents, each as likely.

@@ -346,12 +346,6 @@ class NestedNormal(Prior):
             return self.variance_ + self.mean_variance_
         return self.variance_ + self.above_.sum(axis=0)
 
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("levels are fitted to Gaussian messages.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("levels are fitted to Gaussian messages.")
-
 
 class NestedPosterior(NormalPosterior):
     """`NormalPosterior` whose draws have one error of the mean for all groups of a parent."""

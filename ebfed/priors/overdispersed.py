@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.polynomial.chebyshev import chebfit, chebval
 from numpy.typing import NDArray
+from scipy.special import polygamma, psi
 
 from ebfed.likelihoods import NegativeBinomial
 from ebfed.likelihoods.counting import POISSON
@@ -170,8 +171,6 @@ def _derivatives(
     v`` in the shape a, with x and v of `negative_binomial_gamma`; second derivatives of the
     log-likelihood are means of second derivatives, and covariances of first ones (Louis, 1982).
     """
-    from scipy.special import polygamma, psi
-
     a = 1 / dispersion
     _, x, v, var_x, var_v, both = sums
     by_shape = n * (np.log(a) - psi(a)) - v

@@ -16,13 +16,21 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from ebfed.priors.discoveries import NO_NULL, check_rate, has_point, q_values
 from ebfed.priors.linear import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["IndependentNormals", "NormalMarginals", "Posterior", "mean_errors", "root_of"]
+__all__ = [
+    "IndependentNormals",
+    "NormalMarginals",
+    "Posterior",
+    "mean_errors",
+    "normal_below",
+    "root_of",
+]
 
 # Quantiles that are closer than this, in standard deviations, are one point.
 SAME = 1e-6
@@ -316,8 +324,6 @@ class Posterior(ABC):
 
         At every level, so that the interval of a higher level holds that of a lower one.
         """
-        from scipy.special import ndtri
-
         reach = float(ndtri((1 + level) / 2)) * self.sd
         if not ((low > self.mean - reach) | (high < self.mean + reach)).any():
             return low, high
@@ -598,18 +604,16 @@ class NormalMarginals(Posterior):
     """Posterior whose every coordinate is normal, with `mean` and `sd`; a point where that is 0."""
 
     def _quantile(self, q: float) -> NDArray:
-        from scipy.special import ndtri
-
         with np.errstate(invalid="ignore"):  # infinity times zero
             reach = ndtri(q) * self.sd
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        return _normal_below(np.asarray(threshold) - self.mean, self.sd)
+        return normal_below(np.asarray(threshold) - self.mean, self.sd)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return _normal_below(self.mean - np.asarray(threshold), self.sd)
+        return normal_below(self.mean - np.asarray(threshold), self.sd)
 
 
 class IndependentNormals(NormalMarginals):
@@ -629,9 +633,7 @@ class IndependentNormals(NormalMarginals):
         return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
 
 
-def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
+def normal_below(distance: NDArray, sd: NDArray) -> NDArray:
     """Probability that a normal, or a point where `sd` is 0, is at most so far above its mean."""
-    from scipy.special import ndtr
-
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(sd > 0, ndtr(distance / sd), distance >= 0)

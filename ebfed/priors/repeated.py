@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal
@@ -44,7 +45,67 @@ def of_distinct(posterior: Callable[[Likelihood], Posterior], likelihood: Likeli
     return RepeatedPosterior(posterior, likelihood, *numbered)
 
 
-class RepeatedPosterior(Posterior):
+class FewerPosterior(Posterior):
+    """Base of posteriors of clients that are known from those of fewer ones.
+
+    Parameters
+    ----------
+    posterior : callable
+        Function from a likelihood to posteriors, of each client by itself.
+    likelihood : Likelihood of n clients
+    fewer : Posterior
+    """
+
+    def __init__(
+        self, posterior: Callable[[Likelihood], Posterior], likelihood: Any, fewer: Posterior
+    ):
+        self._posterior, self.likelihood, self._fewer = posterior, likelihood, fewer
+        self._has_points = fewer._has_points
+        self.mean = self._of(lambda some: some.mean)
+
+    @abstractmethod
+    def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
+        """Figures of all clients; `unit` is that of errors, a standard error if None."""
+
+    @abstractmethod
+    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
+        """Whether quantiles, or probabilities below thresholds, are those of each client alone."""
+
+    @cached_property
+    def _whole(self) -> Posterior:
+        """The same, of each client by itself."""
+        return self._posterior(self.likelihood)
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation of each client, shape (n, d)."""
+        return np.maximum(self._of(lambda some: some.sd), 0.0)
+
+    @cached_property
+    def expectation(self) -> NDArray:
+        """Mean of the posterior, shape (n, d)."""
+        return self._of(lambda some: some.expectation)
+
+    def _quantile(self, q: float) -> NDArray:
+        return self._whole.quantile(q) if self._needs_all() else self._of(lambda x: x.quantile(q))
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+        if self._needs_all(threshold):
+            return self._whole.prob_below(threshold)
+        return np.clip(self._of(lambda some: some.prob_below(threshold), 1.0), 0.0, 1.0)
+
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        if self._needs_all(threshold):
+            return self._whole._prob_from(threshold)
+        return np.clip(self._of(lambda some: some._prob_from(threshold), 1.0), 0.0, 1.0)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's parameter, shape (size, n, d)."""
+        return self._whole.sample(size, random_state)
+
+
+class RepeatedPosterior(FewerPosterior):
     """Posterior of clients of whom many have the same data.
 
     Parameters
@@ -74,69 +135,36 @@ class RepeatedPosterior(Posterior):
         distinct: Likelihood,
         codes: NDArray,
     ):
-        self._posterior, self.likelihood = posterior, likelihood
-        self._distinct, self._codes = posterior(distinct), codes
-        self._has_points = self._distinct._has_points
-        self.mean = self._spread(self._distinct.mean)
+        self._codes = codes
+        super().__init__(posterior, likelihood, posterior(distinct))
 
     def _spread(self, figures: NDArray) -> NDArray:
         """Figures of each client, from those of the distinct ones."""
         return np.take(figures, self._codes, axis=0)
 
-    @cached_property
-    def _whole(self) -> Posterior:
-        """The same, of each client by itself."""
-        return self._posterior(self.likelihood)
+    def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
+        return self._spread(figures(self._fewer))
 
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self._codes)
-
-    @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
-        """Standard deviation of each client, shape (n, d)."""
-        return self._spread(self._distinct.sd)
+    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
+        return np.ndim(threshold) > 1  # each client's own
 
     @cached_property
     def weight(self) -> NDArray | None:  # type: ignore[override]
         """Share of the client's own estimate in its posterior mean, where it is linear."""
-        weight = self._distinct.weight
+        weight = self._fewer.weight
         if weight is None:
             return None
-        return self._spread(np.broadcast_to(weight, (len(self._distinct), weight.shape[1])))
-
-    @property
-    def expectation(self) -> NDArray:
-        """Mean of the posterior, shape (n, d)."""
-        return self._spread(self._distinct.expectation)
-
-    def _quantile(self, q: float) -> NDArray:
-        return self._spread(self._distinct.quantile(q))
-
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        if np.ndim(threshold) > 1:  # each client's own
-            return self._whole.prob_below(threshold)
-        return self._spread(self._distinct.prob_below(threshold))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        if np.ndim(threshold) > 1:
-            return self._whole._prob_from(threshold)
-        return self._spread(self._distinct._prob_from(threshold))
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, d)."""
-        return self._whole.sample(size, random_state)
+        return self._spread(np.broadcast_to(weight, (len(self._fewer), weight.shape[1])))
 
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
     ) -> tuple[NDArray, NDArray]:
         """Interval that holds the parameter with probability `level`; see `Posterior.interval`."""
-        lower, upper = self._distinct.interval(level, kind)
+        lower, upper = self._fewer.interval(level, kind)
         return self._spread(lower), self._spread(upper)
 
 
-class InterpolatedPosterior(Posterior):
+class InterpolatedPosterior(FewerPosterior):
     """Posterior of many estimates, interpolated between the nodes of their `Lattice`.
 
     Where the last coefficients of the interpolating polynomials say that a figure may be off by
@@ -168,19 +196,16 @@ class InterpolatedPosterior(Posterior):
         likelihood: StudentT,
         lattice: Lattice,
     ):
-        self._posterior, self.likelihood, self._lattice = posterior, likelihood, lattice
-        variances = likelihood.variances[:, 0]
+        self._lattice, variances = lattice, likelihood.variances[:, 0]
         self._between = np.isfinite(variances) & (variances > 0)
         at_lattice, others = likelihood.at_lattice, likelihood.take(~self._between)
         assert at_lattice is not None
-        self._nodes = posterior(StudentT.concatenated([at_lattice, others]))
-        self._has_points = self._nodes._has_points
-        self.mean = self._of(lambda some: some.mean)
+        nodes = posterior(StudentT.concatenated([at_lattice, others]))
+        super().__init__(posterior, likelihood, nodes)
 
     def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
-        """Figures of all clients; `unit` is that of errors, a standard error if None."""
         lattice, between = self._lattice, self._between
-        at_nodes, others = np.split(figures(self._nodes), [len(lattice)])
+        at_nodes, others = np.split(figures(self._fewer), [len(lattice)])
         if not np.isfinite(at_nodes).all():
             return figures(self._whole)
         found = np.empty((len(between), at_nodes.shape[1]))
@@ -192,40 +217,8 @@ class InterpolatedPosterior(Posterior):
             found[alone] = figures(self._posterior(self.likelihood.take(alone)))
         return found
 
-    @cached_property
-    def _whole(self) -> Posterior:
-        """The same, of each client by itself."""
-        return self._posterior(self.likelihood)
-
-    @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
-        """Standard deviation of each client, shape (n, d)."""
-        return np.maximum(self._of(lambda some: some.sd), 0.0)
-
-    @cached_property
-    def expectation(self) -> NDArray:
-        """Mean of the posterior, shape (n, d)."""
-        return self._of(lambda some: some.expectation)
-
-    def _quantile(self, q: float) -> NDArray:
-        if self._has_points:
-            return self._whole.quantile(q)
-        return self._of(lambda some: some.quantile(q))
-
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        if self._has_points or np.ndim(threshold):
-            return self._whole.prob_below(threshold)
-        return np.clip(self._of(lambda some: some.prob_below(threshold), 1.0), 0.0, 1.0)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        if self._has_points or np.ndim(threshold):
-            return self._whole._prob_from(threshold)
-        return np.clip(self._of(lambda some: some._prob_from(threshold), 1.0), 0.0, 1.0)
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, d)."""
-        return self._whole.sample(size, random_state)
+    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
+        return self._has_points or np.ndim(threshold) > 0
 
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, ndtr, ndtri
 
 if TYPE_CHECKING:
     from ebfed.likelihoods import Binomial, Multinomial
@@ -263,8 +264,6 @@ def _two_point_critical_value(
     distance: NDArray, moment: NDArray, kurtosis: float, alpha: float, ceiling: NDArray
 ) -> NDArray:
     """Critical value when ``b^2`` is ``moment + distance`` or the matching lower point."""
-    from scipy.special import ndtr, ndtri
-
     lower = np.maximum(0, moment - (kurtosis - 1) * moment * (moment / distance))
     upper = moment + distance
     share = (moment - lower) / (upper - lower)
@@ -604,8 +603,6 @@ def _binomial_noncoverage(
 
 def _binomial_cdf(count: NDArray, size: float, p: NDArray) -> NDArray:
     """Binomial distribution function, continued between the integers by the beta integral."""
-    from scipy.special import betainc
-
     inside = (count > -1) & (count < size)
     k = np.where(inside, count, 0)
     return np.where(inside, betainc(np.maximum(size - k, 1e-300), k + 1, 1 - p), count >= size)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erfcx, expit, log_ndtr, ndtr
 
 from ebfed.kernels import laplace_slab, normal_slab
 
@@ -35,8 +36,6 @@ class NormalSlab:
     @staticmethod
     def cdf(u: NDArray, scale: NDArray) -> NDArray:
         """Distribution function."""
-        from scipy.special import ndtr
-
         return ndtr(u / scale)
 
     @staticmethod
@@ -83,8 +82,6 @@ class LaplaceSlab:
     @staticmethod
     def log_blurred(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
         """``log (k / 2) (R(k - z) + R(k + z)) - z**2 / 2``: k = s / scale, z = u / s, R Mills'."""
-        from scipy.special import log_ndtr
-
         s = np.sqrt(s2)
         k, z = np.broadcast_arrays(s / scale, np.abs(u) / s)
         half = 0.5 * z**2
@@ -98,8 +95,6 @@ class LaplaceSlab:
     @staticmethod
     def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:
         """Two half-line normals, ``N(u - s2 / scale, s2)`` above 0 and its mirror below."""
-        from scipy.special import expit
-
         s = np.sqrt(s2)
         above, below = s / scale - u / s, s / scale + u / s
         odds = _log_mills(above) - _log_mills(below)
@@ -112,8 +107,6 @@ Slab = type[NormalSlab] | type[LaplaceSlab]
 
 def _log_mills(t: NDArray) -> NDArray:
     """Log of Mills' ratio ``(1 - Phi(t)) / phi(t)``."""
-    from scipy.special import erfcx, log_ndtr
-
     high = np.log(np.sqrt(np.pi / 2) * erfcx(np.maximum(t, -5) / np.sqrt(2)))
     low = t < -5
     if low.any():

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_expit, logit
 
 from ebfed.kernels import student_sizes, student_slab
 from ebfed.likelihoods import Likelihood, StudentT
@@ -92,8 +93,6 @@ class SpikeAndSlab(Symmetric):
         the mode where there is a point, as a slab of rare members has no scale to be seen.
         Parameters of the surface are in units of `unit`.
         """
-        from scipy.special import expit, log_expit, logit
-
         furthest = max(whole.ends[1] - fitted[2], fitted[2] - whole.ends[0], whole.unit)
         largest = np.arcsinh((2.0 if self.spike else 1e3) * furthest / whole.unit)
         reach = 2 * furthest

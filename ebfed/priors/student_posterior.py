@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from ebfed.likelihoods import StudentT
 from ebfed.priors.posterior import Posterior
@@ -39,8 +40,6 @@ class FlatStudentPosterior(Posterior):
         self.sd = np.where(variances == 0, 0.0, self.sd)
 
     def _quantile(self, q: float) -> NDArray:
-        from scipy.special import ndtri, stdtrit
-
         finite = np.where(np.isinf(self._degrees), 1.0, self._degrees)
         # SciPy's quantile of 0 is the upper end
         of_t = stdtrit(finite, q) if q > 0 else -np.inf
@@ -57,8 +56,6 @@ class FlatStudentPosterior(Posterior):
         return self._below(self.mean - np.asarray(threshold))
 
     def _below(self, distance: NDArray) -> NDArray:
-        from scipy.special import ndtr, stdtr
-
         with np.errstate(divide="ignore", invalid="ignore"):
             z = distance / self._scale
         finite = np.where(np.isinf(self._degrees), 1.0, self._degrees)

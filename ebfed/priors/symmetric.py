@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels import student_blurred
@@ -215,8 +216,6 @@ class Symmetric(Prior):
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log-density of each message, shape (n,); of parameters seen exactly, that of `logpdf`."""
-        from scipy.special import logsumexp
-
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Estimates):
             return super().log_marginal(likelihood)
@@ -246,12 +245,6 @@ class Symmetric(Prior):
     def _range(self) -> tuple[float, float]:
         reach = 9 * np.sqrt(self.slab.square) * self.scales_[-1]
         return self.mode_ - reach, self.mode_ + reach
-
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
 
 
 Normals = list[tuple[NDArray, NDArray]]

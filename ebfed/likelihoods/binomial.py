@@ -152,6 +152,18 @@ class Binomial(Likelihood):
             total -= log_rising(1.0, self.trials, step)
         return total
 
+    def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
+        """Log-probabilities of the counts under k beta populations, shape (n, k)."""
+        most = int(self.trials.max(initial=0))
+        if self.n_features > 1 or most > MOST_LOGS:
+            return super().marginals(means, variances)
+        centres, z = means[:, 0], self.successes[:, 0]
+        steps = overdispersion_of(centres, variances[:, 0])
+        starts = centres, 1 - centres, np.ones(len(centres))
+        up, down, both = (log_risings(start, most, steps) for start in starts)
+        found = up[z] + down[self.trials - z] - both[self.trials]
+        return found + self.log_coefficient()[:, None]
+
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
         """``E theta (1 - theta) / n``."""
         return (mean * (1 - mean) - variance) / np.maximum(self.trials.astype(float), 1.0)

@@ -142,6 +142,15 @@ class Poisson(Likelihood):
             total += _log_masses(counts, self.exposure, *moments)
         return total
 
+    def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
+        """Log-probabilities of the counts under k gamma populations, shape (n, k)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shapes = means**2 / variances
+        if self.n_features > 1 or not np.ptp(shapes) <= 1e-12 * np.max(shapes, initial=0.0):
+            return super().marginals(means, variances)
+        sizes = np.full(len(self), min(float(shapes[0, 0]), POISSON))
+        return log_masses(self.counts[:, 0], sizes, self.exposure[:, None] * means[:, 0])
+
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
         """``E theta / exposure``."""
         return mean / self.exposure

@@ -202,6 +202,14 @@ class Conjugate(WithCovariates, Prior):
 
     # The population -----------------------------------------------------------------------------
 
+    @classmethod
+    def known(cls, mean: Any, dispersion: float) -> Self:
+        """Return a fitted population whose mean, or that of each client, is not an estimate."""
+        one = cls()
+        one.notes_, one.noise_variance_ = [], None
+        one._set(np.atleast_1d(np.asarray(mean, float)), np.array([dispersion]))
+        return one
+
     @property
     def estimates_spread(self) -> bool:
         """Whether the parameters are not given."""

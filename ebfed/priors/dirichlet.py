@@ -134,9 +134,8 @@ class Dirichlet(Prior):
         >>> share.alpha_, share.beta_
         (array([2.]), array([4.]))
         """
-        one = Beta()
-        one.notes_, one.noise_variance_ = list(self.notes_), None
-        one._set(self.mean_[[j]], np.array([1 / self.concentration_]))
+        one = Beta.known(self.mean_[[j]], 1 / self.concentration_)
+        one.notes_ = list(self.notes_)
         for name in ("mean_variance_", "variance_variance_", "second_moment_", "fourth_moment_"):
             setattr(one, name, getattr(self, name)[[j]])
         if self.plausible_ is not None:

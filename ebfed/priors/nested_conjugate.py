@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,17 +15,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from ebfed.likelihoods import Binomial, Likelihood, Poisson
-from ebfed.likelihoods.binomial import MOST_LOGS, log_risings
+from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import OwnReports, Prior
 from ebfed.priors.beta import Beta
+from ebfed.priors.conjugate import Conjugate
 from ebfed.priors.exploration import explore
 from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
-from ebfed.priors.negative_binomial import log_masses_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import maximise
+from ebfed.priors.two_moments import Distribution
 
 __all__ = ["NestedBeta", "NestedGamma"]
 
@@ -36,8 +35,8 @@ FIRST, FEWEST, MOST, SHOWN = 60, 60, 400, 15
 PER_ERROR = 3.0
 # Log of dispersions: of the least, which is taken for none, and of the largest.
 LEAST, LARGEST = np.log(1e-7), np.log(1e3)
-# Probabilities that are computed at a time.
-AT_ONCE = 1_000_000
+# How far from the mean of all groups those of parents are sought on the line.
+REACH = 9.2
 # Chances below it count as it.
 TINY = 1e-300
 # Log-likelihoods that far below the best say that a parent's mean is not there.
@@ -74,8 +73,7 @@ class NestedConjugate(Prior):
     """
 
     takes_covariates: ClassVar[bool] = True
-    of: ClassVar[Any]
-    _means_below_one: ClassVar[bool]
+    of: ClassVar[type[Conjugate]]
 
     def __init__(self, names: Sequence[str] = ("parent",)):
         self.names = names
@@ -93,26 +91,20 @@ class NestedConjugate(Prior):
             )
         self.node_keys_, parents = np.unique(covariates[:, 0], return_inverse=True)
         pooled = self.of().fit(likelihood)
-        alike = pooled.mean_[0] in ((0.0, 1.0) if self._means_below_one else (0.0,))
+        n_parents = len(self.node_keys_)
+        alike = not self.of.kind.variance_of(pooled.mean_)[0] > 0
         if alike:
             self.notes_ += pooled.notes_
-            found = _alike(float(pooled.mean_[0]), len(self.node_keys_))
+            found = _alike(float(pooled.mean_[0]), n_parents)
         else:
-            table = _ParentTable.of(self, likelihood, parents.ravel(), len(self.node_keys_), pooled)
-            found = table.fit()
-        (mean, self.dispersion_above_), self.dispersion_ = found.above, found.dispersion
-        self.nodes_ = found.nodes
-        self.shares_, self.known_shares_ = found.shares, found.known_shares
-        self.population_shares_ = found.population_shares
-        self.known_population_ = found.known_population
-        self.mean_ = np.array([mean])
-        self.mean_variance_ = np.array([found.mean_variance])
-        self.variance_ = self._variances(self.nodes_)[None] @ found.known_population
-        above = self.nodes_**2 @ found.known_population
-        above -= (self.nodes_ @ found.known_population) ** 2
+            found = _ParentTable.of(self, likelihood, parents.ravel(), n_parents, pooled).fit()
+        self.__dict__.update(found)
+        heights = self.of.kind.variance_of(self.nodes_)[0] @ self.known_population_
+        self.variance_ = np.array([heights * self.of.kind.share_of(self.dispersion_)])
+        above = self.nodes_**2 @ self.known_population_
+        above -= (self.nodes_ @ self.known_population_) ** 2
         self.spreads_above_ = {str(self.names[0]): np.sqrt([max(above, 0.0)])}
         self.n_parameters_ = 3
-        self.joint_log_marginal_ = found.value
         if alike:
             return
         if self.dispersion_ == 0:
@@ -120,28 +112,10 @@ class NestedConjugate(Prior):
         if self.dispersion_above_ == 0:
             self._add_note(NO_SPREAD_ABOVE.format(name=self.names[0]))
 
-    def known(self, mean: float | NDArray, dispersion: float) -> Any:
-        """Return the conjugate population with this mean, or one for each group, and dispersion."""
-        one = self.of()
-        one.notes_, one.noise_variance_ = [], None
-        one._set(np.atleast_1d(np.asarray(mean, float)), np.array([dispersion]))
-        return one
-
-    def to_line(self, mean: NDArray) -> NDArray:
-        """Return logits, or logs, of means."""
-        with np.errstate(divide="ignore"):
-            return np.log(mean) - (np.log1p(-mean) if self._means_below_one else 0.0)
-
-    def from_line(self, x: NDArray) -> NDArray:
-        """Return means of logits or logs."""
-        x = np.asarray(x, float)
-        return 1 / (1 + np.exp(-x)) if self._means_below_one else np.exp(x)
-
-    def _variances(self, means: NDArray) -> NDArray:
-        """Variance of groups of parents with these means."""
-        if self._means_below_one:
-            return means * (1 - means) * self.dispersion_ / (1 + self.dispersion_)
-        return means**2 * self.dispersion_
+    @property
+    def _positive_dispersion(self) -> float:
+        """Dispersion of groups around their parent, of which the least is not zero."""
+        return max(self.dispersion_, float(np.exp(LEAST)))
 
     # Populations ------------------------------------------------------------------------------
 
@@ -186,8 +160,7 @@ class NestedConjugate(Prior):
 
     def _logs(self, likelihood: Likelihood) -> NDArray:
         """Log-probability of each group's data at each node, shape (n, k)."""
-        rows, place = _distinct(likelihood)
-        return _log_marginals(self, rows, self.nodes_, self.dispersion_)[place]
+        return _log_marginals(self.of, likelihood, self.nodes_, self._positive_dispersion)
 
     def _posterior(self, likelihood: Likelihood, is_new: NDArray | None = None) -> Posterior:
         """Mixture of conjugate posteriors, by the probabilities of the parent's means.
@@ -210,11 +183,8 @@ class NestedConjugate(Prior):
         used, place = np.unique(place, return_inverse=True)
         means, parents = _quantile_means(self.nodes_, table[used])
         means, parents = means[:, place], parents[place]
-        dispersion = max(self.dispersion_, float(np.exp(LEAST)))
-        parts = [
-            self.known(mean[:, None], dispersion).posterior(likelihood, integrate=False)
-            for mean in means
-        ]
+        populations = [self.of.known(mean[:, None], self._positive_dispersion) for mean in means]
+        parts = [one.posterior(likelihood, integrate=False) for one in populations]
         return ParentMixture(parts, parents)
 
     def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
@@ -229,21 +199,18 @@ class NestedConjugate(Prior):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, 1), shape (k,): of a group of an unknown parent."""
-        dispersion = max(self.dispersion_, float(np.exp(LEAST)))
-        logs = np.array([self.known(node, dispersion).logpdf(theta) for node in self.nodes_])
+        logs = self.of.kind.at(self.nodes_, np.array([self._positive_dispersion])).logpdf(theta)
         with np.errstate(divide="ignore"):
-            return logsumexp(logs + np.log(self._weights(1).mean(axis=0))[:, None], axis=0)
+            return logsumexp(logs + np.log(self._weights(1).mean(axis=0)), axis=1)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population: of unknown parents, or one of each given, shape (size, 1)."""
         rng = np.random.default_rng(random_state)
         below = np.cumsum(self._weights(size), axis=1)
         picked = (rng.random((size, 1)) > below[:, :-1]).sum(axis=1)
-        draws = np.empty((size, 1))
-        for node in np.unique(picked):
-            some = picked == node
-            draws[some] = self.known(self.nodes_[node], self.dispersion_).sample(some.sum(), rng)
-        return draws
+        own = self.of.kind.at(self.nodes_[picked], np.array([self._positive_dispersion]))
+        draws = own.draw((size,), rng) if self.dispersion_ else self.nodes_[picked]
+        return draws[:, None]
 
 
 class ParentMixture(IntegratedPosterior):
@@ -280,6 +247,7 @@ class NestedBeta(NestedConjugate):
 
     Examples
     --------
+    >>> from ebfed.likelihoods import Binomial
     >>> counts = Binomial(np.array([[1], [2], [8], [9]]), np.full(4, 10))
     >>> prior = NestedBeta(["state"]).fit(counts, np.array([[0.0], [0.0], [1.0], [1.0]]))
     >>> prior.at(np.array([[0.0], [1.0], [2.0]])).mean_.ravel().round(1)
@@ -287,8 +255,7 @@ class NestedBeta(NestedConjugate):
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    of: ClassVar[Any] = Beta
-    _means_below_one: ClassVar[bool] = True
+    of: ClassVar[type[Conjugate]] = Beta
 
 
 class NestedGamma(NestedConjugate):
@@ -298,6 +265,7 @@ class NestedGamma(NestedConjugate):
 
     Examples
     --------
+    >>> from ebfed.likelihoods import Poisson
     >>> counts = Poisson(np.array([[1], [2], [18], [19]]), np.full(4, 10.0))
     >>> prior = NestedGamma(["state"]).fit(counts, np.array([[0.0], [0.0], [1.0], [1.0]]))
     >>> prior.at(np.array([[0.0], [1.0]])).mean_.ravel().round(1)
@@ -305,23 +273,7 @@ class NestedGamma(NestedConjugate):
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
-    of: ClassVar[Any] = Gamma
-    _means_below_one: ClassVar[bool] = False
-
-
-@dataclass
-class _Found:
-    """What was found of a population of parents and of their groups."""
-
-    nodes: NDArray
-    value: float
-    above: tuple[float, float]
-    dispersion: float
-    mean_variance: float
-    shares: NDArray
-    known_shares: NDArray
-    population_shares: NDArray
-    known_population: NDArray
+    of: ClassVar[type[Conjugate]] = Gamma
 
 
 class _ParentTable:
@@ -353,21 +305,20 @@ class _ParentTable:
         """Count the different messages of the groups of each parent, and choose nodes."""
         from scipy.sparse import coo_array
 
-        rows, place = _distinct(likelihood)
+        rows, place = likelihood.numbered() or (likelihood, np.arange(len(likelihood)))
         shape = (n_parents, len(rows))
         table = cls(prior, rows, coo_array((np.ones(len(place)), (parents, place)), shape).tocsr())
-        low, high = 1e-4, 1 - 1e-4
-        if not prior._means_below_one:
-            mean = max(float(pooled.mean_[0]), 1e-12)
-            low, high = mean * 1e-4, mean * 1e4
-        first, last = prior.to_line(np.array([low, high])).tolist()
-        dispersion = _dispersion(pooled)
+        kind = prior.of.kind
+        centre = float(kind.to_line(pooled.mean_[0]))
+        first, last = centre - REACH, centre + REACH
+        # of all groups together; not quite none
+        dispersion = float(np.clip(pooled.dispersion_[0], 1e-4, 1e2))
         for size in (FIRST, 4 * FIRST):  # where parents may be, and how well they are known
-            table.nodes = prior.from_line(np.linspace(first, last, size))
+            table.nodes = kind.from_line(np.linspace(first, last, size))
             logs = table.logs(dispersion)
             near = logs > logs.max(axis=1, keepdims=True) - DEPTH
             some = np.flatnonzero(near.any(axis=0))
-            line = prior.to_line(table.nodes)
+            line = kind.to_line(table.nodes)
             step = line[1] - line[0]
             first, last = line[some[0]] - step, line[some[-1]] + step
         density = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -376,20 +327,25 @@ class _ParentTable:
         error = np.sqrt(np.maximum(density @ line**2 - centre**2, step**2 / 12))
         wanted = PER_ERROR * (last - first) / error.min()
         n_nodes = int(np.clip(wanted, FEWEST, MOST))
-        table.nodes = prior.from_line(np.linspace(first, last, n_nodes))
+        table.nodes = kind.from_line(np.linspace(first, last, n_nodes))
         table.start = float(np.log(dispersion))
         return table
 
     def logs(self, dispersion: float) -> NDArray:
         """Log-likelihood of each parent's mean at each node, shape (n_parents, k)."""
-        return self.times @ _log_marginals(self.prior, self.rows, self.nodes, dispersion)
+        dispersion = max(dispersion, float(np.exp(LEAST)))
+        return self.times @ _log_marginals(self.prior.of, self.rows, self.nodes, dispersion)
+
+    @property
+    def kind(self) -> type[Distribution]:
+        """Kind of both populations."""
+        return self.prior.of.kind
 
     def masses(self, point: NDArray) -> NDArray:
         """Log-probabilities of nodes for a mean on the line and the log of a dispersion."""
-        mean = float(self.prior.from_line(point[0]))
-        one = self.prior.known(mean, float(np.exp(point[1])))
+        mean = self.kind.from_line(point[0])
         with np.errstate(invalid="ignore"):  # differences of tails, below zero by rounding
-            masses = one._log_masses(self.nodes[:, None])
+            masses = self.kind.at(mean, np.exp(point[1])).log_masses(self.nodes, mean)
         return np.where(np.isnan(masses), -np.inf, masses)
 
     def above(self, logs: NDArray) -> tuple[NDArray, NDArray, float]:
@@ -400,17 +356,17 @@ class _ParentTable:
             chances = likelihoods @ np.exp(self.masses(point))
             return float(np.log(np.maximum(chances, TINY)).sum() + scale.sum())
 
-        ends = self.prior.to_line(self.nodes[[0, -1]])
+        ends = self.kind.to_line(self.nodes[[0, -1]])
         low, high = np.array([ends[0], LEAST]), np.array([ends[1], LARGEST])
-        best = self.prior.to_line(self.nodes)[logs.argmax(axis=1)]
+        best = self.kind.to_line(self.nodes)[logs.argmax(axis=1)]
         starts = [np.array([np.median(best), start]) for start in (-8.0, -4.0, -1.5)]
         start = max(starts + self.nearest, key=height)
         point, covariance = maximise(height, start, low, high)
         self.nearest = [point]
         return point, covariance, height(point)
 
-    def fit(self) -> _Found:
-        """Maximise the marginal likelihood."""
+    def fit(self) -> dict[str, Any]:
+        """Maximise the marginal likelihood; return the attributes of the population."""
         result = minimize_scalar(
             lambda x: -self.above(self.logs(np.exp(x)))[2],
             bounds=(max(LEAST, self.start - 8), min(LARGEST, self.start + 3)),
@@ -421,38 +377,37 @@ class _ParentTable:
         at = LEAST if at < LEAST + 0.5 or at < self.start - 7.5 else at
         logs = self.logs(np.exp(at))
         point, covariance, value = self.above(logs)
-        mean = float(self.prior.from_line(point[0]))
-        slope = mean * (1 - mean) if self.prior._means_below_one else mean
+        mean = float(self.kind.from_line(point[0]))
+        slope = self.kind.steepness(mean)
         # what is not known of the population of parents
         points, weights = self._plausible(logs, point)
         masses = np.array([self.masses(each) for each in points])
         shares = np.zeros(logs.shape)
         for weight, mass in zip(weights, masses, strict=True):
             shares += weight * _normalised(logs + mass)
-        return _Found(
-            nodes=self.nodes,
-            value=value,
-            above=(mean, 0.0 if point[1] < LEAST + 0.5 else float(np.exp(point[1]))),
-            dispersion=0.0 if at == LEAST else float(np.exp(at)),
-            mean_variance=float(slope**2 * covariance[0, 0]),
-            shares=shares,
-            known_shares=_normalised(logs + self.masses(point)),
-            population_shares=weights @ np.exp(masses),
-            known_population=np.exp(self.masses(point)),
-        )
+        return {
+            "nodes_": self.nodes,
+            "joint_log_marginal_": value,
+            "mean_": np.array([mean]),
+            "mean_variance_": np.array([slope**2 * covariance[0, 0]]),
+            "dispersion_above_": 0.0 if point[1] < LEAST + 0.5 else float(np.exp(point[1])),
+            "dispersion_": 0.0 if at == LEAST else float(np.exp(at)),
+            "shares_": shares,
+            "known_shares_": _normalised(logs + self.masses(point)),
+            "population_shares_": weights @ np.exp(masses),
+            "known_population_": np.exp(self.masses(point)),
+        }
 
     def _plausible(self, logs: NDArray, point: NDArray) -> tuple[NDArray, NDArray]:
         """Find populations of parents that are plausible beside the best one."""
-        ends = self.prior.to_line(self.nodes[[0, -1]])
-        below_one = self.prior._means_below_one
+        ends = self.kind.to_line(self.nodes[[0, -1]])
         likelihoods, _ = relative_likelihoods(logs)
 
         def log_density(points: NDArray) -> NDArray:
-            x, dispersion = points[:, 0], np.exp(points[:, 1])
             # flat in the mean and in the standard deviation of parents
-            mean = self.prior.from_line(x)
-            prior = np.log(mean) + (np.log1p(-mean) if below_one else 0.0)
-            prior += 0.5 * points[:, 1] - (1.5 * np.log1p(dispersion) if below_one else 0.0)
+            share = self.kind.share_of(np.exp(points[:, 1]))
+            steepness = self.kind.steepness(self.kind.from_line(points[:, 0]))
+            prior = np.log(steepness) + 1.5 * np.log(share) - points[:, 1]
             chances = likelihoods @ np.exp([self.masses(each) for each in points]).T
             values = prior + np.log(np.maximum(chances, TINY)).sum(axis=0)
             return np.where(((low <= points) & (points <= high)).all(axis=1), values, -np.inf)
@@ -461,48 +416,22 @@ class _ParentTable:
         return explore(log_density, np.clip(point, low, high))
 
 
-def _alike(mean: float, n_parents: int) -> _Found:
-    """Return the population where all outcomes are the same."""
+def _alike(mean: float, n_parents: int) -> dict[str, Any]:
+    """Attributes of the population where all outcomes are the same."""
     one = np.ones((n_parents, 1))
-    return _Found(np.array([mean]), 0.0, (mean, 0.0), 0.0, 0.0, one, one, one[0], one[0])
-
-
-def _dispersion(pooled: Any) -> float:
-    """Dispersion of all groups together; not quite none."""
-    concentration = pooled.concentration_ if isinstance(pooled, Beta) else pooled.shape_
-    return float(np.clip(1 / concentration[0], 1e-4, 1e2))
+    found: dict[str, Any] = {"nodes_": np.array([mean]), "mean_": np.array([mean])}
+    found |= dict.fromkeys(("shares_", "known_shares_"), one)
+    found |= dict.fromkeys(("population_shares_", "known_population_"), one[0])
+    found |= dict.fromkeys(("joint_log_marginal_", "dispersion_", "dispersion_above_"), 0.0)
+    return found | {"mean_variance_": np.zeros(1)}
 
 
 def _log_marginals(
-    prior: NestedConjugate, rows: Likelihood, nodes: NDArray, dispersion: float
+    of: type[Conjugate], rows: Likelihood, nodes: NDArray, dispersion: float
 ) -> NDArray:
     """Log-probability of each row at each node, shape (n, k)."""
-    dispersion = max(dispersion, float(np.exp(LEAST)))
-    if isinstance(rows, Binomial) and np.max(rows.trials, initial=0) <= MOST_LOGS:
-        z, trials = rows.successes[:, 0], rows.trials
-        most, steps = int(trials.max(initial=0)), np.full(len(nodes), dispersion)
-        up, down = (log_risings(starts, most, steps) for starts in (nodes, 1 - nodes))
-        both = log_risings(np.ones(1), most, steps[:1])
-        logs = up[z] + down[trials - z] - both[trials]
-        return logs + rows.log_coefficient()[:, None]
-    if isinstance(rows, Poisson):
-        parts = np.array_split(nodes, 1 + len(rows) * len(nodes) // AT_ONCE)
-        expected = (rows.exposure * part[:, None] for part in parts)
-        y = rows.counts[:, 0]
-        return np.concatenate([log_masses_of(y, each, dispersion) for each in expected]).T
-    return np.stack([prior.known(node, dispersion).log_marginal(rows) for node in nodes], axis=1)
-
-
-def _distinct(likelihood: Likelihood) -> tuple[Likelihood, NDArray[np.int64]]:
-    """Rows that are different, and the place of each row among them."""
-    if isinstance(likelihood, Binomial):
-        pairs = np.column_stack([likelihood.successes[:, 0], likelihood.trials])
-    elif isinstance(likelihood, Poisson):
-        pairs = np.column_stack([likelihood.counts[:, 0], likelihood.exposure])
-    else:
-        return likelihood, np.arange(len(likelihood))
-    _, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    return likelihood.take(first), place.ravel()
+    variances = of.kind.variance_of(nodes)[0] * of.kind.share_of(dispersion)
+    return rows.marginals(nodes[:, None], variances[:, None])
 
 
 def _normalised(logs: NDArray) -> NDArray:

@@ -5,6 +5,7 @@ Overdispersion is one over the concentration; zero means that all groups have th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from ebfed.priors import beta_binomial
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
 
-__all__ = ["Tables"]
+__all__ = ["Tables", "plausible_dispersions"]
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,7 @@ class Tables:
         """Find overdispersions that counts leave plausible, with the shares given each.
 
         Given the overdispersion, shares have a Dirichlet distribution, as after as many
-        independent answers as the counts are worth (`information`), with a flat prior. The prior
-        of the overdispersion is that of `beta_binomial.plausible`.
+        independent answers as the counts are worth (`information`), with a flat prior.
 
         Parameters
         ----------
@@ -129,24 +129,35 @@ class Tables:
         weights : ndarray of shape (K,)
         """
 
-        def log_density(points: NDArray) -> NDArray:
-            values = np.empty(len(points))
-            for i, overdispersion in enumerate(np.exp(points[:, 0])):
-                shares, values[i], _ = self.profile(overdispersion)
-                many = self.information(overdispersion)
-                # the likelihood around the best shares, integrated over all shares
-                values[i] += gammaln(many * shares + 1).sum() - gammaln(many + len(shares))
-                values[i] -= many * xlogy(shares, shares).sum()
-            # derivative of the root of the correlation by its logit
-            return values + (0.5 + TILT) * log_expit(points[:, 0]) + log_expit(-points[:, 0])
+        def height(overdispersion: float) -> float:
+            shares, value, _ = self.profile(overdispersion)
+            many = self.information(overdispersion)
+            # the likelihood around the best shares, integrated over all shares
+            value += gammaln(many * shares + 1).sum() - gammaln(many + len(shares))
+            return float(value - many * xlogy(shares, shares).sum())
 
-        points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
-        overdispersions = np.exp(points[:, 0])
+        overdispersions, weights = plausible_dispersions(height, near)
         many = np.array([[self.information(each)] for each in overdispersions])
         best = np.array([self.profile(each)[0] for each in overdispersions])
         total = many + len(self.events)
         means = (many * best + 1) / total
         return overdispersions, means, means * (1 - means) / (total + 1), weights
+
+
+def plausible_dispersions(height: Callable[[float], float], near: float) -> tuple[NDArray, NDArray]:
+    """Find overdispersions of high likelihood, shape (K,), and their probabilities.
+
+    The prior is that of `beta_binomial.plausible`. The search begins at the likeliest one.
+    """
+
+    def log_density(points: NDArray) -> NDArray:
+        at = points[:, 0]
+        # derivative of the root of the correlation by its logit
+        prior = (0.5 + TILT) * log_expit(at) + log_expit(-at)
+        return prior + np.array([height(float(each)) for each in np.exp(at)])
+
+    points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
+    return np.exp(points[:, 0]), weights
 
 
 def _distinct(values: NDArray) -> tuple[NDArray, NDArray]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit, softmax
+from scipy.special import softmax
 
 from ebfed.likelihoods import Joined, Likelihood, Multinomial, ReportedCategories
 from ebfed.priors import beta_binomial
-from ebfed.priors.exploration import TILT, explore
+from ebfed.priors.dirichlet_multinomial import plausible_dispersions
 
 __all__ = ["Reports", "dirichlet_scores"]
 
@@ -141,46 +141,27 @@ class Reports:
     def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """Find overdispersions that messages leave plausible, with the shares given each.
 
-        The prior of the overdispersion is that of `Tables.plausible`, that of shares is flat. Given
-        the overdispersion, shares are integrated out by Laplace's method.
-
-        Parameters
-        ----------
-        near : float
-            Likeliest overdispersion, with which the search begins.
-
-        Returns
-        -------
-        overdispersions : ndarray of shape (K,)
-        means, variances : ndarray of shape (K, d)
-            Moments of the shares.
-        weights : ndarray of shape (K,)
+        As of `Tables.plausible`. Given the overdispersion, shares have a flat prior and are
+        integrated out by Laplace's method.
         """
         d = self.rows.n_features
         last, held = np.full(d, 1 / d), {}
 
-        def given(logit: float) -> tuple[float, NDArray, NDArray]:
+        def given(dispersion: float) -> tuple[float, NDArray, NDArray]:
             nonlocal last
-            if logit not in held:
-                correlation = min(float(expit(logit)), MOST)
+            if dispersion not in held:
+                correlation = min(dispersion / (1 + dispersion), MOST)
                 shares, _, value = self._climb(last, correlation, fixed=True)
                 covariance = self.covariance(shares, correlation, both=False)
                 roots = np.linalg.eigvalsh(covariance)[1:]  # the first is that of the sum
                 last = shares
-                held[logit] = value + 0.5 * np.log(roots).sum(), shares, np.diag(covariance)
-            return held[logit]
+                held[dispersion] = value + 0.5 * np.log(roots).sum(), shares, np.diag(covariance)
+            return held[dispersion]
 
-        def log_density(points: NDArray) -> NDArray:
-            values = np.array([given(float(x))[0] for x in points[:, 0]])
-            # derivative of the root of the correlation by its logit
-            return values + (0.5 + TILT) * log_expit(points[:, 0]) + log_expit(-points[:, 0])
-
-        points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
-        shares, variances = (
-            np.array([given(float(x))[part] for x in points[:, 0]]) for part in (1, 2)
-        )
+        dispersions, weights = plausible_dispersions(lambda each: given(each)[0], near)
+        shares, variances = (np.array([given(float(x))[k] for x in dispersions]) for k in (1, 2))
         # as the average of shares whose likeliest may be 0
         many = (shares * (1 - shares)).sum(axis=1) / variances.sum(axis=1)
         means = (many[:, None] * shares + 1) / (many[:, None] + d)
         variances = np.minimum(variances, means * (1 - means) / 2)
-        return np.exp(points[:, 0]), means, variances, weights
+        return dispersions, means, variances, weights

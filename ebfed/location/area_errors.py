@@ -42,9 +42,9 @@ def prasad_rao(fit: RandomEffects, variances: NDArray, uncertain: NDArray) -> ND
 
     Examples
     --------
-    >>> from ebfed.priors.random_effects import design_of
+    >>> from ebfed.priors.regression import Design
     >>> x, s = np.array([0.0, 2.0, 4.0]), np.ones(3)
-    >>> fit = RandomEffects.fit(x, s**2, design_of(None, s > 0))
+    >>> fit = RandomEffects.fit(x, s**2, Design.of(None, s > 0))
     >>> prasad_rao(fit, np.array([1.0, np.inf]), fit.predict()[1][:2]).round(3)
     array([1.167, 4.333])
     """

@@ -12,8 +12,8 @@ from ebfed.likelihoods import Gaussian
 from ebfed.location.area_errors import bootstrap, prasad_rao, shrinkage_of
 from ebfed.location.estimates import Estimates, check_level, covariates_like
 from ebfed.location.synthesis import Synthesis
-from ebfed.priors.random_effects import RandomEffects, design_of
-from ebfed.priors.regression import check_covariates
+from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import Design, check_covariates
 from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
 from ebfed.tables.alignment import labels_of, of_groups
@@ -137,7 +137,7 @@ def fay_herriot(
     elif sampled.sum() < 2:
         raise ValueError("estimates must have at least two areas with a positive std_error.")
     values, variances = given.messages
-    design = design_of(given.covariates, sampled)
+    design = Design.of(given.covariates, sampled)
     fit = RandomEffects.fit(values, variances, design, METHODS[method][0])
     if mse == "prasad_rao":
         errors = prasad_rao(fit, variances, fit.predict()[1])

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.location.estimates import Estimates, check_level, covariates_like
 from ebfed.location.synthesis import Synthesis
-from ebfed.priors.random_effects import RandomEffects, design_of
-from ebfed.priors.regression import check_covariates
+from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import Design, check_covariates
 from ebfed.report.plots.forest import plot_forest
 from ebfed.report.plots.funnel import plot_funnel
 from ebfed.report.summary import Sheet, Text
@@ -121,7 +121,7 @@ def meta_analysis(
         raise ValueError("estimates must be of at least two studies.")
     if given.covariates is not None:
         check_covariates(given.covariates, given.names)
-    design = design_of(given.covariates, given.has_data)
+    design = Design.of(given.covariates, given.has_data)
     fit = RandomEffects.fit(given.values, given.errors**2, design, METHODS[method][0])
     return MetaAnalysis(given, fit, method, level, test)
 
@@ -186,12 +186,12 @@ class MetaAnalysis(Synthesis):
     @property
     def estimate(self) -> float:
         """Mean of the effects of studies; with covariates, at their average."""
-        return float(self.random_effects.inner[0][0])
+        return float(self.random_effects.profile.inner[0][0])
 
     @property
     def std_error(self) -> float:
         """Standard error of `estimate`."""
-        return float(np.sqrt(self._inflation * self.random_effects.inner[1][0, 0]))
+        return float(np.sqrt(self._inflation * self.random_effects.profile.inner[1][0, 0]))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -324,7 +324,7 @@ class MetaAnalysis(Synthesis):
         """
         if not self.given.names:
             return np.nan
-        design = design_of(None, self.given.has_data)
+        design = Design.of(None, self.given.has_data)
         alone = RandomEffects.fit(
             self.given.values, self.given.errors**2, design, self.random_effects.method
         ).variance

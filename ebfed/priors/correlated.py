@@ -19,7 +19,7 @@ from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import NormalMarginals, Posterior, root_of
 from ebfed.priors.regression import Design, RegressionTable
-from ebfed.priors.variance_components import MomentTable, fit_components, information
+from ebfed.priors.variance_components import MomentTable
 
 __all__ = ["CorrelatedPosterior", "IntegratedJointly", "shrink_jointly"]
 
@@ -128,8 +128,7 @@ class _Joint:
     eigenvalues, axes : ndarray of shape (n,) and (n, n)
     table : MomentTable
         Rows along the eigenvectors; of values less `shift`, where the mean is known.
-    design : Design or None
-        Covariates, if there are some.
+    design : Design
     n_means : int
         Number of coefficients of the mean; 0 where it is known.
     shift : float
@@ -139,7 +138,7 @@ class _Joint:
     eigenvalues: NDArray
     axes: NDArray
     table: MomentTable
-    design: Design | None
+    design: Design
     n_means: int
     shift: float
 
@@ -150,7 +149,7 @@ class _Joint:
         """Rotate values, and rows of the design."""
         n = len(values)
         eigenvalues, axes = np.linalg.eigh(covariance)
-        design = None if covariates is None else Design.of(covariates, np.ones(n, bool))
+        design = Design.of(covariates, np.ones(n, bool))
         shift = float(values.mean())
         if prior.mean is not None:
             shift = float(np.broadcast_to(np.asarray(prior.mean, float), 1)[0])
@@ -158,9 +157,8 @@ class _Joint:
         if prior.mean is not None:
             table = MomentTable(*rows, fixed_mean=0.0)
             return cls(values, eigenvalues, axes, table, design, 0, shift)
-        matrix = np.ones((n, 1)) if design is None else design.matrix
-        table = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
-        return cls(values, eigenvalues, axes, table, design, matrix.shape[1], shift)
+        table = _RotatedTable(*rows, matrix=axes.T @ design.matrix, shift=shift)
+        return cls(values, eigenvalues, axes, table, design, table.n_means, shift)
 
     def posterior(
         self, variance: float, doubt: float = 0.0, mean_is_known: bool = False
@@ -170,10 +168,9 @@ class _Joint:
         centre, root = np.full(n, self.shift), np.zeros((n, 0))
         if self.n_means:
             profile: Any = self.table.profile(variance)
-            matrix = np.ones((n, 1)) if self.design is None else self.design.matrix
-            centre = matrix @ profile.coefficients
+            centre = self.design.matrix @ profile.coefficients
             if not mean_is_known:
-                root = matrix @ np.linalg.cholesky(profile.covariance)
+                root = self.design.matrix @ np.linalg.cholesky(profile.covariance)
         return self._shrunk(centre, variance, doubt, root)
 
     def own_data(self) -> CorrelatedPosterior:
@@ -237,32 +234,20 @@ def shrink_jointly(
     prior.notes_, prior.noise_variance_, prior.slopes_ = [], None, None
     prior.plausible_ = None
     joint = _Joint.of(prior, values, covariance, covariates)
-    table, design = joint.table, joint.design
-    learned = prior.variance is None
-    t = np.broadcast_to(np.asarray(prior.variance, float), 1)
-    if learned:
-        t = np.array([fit_components([table], prior.method)[0]])
-    profile: Any = prior._set([table], t, np.ones(1), design)[0]
-    known = information(table, profile, prior.method)
-    doubt = 1 / known if learned and len(values) > 1 else 0.0
-    prior.variance_variance_ = np.array([doubt])
-    # the fourth moment is not known, the second has its standard error
-    prior.kurtosis_ = np.full(1, np.inf)
-    prior.second_moment_ = prior.variance_ + np.sqrt(prior.variance_variance_)
-    prior.n_parameters_ = joint.n_means + learned
-    if learned:
-        prior._learn_plausible([table], design, t)
+    prior._fit_tables([joint.table], joint.design)
+    prior._leave_kurtosis_open()
     if prior.mean is not None:
         prior.mean_ = prior.mean_ + joint.shift
         if prior.plausible_ is not None:
             prior.plausible_["mean_"] += joint.shift
     apart = Gaussian(values[:, None], np.diag(covariance)[:, None])
-    prior._explain(apart, [table])
+    prior._explain(apart, [joint.table])
     prior.n_seen_ = len(values)
     prior.spread_is_unknown_ = prior.estimates_spread and len(values) < FEWEST
+    t = float(prior.variance_[0])
     if not integrate:
-        return joint.posterior(float(t[0]), mean_is_known=True)
-    fitted = joint.posterior(float(t[0]), doubt)
+        return joint.posterior(t, mean_is_known=True)
+    fitted = joint.posterior(t, float(prior.variance_variance_[0]))
     if prior.spread_is_unknown_:
         return IntegratedJointly(fitted, lambda: ([joint.own_data()], np.ones((1, 1, 1))))
     if prior.plausible_ is None:

@@ -18,7 +18,7 @@ from ebfed.priors.identification import NO_SPREAD, ONE_GROUP, ONE_ROW, UNKNOWN_N
 from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
-from ebfed.priors.regression import Design, RegressionTable, WithCovariates
+from ebfed.priors.regression import Design, WithCovariates, table_of
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
 from ebfed.priors.student_normal import StudentPosterior, fit_student
 from ebfed.priors.summed import SummedGaussian, SummedTable
@@ -201,15 +201,22 @@ class Normal(WithCovariates, Prior):
         noisy = likelihood.has_scatter  # where the scale of the variances is open and not zero
         if self.covariance == "spherical":
             noisy[:] = noisy.any()
-        tables: list[MomentTable]
-        design = None
-        if covariates is None:
-            kind = SummedTable if isinstance(likelihood, SummedGaussian) else MomentTable
-            tables = [kind.of(likelihood, j, noisy[j]) for j in range(d)]
-        else:
-            has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
-            design = Design.of(covariates, np.all(has_data, axis=0))
-            tables = [RegressionTable.beside(likelihood, j, noisy[j], design) for j in range(d)]
+        has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
+        design = Design.of(covariates, np.all(has_data, axis=0))
+        tables = [table_of(likelihood, j, noisy[j], design) for j in range(d)]
+        self._fit_tables(tables, design, None if likelihood.scatter is None else noisy)
+        self._explain(likelihood, tables)
+        centre = self.mean_ if covariates is None else self._predict(covariates)[0]
+        self._learn_moments(likelihood, centre)
+
+    def _fit_tables(
+        self, tables: list[MomentTable], design: Design, noisy: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Fit variances, and means or coefficients given these.
+
+        `noisy` says which columns have an open noise variance that is not zero, if it is open.
+        """
+        d = len(tables)
         if self.mean is not None:
             for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
                 table.fixed_mean = float(mean)
@@ -222,12 +229,12 @@ class Normal(WithCovariates, Prior):
             searches = (partial(fit_components, [table], self.method) for table in tables)
             ratio[:], scale[:] = np.array(together(searches)).T
         profiles = self._set(tables, ratio, scale, design)
-        if likelihood.scatter is not None:
+        if noisy is not None:
             self.noise_variance_ = np.where(noisy, scale, 0.0)
             # rows that are all alike leave no doubt
             alike = ~noisy & (self.variance_ == 0)
             self.mean_variance_[alike] = 0.0
-            if design is not None:
+            if design.has_covariates:
                 self.coefficients_covariance_[alike] = 0.0
         if self.method == "reml" and self.mean is None and self.variance is None:
             self.restriction_ = self._restriction()
@@ -245,13 +252,10 @@ class Normal(WithCovariates, Prior):
         n_means = tables[0].n_means * (self.mean is None)
         self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
         if self.variance is None:
-            if isinstance(likelihood, SummedGaussian):  # whose clients are asked for sums now
+            if isinstance(tables[0], SummedTable):  # whose clients are asked for sums now
                 self._learn_plausible(tables, design, ratio)
             else:
                 self._find_later(Normal._learn_plausible, tables, design, ratio)
-        self._explain(likelihood, tables)
-        centre = self.mean_ if covariates is None else self._predict(covariates)[0]
-        self._learn_moments(likelihood, centre)
 
     def _fit_student(self, likelihood: StudentT, covariates: NDArray | None = None) -> None:
         """Fit to estimates with t errors; those without noise count if all are without."""
@@ -262,13 +266,11 @@ class Normal(WithCovariates, Prior):
             self._fit_messages(Gaussian(likelihood.values, likelihood.variances), covariates)
             return
         rows = likelihood.take(noisy)
-        design = (
-            None if covariates is None else Design.of(covariates[noisy], np.ones(len(rows), bool))
-        )
+        known = None if covariates is None else covariates[noisy]
+        design = Design.of(known, np.ones(len(rows), bool))
         fit_student(self, rows, design)
         self._leave_kurtosis_open()
-        n_means = 1 if design is None else design.matrix.shape[1]
-        self.n_parameters_ = n_means * (self.mean is None) + (self.variance is None)
+        self.n_parameters_ = design.matrix.shape[1] * (self.mean is None) + (self.variance is None)
         if self.method == "reml" and self.mean is None and self.variance is None:
             self.restriction_ = self._restriction()
         if self.variance is None and len(rows) == 1:
@@ -277,7 +279,7 @@ class Normal(WithCovariates, Prior):
             self._add_note(NO_SPREAD)
 
     def _set(
-        self, tables: list[MomentTable], ratio: NDArray, scale: NDArray, design: Design | None
+        self, tables: list[MomentTable], ratio: NDArray, scale: NDArray, design: Design
     ) -> list[Profile]:
         """Set the population with these variances: its best mean or coefficients."""
         self.variance_ = ratio * scale
@@ -287,13 +289,10 @@ class Normal(WithCovariates, Prior):
         self.mean_ = np.array([profile.mean for profile in profiles])
         variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
         self.mean_variance_ = scale * np.array(variance)
-        if design is not None:
-            self._learn_coefficients(design, profiles, scale)
+        self._learn_coefficients(design, profiles, scale)
         return profiles
 
-    def _learn_plausible(
-        self, tables: list[MomentTable], design: Design | None, fitted: NDArray
-    ) -> None:
+    def _learn_plausible(self, tables: list[MomentTable], design: Design, fitted: NDArray) -> None:
         """Find variances that the messages leave plausible, each with its means.
 
         Those of columns are independent, so that population k has the k-th of each. A variance that
@@ -319,17 +318,11 @@ class Normal(WithCovariates, Prior):
         points, weights = side_by_side(found)
         ratios, scales = points[:, 0], points[:, 1]
         together(partial(table.profile, own) for table, own in zip(tables, ratios.T, strict=True))
-        names = ["variance_", "mean_", "mean_variance_"]
-        if design is not None:
-            names += ["predictor_", "slopes_", "coefficients_covariance_"]
         populations = [copy(self) for _ in ratios]
         for one, ratio, scale in zip(populations, ratios, scales, strict=True):
             one._set(tables, ratio, scale, design)
-        self.plausible_ = {
-            name: np.array([getattr(one, name) for one in populations]) for name in names
-        }
-        self.plausible_["variance_variance_"] = np.zeros_like(ratios)
-        self.plausible_["weights"] = weights
+            one.variance_variance_ = np.zeros_like(ratio)
+        self._hold_populations(populations, weights)
 
     def _restriction(self) -> float | None:
         """What integrating the mean out adds to the log-likelihood."""

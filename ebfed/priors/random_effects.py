@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.regression import Design, RegressionTable
+from ebfed.priors.regression import Design, table_of
 from ebfed.priors.variance_components import (
     MomentTable,
     Profile,
@@ -23,21 +23,7 @@ from ebfed.priors.variance_components import (
     ratio_at,
 )
 
-__all__ = ["RandomEffects", "design_of"]
-
-
-def design_of(covariates: NDArray | None, has_data: NDArray) -> Design:
-    """Return the design of all rows; without covariates a column of ones.
-
-    Examples
-    --------
-    >>> design_of(None, np.array([True, False])).matrix
-    array([[1.],
-           [1.]])
-    """
-    if covariates is not None:
-        return Design.of(covariates, has_data)
-    return Design(np.ones((len(has_data), 1)), np.empty(0), np.empty(0))
+__all__ = ["RandomEffects"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +45,7 @@ class RandomEffects:
     Examples
     --------
     >>> x, s = np.array([0.0, 2.0, 4.0]), np.ones(3)
-    >>> fit = RandomEffects.fit(x, s**2, design_of(None, s > 0))
+    >>> fit = RandomEffects.fit(x, s**2, Design.of(None, s > 0))
     >>> fit.variance, fit.coefficients, fit.q
     (3.0, array([2.]), 8.0)
     """
@@ -74,11 +60,7 @@ class RandomEffects:
     def fit(cls, values: NDArray, variances: NDArray, design: Design, method: str = "reml") -> Self:
         """Fit estimates, shape (n,), with sampling variances, infinite where there is none."""
         likelihood = Gaussian(values[:, None], variances[:, None])
-        table = (
-            RegressionTable.beside(likelihood, 0, True, design)
-            if len(design.centre)
-            else MomentTable.of(likelihood, 0, True)
-        )
+        table = table_of(likelihood, 0, True, design)
         t = fit_components([table], method)[0]
         return cls(design, table, method, float(t), table.profile(t))
 
@@ -101,23 +83,15 @@ class RandomEffects:
     # Coefficients --------------------------------------------------------------------------------
 
     @property
-    def inner(self) -> tuple[NDArray, NDArray]:
-        """Coefficients of the scaled design, shape (p,), and their covariance."""
-        profile = self.profile
-        if len(self.design.centre):
-            return profile.coefficients, profile.covariance
-        return np.array([float(profile.mean)]), np.array([[1 / float(profile.weight)]])
-
-    @property
     def coefficients(self) -> NDArray:
         """Intercept and coefficients of the covariates, shape (p,)."""
-        return self._outward() @ self.inner[0]
+        return self._outward() @ self.profile.inner[0]
 
     @property
     def covariance(self) -> NDArray:
         """Sampling covariance of `coefficients`, if t were known, shape (p, p)."""
         move = self._outward()
-        return move @ self.inner[1] @ move.T
+        return move @ self.profile.inner[1] @ move.T
 
     def _outward(self) -> NDArray:
         """Map from coefficients of the scaled design to those of the covariates."""
@@ -132,7 +106,7 @@ class RandomEffects:
         if covariates is not None:
             scaled = (covariates - self.design.centre) / self.design.scale
             matrix = np.column_stack([np.ones(len(scaled)), scaled])
-        coefficients, covariance = self.inner
+        coefficients, covariance = self.profile.inner
         return matrix @ coefficients, np.einsum("ni,ij,nj->n", matrix, covariance, matrix)
 
     # The variance between units ------------------------------------------------------------------
@@ -231,7 +205,7 @@ class RandomEffects:
         Examples
         --------
         >>> x = np.array([0.0, 2.0, 4.0])
-        >>> fit = RandomEffects.fit(x, np.ones(3), design_of(None, x >= 0))
+        >>> fit = RandomEffects.fit(x, np.ones(3), Design.of(None, x >= 0))
         >>> tuple(round(end, 3) for end in fit.variance_interval())
         (0.084, 156.992)
         """

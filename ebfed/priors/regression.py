@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
+from ebfed.priors.summed import SummedGaussian, SummedTable
 from ebfed.priors.variance_components import MomentTable, Profile, informative
 from ebfed.tables.labels import number_integers
 
-__all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
+__all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates", "table_of"]
 
 
 def check_covariates(
@@ -80,15 +81,27 @@ class Design:
     matrix : ndarray of shape (n, 1 + k)
         Ones, and covariates centred and scaled.
     centre, scale : ndarray of shape (k,)
+    has_covariates : bool
+        Whether covariates were given, if only of no columns.
     """
 
     matrix: NDArray
     centre: NDArray
     scale: NDArray
+    has_covariates: bool = True
 
     @classmethod
-    def of(cls, covariates: NDArray, has_data: NDArray) -> Self:
-        """Centre and scale by the clients that say something, a mask of shape (n,)."""
+    def of(cls, covariates: NDArray | None, has_data: NDArray) -> Self:
+        """Centre and scale by the clients that say something, a mask of shape (n,).
+
+        Examples
+        --------
+        >>> Design.of(None, np.array([True, False])).matrix
+        array([[1.],
+               [1.]])
+        """
+        if covariates is None:
+            return cls(np.ones((len(has_data), 1)), np.empty(0), np.empty(0), False)
         check_covariates(covariates[has_data])
         centre = covariates[has_data].mean(axis=0)
         scale = (covariates[has_data] - centre).std(axis=0)
@@ -126,6 +139,8 @@ class WithCovariates(Prior):
 
     def _learn_coefficients(self, design: Design, profiles: Sequence[Any], scale: NDArray) -> None:
         """Take over, for each column, coefficients of the scaled design and their covariance."""
+        if not design.has_covariates:
+            return
         unit = np.concatenate(([1.0], design.scale))
         coefficients = np.array([profile.coefficients for profile in profiles]) / unit
         self.predictor_, self.slopes_ = coefficients[:, 0], coefficients[:, 1:].T
@@ -142,6 +157,16 @@ class WithCovariates(Prior):
         """Hold plausible parameters of each column, and their probabilities."""
         points, weights = side_by_side(found)
         self.plausible_ = {name: points[:, i] for i, name in enumerate(names)}
+        self.plausible_["weights"] = weights
+
+    def _hold_populations(self, populations: Sequence[Any], weights: NDArray) -> None:
+        """Hold plausible normal populations, and their probabilities, shape (K, d)."""
+        names = ["variance_", "mean_", "mean_variance_", "variance_variance_"]
+        if self.slopes_ is not None:
+            names += ["predictor_", "slopes_", "coefficients_covariance_"]
+        self.plausible_ = {
+            name: np.array([getattr(one, name) for one in populations]) for name in names
+        }
         self.plausible_["weights"] = weights
 
     def _take_coefficients(self, parameters: dict[str, NDArray]) -> None:
@@ -237,6 +262,11 @@ class RegressionProfile(Profile):
     covariance: NDArray
     log_information: Any
     slope_log_information: Any
+
+    @property
+    def inner(self) -> tuple[NDArray, NDArray]:
+        """Coefficients, shape (p,), and their sampling covariance over the scale."""
+        return self.coefficients, self.covariance
 
     @property
     def mean_variance(self) -> Any:
@@ -345,6 +375,14 @@ class RegressionTable(MomentTable):
         noise = 0.0 if noiseless else scale * (self.size - self.n_means)
         unit = (self.counts / variances).sum() - (fit.leverage / variances).sum()
         return float((fit.squares / variances).sum()) - noise, float(unit)
+
+
+def table_of(likelihood: Gaussian, column: int, noisy: bool, design: Design) -> MomentTable:
+    """Tabulate the messages of one column; `noisy` as of `informative`."""
+    if design.has_covariates:
+        return RegressionTable.beside(likelihood, column, noisy, design)
+    kind = SummedTable if isinstance(likelihood, SummedGaussian) else MomentTable
+    return kind.of(likelihood, column, noisy)
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ class Errors:
         return here
 
 
-def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) -> None:
+def fit_student(prior: Any, likelihood: StudentT, design: Design) -> None:
     """Fit mean (or coefficients) and variance of a normal population.
 
     Parameters
@@ -220,20 +220,19 @@ def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) 
         Its `mean` and `variance` are known where they are not None.
     likelihood : StudentT of n clients
         All have data.
-    design : Design, optional
-        Covariates of the clients.
+    design : Design of the clients
     """
     unit = float(2.0 ** (np.frexp(np.sqrt(likelihood.variances.min()))[1] - 1))
     typical = float(np.median(likelihood.variances)) / unit**2
     centre = 0.0 if prior.mean is None else float(np.ravel(prior.mean)[0])
     few = None
-    if design is None and likelihood.lattice is not None:
+    if not design.has_covariates and likelihood.lattice is not None:
         few = _in_units(*likelihood.condensed(np.ones(len(likelihood))), centre, unit)
         likelihood, weights = likelihood.summed()
     else:
         weights = np.ones(len(likelihood))
     matrix = np.ones((len(likelihood), int(prior.mean is None)))
-    matrix = matrix if design is None else design.matrix
+    matrix = design.matrix if design.has_covariates else matrix
     rows, weights, matrix = _in_units(likelihood, weights, centre, unit, matrix)
     whole = Errors(rows, matrix, prior.method == "reml", weights, typical, few)
     learned = prior.variance is None and weights.sum() > max(matrix.shape[1], 1)
@@ -253,9 +252,8 @@ def fit_student(prior: Any, likelihood: StudentT, design: Design | None = None) 
         variance = unit**2 * point.covariance[0, 0] if len(point.beta) else 0.0
         one.mean_, one.mean_variance_ = np.array([centre + first]), np.array([variance])
         one.variance_ = np.array([unit**2 * point.t])
-        if design is not None:
-            profile = Coefficients(unit * point.beta, unit**2 * point.covariance)
-            one._learn_coefficients(design, [profile], np.ones(1))
+        profile = Coefficients(unit * point.beta, unit**2 * point.covariance)
+        one._learn_coefficients(design, [profile], np.ones(1))
 
     take(prior, found)
     error = unit**4 / found.curvature if learned else 0.0
@@ -316,13 +314,7 @@ def _learn_plausible(
         take(one, known[t] if some is whole else found._replace(t=t))
         one.variance_variance_ = np.zeros(1)
         populations.append(one)
-    names = ["variance_", "mean_", "mean_variance_", "variance_variance_"]
-    if prior.slopes_ is not None:
-        names += ["predictor_", "slopes_", "coefficients_covariance_"]
-    prior.plausible_ = {
-        name: np.array([getattr(one, name) for one in populations]) for name in names
-    }
-    prior.plausible_["weights"] = weights[:, None]
+    prior._hold_populations(populations, weights[:, None])
 
 
 class StudentPosterior(MixturePosterior):

@@ -61,6 +61,11 @@ class Profile:
         return 1 / self.weight
 
     @property
+    def inner(self) -> tuple[NDArray, NDArray]:
+        """Coefficients, shape (p,), and their sampling covariance over the scale."""
+        return np.array([self.mean]), np.array([[self.mean_variance]])
+
+    @property
     def log_weight(self) -> Any:
         """Log-determinant of the information about the mean."""
         return np.log(self.weight)

@@ -14,7 +14,8 @@ from ebfed.likelihoods import Gaussian
 from ebfed.location.area_errors import prasad_rao, shrinkage_of
 from ebfed.priors import Normal
 from ebfed.priors.normal import NormalPosterior
-from ebfed.priors.random_effects import RandomEffects, design_of
+from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import Design
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 METHODS = ["reml", "ml", "fh"]
@@ -98,7 +99,7 @@ def test_the_formula_is_the_error_in_simulated_areas(method):
     rng = np.random.default_rng(7)
     n, m, t = 600, 25, 1.0
     variances, w = np.linspace(0.3, 2.0, m), np.linspace(-1, 1, m) ** 3
-    design = design_of(w[:, None], variances > 0)
+    design = Design.of(w[:, None], variances > 0)
     away = shrinkage_of(t, variances)
     differences = np.zeros((2, n))
     for k in range(n):

@@ -6,8 +6,8 @@ from scipy.special import expit, gammaln
 
 from ebfed.likelihoods import Binomial, Poisson
 from ebfed.priors import Beta, Gamma
-from ebfed.priors.exploration import TILT
 from ebfed.priors.count_regression import BetaRegression, GammaRegression
+from ebfed.priors.exploration import TILT
 
 W = np.linspace(0, 10, 30)[:, None]
 ZEROS = {

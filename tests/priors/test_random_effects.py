@@ -7,7 +7,8 @@ from scipy.stats import binom
 
 import ebfed as eb
 from ebfed.priors import Normal
-from ebfed.priors.random_effects import RandomEffects, design_of
+from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import Design
 
 # sums in another order
 ROUNDING = 1e-9
@@ -22,7 +23,7 @@ METHODS = ["reml", "ml", "moments", "paule_mandel"]
 
 def fitted(method="reml", k=2, x=X, variances=VARIANCES):
     covariates = W[:, :k] if k else None
-    return RandomEffects.fit(x, variances, design_of(covariates, variances < np.inf), method)
+    return RandomEffects.fit(x, variances, Design.of(covariates, variances < np.inf), method)
 
 
 def dense(t, k):
@@ -144,7 +145,7 @@ def test_the_interval_of_the_variance_is_exact():
 
 def test_interval_and_estimate_in_closed_form():
     x = np.array([0.0, 2.0, 4.0, 7.0])
-    fit = RandomEffects.fit(x, np.full(4, 0.5), design_of(None, x >= 0))
+    fit = RandomEffects.fit(x, np.full(4, 0.5), Design.of(None, x >= 0))
     assert fit.variance == pytest.approx(x.var(ddof=1) - 0.5, rel=ROUNDING)
     lower, upper = fit.variance_interval()
     squares = ((x - x.mean()) ** 2).sum()
@@ -157,7 +158,7 @@ def test_units_without_an_estimate_are_predicted_and_change_nothing():
     gap = np.arange(M) % 5 == 0
     some = np.where(gap, np.inf, VARIANCES)
     fit = fitted(x=np.where(gap, 0.0, X), variances=some)
-    alone = RandomEffects.fit(X[~gap], VARIANCES[~gap], design_of(W[~gap], ~gap[~gap]))
+    alone = RandomEffects.fit(X[~gap], VARIANCES[~gap], Design.of(W[~gap], ~gap[~gap]))
     assert fit.variance == pytest.approx(alone.variance, rel=ROUNDING)
     np.testing.assert_allclose(fit.predict()[0][gap], alone.predict(W[gap])[0], rtol=ROUNDING)
 

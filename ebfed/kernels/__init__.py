@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.covariances import least_covariance as least_covariance
     from ebfed.kernels.covariances import quasi_newton_step as quasi_newton_step
     from ebfed.kernels.covariances import scoring_step as scoring_step
+    from ebfed.kernels.crossed import block_products as block_products
     from ebfed.kernels.crossed import level_inverses as level_inverses
     from ebfed.kernels.crossed import predictor_rows as predictor_rows
     from ebfed.kernels.crossed import row_products as row_products
@@ -69,6 +70,16 @@ if TYPE_CHECKING:
     from ebfed.kernels.slabs import normal_slab as normal_slab
     from ebfed.kernels.softmax import laplace_softmax as laplace_softmax
     from ebfed.kernels.softmax import softmax_normal as softmax_normal
+    from ebfed.kernels.sparse import count_fill as count_fill
+    from ebfed.kernels.sparse import entry_places as entry_places
+    from ebfed.kernels.sparse import factor_entries as factor_entries
+    from ebfed.kernels.sparse import fill_rows as fill_rows
+    from ebfed.kernels.sparse import inverse_entries as inverse_entries
+    from ebfed.kernels.sparse import multiply_entries as multiply_entries
+    from ebfed.kernels.sparse import products_among as products_among
+    from ebfed.kernels.sparse import solve_backward as solve_backward
+    from ebfed.kernels.sparse import solve_forward as solve_forward
+    from ebfed.kernels.sparse import subtract_among as subtract_among
     from ebfed.kernels.streams import add_normals as add_normals
     from ebfed.kernels.streams import fill_bernoulli as fill_bernoulli
     from ebfed.kernels.streams import fill_normals as fill_normals

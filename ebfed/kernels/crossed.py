@@ -114,6 +114,39 @@ def row_products(indptr, columns, values, matrix):
 
 
 @jit
+def block_products(lower, values, start, found):
+    """Add diagonal blocks of the product of two symmetric matrices.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (size, size)
+        Read on and below the diagonal.
+    values : ndarray of shape (size, size)
+    start : int
+        First row of the first block.
+    found : ndarray of shape (n, p, p)
+        Blocks; added to.
+    """
+    n, p = found.shape[0], found.shape[1]
+    end = start + n * p
+    for row in range(start, len(lower)):
+        i, a = (row - start) // p, (row - start) % p
+        below = row >= end
+        for column in range(start if below else 0, min(row, end)):
+            entry = lower[row, column]
+            if not below:
+                for b in range(p):
+                    found[i, a, b] += entry * values[start + i * p + b, column]
+            if column >= start:
+                j, c = (column - start) // p, (column - start) % p
+                for b in range(p):
+                    found[j, c, b] += entry * values[row, start + j * p + b]
+        if not below:
+            for b in range(p):
+                found[i, a, b] += lower[row, row] * values[row, start + i * p + b]
+
+
+@jit
 def predictor_rows(kind, y, weight, predictor, shapes, found):
     """Log-likelihood of rows, and derivatives in their linear predictors.
 

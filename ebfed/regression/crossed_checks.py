@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.numerics.crossed_model import MOST_LEVELS
 
 __all__ = [
     "check_factors",
@@ -127,12 +126,6 @@ def check_factors(
                 f"factor {name!r} has {many} for {n_rows:,} rows: its effects and the noise are "
                 "the same."
             )
-    others, of = sum(counts) - max(counts), "levels" if max(widths) == 1 else "coefficients"
-    if others > MOST_LEVELS:
-        raise ValueError(
-            f"the factors but the largest have {others:,} {of} together; CrossedEB is exact, and "
-            f"fits up to {MOST_LEVELS:,}."
-        )
 
 
 def places_of(varying: Sequence[str], terms: Sequence[str]) -> list[int]:

@@ -18,7 +18,12 @@ from ebfed.regression.crossed_checks import LEAST, columns_at, places_of
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_doubt import spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
-from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem
+from ebfed.regression.numerics.crossed_model import (
+    CrossedEquations,
+    CrossedInverse,
+    CrossedSystem,
+)
+from ebfed.regression.numerics.crossed_patterns import pattern_of
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, maximise, triangular
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
@@ -283,7 +288,7 @@ class CrossedFit:
         return self.equations
 
     @cached_property
-    def inverse(self) -> NDArray:
+    def inverse(self) -> CrossedInverse:
         """Inverse of the equations of the other factors and the columns of X."""
         return self.equations.inverse(len(self.mean))
 
@@ -434,7 +439,9 @@ class CrossedFit:
 
     def as_data(self) -> dict[str, Any]:
         """Return the sums over rows, the roots and what was learned with them, as plain data."""
-        sums, q = self.equations.sums, self.equations.sums.q
+        sums = self.equations.sums
+        among = csr_matrix(sums.pattern.whole(sums.among))
+        among.eliminate_zeros()
         linear = isinstance(self.equations, CrossedSystem)
         return {
             "roots": self.equations.roots,
@@ -444,8 +451,9 @@ class CrossedFit:
             "products": sums.blocks,
             "table": _of_sparse(sums.table),
             "outer": sums.outer,
-            "among": _of_sparse(csr_matrix(sums.inner[:q, :q])),
-            "below": sums.inner[q:],
+            "among": _of_sparse(among),
+            "below": sums.below,
+            "whole": sums.whole,
             "sizes": sums.sizes,
             "widths": sums.widths,
             "n_rows": sums.n_rows,
@@ -456,11 +464,12 @@ class CrossedFit:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Self:
         """Make a fit of plain data."""
-        below, among = data["below"], _sparse(data["among"]).toarray()
-        inner = np.block([[among, below[:, : len(among)].T], [below]])
-        own = (data[name] for name in ("sizes", "widths", "n_rows"))
-        table = _sparse(data["table"])
-        sums = CrossedSums(data["products"], table, data["outer"], inner, *own)
+        table, among = _sparse(data["table"]), _sparse(data["among"])
+        sizes, widths = data["sizes"], data["widths"]
+        pattern = pattern_of(sizes[1:], widths[1:], table, among)
+        ahead = data["products"], table, data["outer"], pattern.values_of(among)
+        beside = data["below"], data["whole"], pattern, sizes, widths, data["n_rows"]
+        sums = CrossedSums(*ahead, *beside)
         equations: CrossedEquations
         if data["linear"]:
             equations = CrossedSystem(sums, data["roots"], data["restricted"])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import block_diag, csr_matrix, eye, kron
 
 from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
@@ -126,13 +126,10 @@ class _Parts(NamedTuple):
 
 
 def _parts(system: CrossedSystem) -> _Parts:
-    """Return what a system has of the deviance; its last entry of the triangle is of squares."""
-    squares, n = float(system.triangle[-1, -1] ** 2), system.degrees
+    """Return what a system has of the deviance; from its triangular factor."""
+    squares, n = system.squares, system.degrees
     log_det = system.deviance - n * (1 + np.log(2 * np.pi * squares / n))
-    q = system.sums.q
-    corner = system.triangle[q:-1, q:-1]
-    inverse = solve_triangular(corner, np.eye(len(corner)), lower=True)
-    return _Parts(log_det, squares, inverse.T @ inverse)
+    return _Parts(log_det, squares, system.column_covariance(system.p))
 
 
 def _of_differences(
@@ -200,18 +197,18 @@ def crossed_kenward_roger(
             f"ddf='kenward-roger' is of up to {MOST_LEVELS:,} levels in all, times their "
             f"coefficients; this fit has {counts.sum():,}. 'satterthwaite' has no limit."
         )
-    sums, q, p, noise = system.sums, system.sums.q, system.p, system.noise
-    table = sums.table.toarray()
+    sums, p, noise = system.sums, system.p, system.noise
+    table, among = sums.table.toarray(), csr_matrix(sums.pattern.whole(sums.among)).toarray()
     first = linalg.block_diag(*sums.blocks)
-    products = np.block([[first, table], [table.T, sums.inner[:q, :q]]])
-    columns = np.vstack([sums.outer[:, :p], sums.inner[:q, q : q + p]])
+    products = np.block([[first, table], [table.T, among]])
+    columns = np.vstack([sums.outer[:, :p], sums.below[:, :p]])
     levels = list(zip(sums.sizes.tolist(), system.roots, strict=True))
     root = csr_matrix(block_diag([kron(eye(n), L) for n, L in levels]))
     scaled = cho_factor(np.eye(len(products)) + root.T @ (root.T @ products).T)
     solved = root @ cho_solve(scaled, root.T @ np.hstack([products, columns]))
     U = (products - products @ solved[:, : len(products)]) / noise
     R = (columns - products @ solved[:, len(products) :]) / noise
-    M = (sums.inner[q : q + p, q : q + p] - columns.T @ solved[:, len(products) :]) / noise
+    M = (sums.whole[:p, :p] - columns.T @ solved[:, len(products) :]) / noise
     ends = np.cumsum([0, *(n * len(L) for n, L in levels)])
     # of each parameter: place of its factor, slope of the covariance of a level, value
     parts: list[tuple[slice, NDArray, float]] = []

@@ -181,17 +181,17 @@ class _Whole:
     """
 
     def __init__(self, system: CrossedSystem):
-        sums, q = system.sums, system.sums.q
-        self.inner = system.inverse(0)  # K of the other factors
+        sums = system.sums
+        self.inner = system.whole_inverse()  # K of the other factors
         n = len(system.share)
         of_levels = system.share, np.arange(n), np.arange(n + 1)
         self.share = csr_matrix(bsr_matrix(of_levels))  # and of the first, if these had none
         self.along = csr_matrix(self.share @ sums.table)
-        ahead, below = sums.outer, sums.inner[:q, q:]
+        ahead, below = sums.outer, sums.below
         self.others = self.inner @ (below - self.along.T @ ahead)  # K Z'WC
         self.first = self.share @ ahead - self.along @ self.others
         explained = ahead.T @ self.first + below.T @ self.others
-        self.products = sums.inner[q:, q:] - (explained + explained.T) / 2
+        self.products = sums.whole - (explained + explained.T) / 2
 
     def without(
         self, first: csr_matrix, others: csr_matrix, weight: NDArray, columns: NDArray

@@ -5,6 +5,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from ebfed.kernels import (
+    block_products,
     level_inverses,
     predictor_rows,
     row_products,
@@ -35,6 +36,18 @@ def test_products_of_a_sparse_table(width):
     expected = np.einsum("iae,iab,ibf->ef", dense, share, dense)
     np.testing.assert_allclose(found[:5, :5], -np.tril(expected), atol=1e-13)
     assert not found[5].any()
+
+
+@pytest.mark.parametrize(("start", "n", "width"), [(0, 8, 1), (2, 3, 2), (0, 2, 2), (5, 3, 1)])
+def test_blocks_of_a_product(start, n, width):
+    """The upper triangle of the first is not read."""
+    one, other = RNG.normal(size=(2, 8, 8))
+    one, other = one + one.T, other + other.T
+    lower = np.tril(one) + np.triu(np.full((8, 8), np.nan), 1)
+    found, product = np.zeros((n, width, width)), one @ other
+    block_products(lower, other, start, found)
+    own = [slice(start + i * width, start + (i + 1) * width) for i in range(n)]
+    np.testing.assert_allclose(found, [product[each, each] for each in own], atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 3])

@@ -129,6 +129,6 @@ def constant_within(sums: CrossedSums, factor: int, place: int) -> int:
     """
     weight = sums.weights_of(factor)[:, place]
     totals = sums.totals_of(factor)[weight > 0, place]
-    whole = sums.inner[sums.q :, sums.q :]
+    whole = sums.whole
     between = (totals / weight[weight > 0, None]).T @ totals
     return int((eigvalsh(whole - between, whole) < ROUNDING).sum())

@@ -27,7 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.kernels import predictor_rows, shape_rows
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.numerics.crossed_model import CrossedEquations
+from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedInverse
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, one_way
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
 from ebfed.regression.numerics.quasi_newton import descend
@@ -265,7 +265,7 @@ class CrossedLaplace:
         """``R' Z'`` times values of rows."""
         top, bottom = self.design.totals(values[:, None])
         own = top.reshape(self._last[0].shape) @ equations.roots[0]
-        return own, equations.scaled_columns(bottom.T.copy())[0]
+        return own, equations.spherical(bottom[:, 0])
 
     def _along(self, equations: CrossedEquations, first: NDArray, others: NDArray) -> NDArray:
         """``Z R`` times spherical effects."""
@@ -302,7 +302,7 @@ class CrossedLaplace:
         value, rise, bend = self._by_shape(mode.predictor, shapes)
         return by_root, by_beta, spread @ bend - 2 * value.sum(axis=0) + along @ rise
 
-    def _spreads(self, equations: CrossedEquations, inverse: NDArray) -> NDArray:
+    def _spreads(self, equations: CrossedEquations, inverse: CrossedInverse) -> NDArray:
         """Variances of the effects of rows."""
         design, share = self.design, equations.share
         forms, products = equations.first_forms(inverse)
@@ -320,7 +320,7 @@ class CrossedLaplace:
         entries = [
             (codes * len(values.T) + span.start + b, values[:, b])
             for codes, values, span in zip(
-                design.codes[1:], design.bases[1:], equations.sums.spans, strict=True
+                design.codes[1:], design.bases[1:], design.spans, strict=True
             )
             for b in range(values.shape[1])
         ]
@@ -331,10 +331,11 @@ class CrossedLaplace:
             for b, column in enumerate(values.T):
                 for a, each in enumerate(ahead.T):
                     found -= 2 * each * column * products[first + a * length + b]
+        at = equations.sums.pattern.at
         for i, (places, column) in enumerate(entries):
-            found += column**2 * inverse[places, places]
+            found += column**2 * at(inverse.values, places, places)
             for others, other in entries[:i]:
-                found += 2 * column * other * inverse[places, others]
+                found += 2 * column * other * at(inverse.values, places, others)
         return found
 
     # The search -------------------------------------------------------------------------------

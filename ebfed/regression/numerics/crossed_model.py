@@ -4,8 +4,9 @@ Rows are ``y = X beta + sum_k Z_k u_k + e``, ``e_j ~ N(0, noise / w_j)``; level 
 the coefficients ``u_kj ~ N(0, noise T_k)`` of its p_k columns. With ``T_k = R_k R_k'`` and ``u_kj =
 R_k b_kj``, the equations of (b, beta) have the matrix of lme4 (Bates et al. 2015, section 3). The
 block of the first factor, the one with the most coefficients, is block-diagonal: it is eliminated,
-which leaves a dense matrix of the coefficients of all other factors, the columns of X, and y. Its
-triangular factor has the determinants, and in its last entry the profiled sum of squares. With the
+which leaves a matrix of the coefficients of all other factors, dense or of few entries (see
+`ebfed.regression.numerics.crossed_patterns`), and a border: the columns of X, and y. Its triangular
+factor has the determinants, and in its last entry the profiled sum of squares. With the
 covariance ``noise V`` of rows, ``P = V^-1 - V^-1 X (X' V^-1 X)^-1 X' V^-1`` (or V^-1) and ``s = Z'
 P y``, the deviance has the slope
 
@@ -19,23 +20,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri
-from scipy.sparse import csr_matrix, hstack
+from scipy.linalg import LinAlgError, solve_triangular
+from scipy.sparse import csr_matrix
 
-from ebfed.kernels import level_inverses, row_products, subtract_products
+from ebfed.kernels import level_inverses
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums, placed
 
-__all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem"]
+__all__ = ["CrossedEquations", "CrossedInverse", "CrossedSystem"]
 
-# Coefficients of all factors but the largest: their matrix is dense.
-MOST_LEVELS = 6_000
-# Share that rows explain of a combination of coefficients, below which differences of ones have
-# few digits.
-LITTLE = 1e-3
+# Rows, or levels, whose equations are solved at once.
+AT_ONCE = 256
+# Share of its largest eigenvalue that one of a covariance has at least, unless it is singular.
+SINGULAR = 1e-12
+
+
+class CrossedInverse(NamedTuple):
+    """Covariance of the effects of other factors and of columns, over the noise.
+
+    Attributes
+    ----------
+    values : ndarray
+        Of the effects: a matrix of the pattern of the sums.
+    border : ndarray of shape (q, p)
+        Of these with the coefficients of columns.
+    corner : ndarray of shape (p, p)
+        Of the latter.
+    """
+
+    values: NDArray
+    border: NDArray
+    corner: NDArray
 
 
 class CrossedEquations:
@@ -54,69 +72,41 @@ class CrossedEquations:
     """
 
     def __init__(self, sums: CrossedSums, roots: Sequence[NDArray]):
-        self.sums, self.roots = sums, list(roots)
+        self.sums, self.roots, pattern = sums, list(roots), sums.pattern
         self.inverses = np.empty_like(sums.blocks)
         self._of_first = level_inverses(sums.blocks, np.ascontiguousarray(roots[0]), self.inverses)
+        if not np.isfinite(self._of_first):
+            raise LinAlgError("the equations of the effects are singular")
         self.half = roots[0] @ self.inverses
         self.share = self.half @ roots[0].T
-        matrix = self.scale(self._reduced())
-        q = sums.q
-        matrix[np.arange(q), np.arange(q)] += 1
-        # LAPACK reads the transpose, whose upper triangle this is, without a copy
-        upper, failed = dpotrf(matrix.T, lower=False, clean=False, overwrite_a=True)
-        if failed or not np.isfinite(self._of_first):
-            raise LinAlgError("the equations of the effects are singular")
-        self.triangle = upper.T
-        if len(upper) and not np.isfinite(upper[-1, -1]):
-            raise LinAlgError("the equations of the effects are not finite")
-
-    def _reduced(self) -> NDArray:
-        """Products of the other factors' columns and all c columns, with the first eliminated.
-
-        On and below the diagonal blocks of levels.
-        """
-        sums, q = self.sums, self.sums.q
-        left, table = sums.inner.copy(), sums.table
-        subtract_products(table.indptr, table.indices, table.data, self.share, left)
-        for factor in (np.flatnonzero(sums.widths[1:] > 1) + 1).tolist():
-            places = _places(sums, factor)
-            blocks = left[places]
-            left[places] = np.tril(blocks) + np.tril(blocks, -1).swapaxes(1, 2)
+        self._reduced = pattern.reduced(sums.among, sums.table, self.share)
+        self.triangle = pattern.factor(pattern.scaled(self._reduced.copy(), self.roots[1:]))
         weighed = self._shared(sums.outer)
-        left[q:, :q] -= (table.T @ weighed).T
-        left[q:, q:] -= sums.outer.T @ weighed
-        return left
+        self._left = sums.below - sums.table.T @ weighed
+        self.border = self.triangle.half(self._scaled(self._left.T.copy()).T)
+        self.corner = _root(sums.whole - sums.outer.T @ weighed - self.border.T @ self.border)
 
     def _shared(self, rows: NDArray) -> NDArray:
         """Multiply the rows of the coefficients of each level of the first factor by its share."""
         n, p, _ = self.share.shape
         return (self.share @ rows.reshape(n, p, rows.shape[1])).reshape(rows.shape)
 
-    def scale(self, matrix: NDArray) -> NDArray:
-        """Multiply a matrix by roots from the right, and by their transpose from left, in place."""
-        matrix = self.scaled_columns(matrix)
-        return self.scaled_columns(matrix.T).T
-
-    def scaled_columns(self, matrix: NDArray, transpose: bool = False) -> NDArray:
+    def _scaled(self, rows: NDArray) -> NDArray:
         """Multiply the columns of the other factors' coefficients by roots, in place."""
-        for own, root in zip(self.sums.spans, self.roots[1:], strict=True):
-            if len(root) == 1:
-                matrix[:, own] *= root[0, 0]
-            else:
-                block = matrix[:, own].reshape(len(matrix), -1, len(root))
-                moved = block @ (root.T if transpose else root)
-                matrix[:, own] = moved.reshape(len(matrix), -1)
-        return matrix
+        return self.sums.pattern.scaled_columns(rows, self.roots[1:])
 
     @property
     def log_det(self) -> float:
         """Logarithm of the determinant of the equations of the effects."""
-        diagonal = np.diag(self.triangle)[: self.sums.q]
-        return float(self._of_first + 2 * np.log(diagonal).sum())
+        return float(self._of_first) + self.triangle.log_det
 
     def natural(self, others: NDArray) -> NDArray:
         """Effects of all factors but the first, from spherical ones."""
-        return self.scaled_columns(others[None].copy(), transpose=True)[0]
+        return self.sums.pattern.scaled_columns(others[None].copy(), self.roots[1:], True)[0]
+
+    def spherical(self, others: NDArray) -> NDArray:
+        """Products with the columns of spherical effects, from those with the columns of others."""
+        return self._scaled(others[None].copy())[0]
 
     def solve(self, top: NDArray, bottom: NDArray) -> tuple[NDArray, NDArray]:
         """Solve the equations of the effects, the columns left out.
@@ -126,12 +116,25 @@ class CrossedEquations:
         top : ndarray of shape (n_1, p_1)
         bottom : ndarray of shape (q,)
         """
-        sums, q = self.sums, self.sums.q
+        sums = self.sums
         own = np.einsum("iab,ib->ia", self.half, top)
-        along = self.scaled_columns((sums.table.T @ own.ravel())[None])[0]
-        others = cho_solve((self.triangle[:q, :q], True), bottom - along, check_finite=False)
+        along = self.spherical(sums.table.T @ own.ravel())
+        others = self.triangle.back(self.triangle.half((bottom - along)[:, None]))[:, 0]
         left = (sums.table @ self.natural(others)).reshape(top.shape) @ self.roots[0]
         return np.einsum("iab,ib->ia", self.inverses, top - left), others
+
+    def _half(self, top: NDArray, bottom: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve half of the equations of other factors, and of the first columns."""
+        half, n_columns = self.triangle.half(top), len(bottom)
+        left = bottom - self.border[:, :n_columns].T @ half
+        corner = self.corner[:n_columns, :n_columns]
+        return half, solve_triangular(corner, left, lower=True, check_finite=False)
+
+    def _back(self, half: NDArray, columns: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve the other half: spherical effects, and coefficients of the first columns."""
+        corner = self.corner[: len(columns), : len(columns)]
+        below = solve_triangular(corner, columns, lower=True, trans="T", check_finite=False)
+        return self.triangle.back(half - self.border[:, : len(columns)] @ below), below
 
     def first_effects(self, others: NDArray, columns: NDArray, response: NDArray) -> NDArray:
         """Effects of the first factor, from spherical ones of others, and coefficients of columns.
@@ -152,34 +155,36 @@ class CrossedEquations:
             Of the levels of the first factor, of all others, and of the columns: normal, with the
             inverse of all equations as covariance.
         """
-        q = self.sums.q
-        L = self.triangle[: q + n_columns, : q + n_columns]
-        normal = rng.standard_normal(len(L))
-        moved = solve_triangular(L, normal, lower=True, trans="T", check_finite=False)
-        others, columns = moved[:q], moved[q:]
+        normal = rng.standard_normal((self.sums.q + n_columns, 1))
+        others, columns = self._back(normal[: self.sums.q], normal[self.sums.q :])
+        others, columns = others[:, 0], columns[:, 0]
         first = self.first_effects(others, columns, np.zeros(len(self.sums.outer)))
         own = rng.standard_normal((*first.shape, 1))
         return first + (np.linalg.cholesky(self.inverses) @ own)[:, :, 0], others, columns
 
-    def inverse(self, n_columns: int) -> NDArray:
+    def inverse(self, n_columns: int) -> CrossedInverse:
         """Covariance, over the noise, of the effects of other factors and the first columns."""
-        size = self.sums.q + n_columns
-        inverse, failed = dpotri(self.triangle[:size, :size].T)
-        if failed:
-            raise LinAlgError("the equations of the effects are singular")
-        inverse = np.tril(inverse.T)
-        inverse += np.tril(inverse, -1).T
-        inverse = self.scaled_columns(inverse, transpose=True)
-        return self.scaled_columns(inverse.T, transpose=True).T
+        pattern, roots = self.sums.pattern, self.roots[1:]
+        values = pattern.scaled(self.triangle.inverse(), roots, transpose=True)
+        corner = self.corner[:n_columns, :n_columns]
+        root = solve_triangular(corner, np.eye(n_columns), lower=True).T if n_columns else corner
+        tall = self.triangle.back(self.border[:, :n_columns]) @ root
+        tall = pattern.scaled_columns(np.ascontiguousarray(tall.T), roots, transpose=True).T
+        values = pattern.plus(values, tall) if n_columns else values
+        return CrossedInverse(values, -tall @ root.T, root @ root.T)
+
+    def whole_inverse(self) -> NDArray:
+        """Covariance of the effects of other factors, over the noise: every pair, shape (q, q)."""
+        half = self.triangle.half(self._scaled(np.eye(self.sums.q)).T)
+        return half.T @ half
 
     def column_covariance(self, n_columns: int) -> NDArray:
-        """Corner of this: the covariance of columns, over the noise."""
-        q = self.sums.q
-        corner = self.triangle[q : q + n_columns, q : q + n_columns]
+        """Covariance of the first columns, over the noise."""
+        corner = self.corner[:n_columns, :n_columns]
         root = solve_triangular(corner, np.eye(n_columns), lower=True)
         return root.T @ root
 
-    def first_forms(self, inverse: NDArray) -> tuple[NDArray, NDArray]:
+    def first_forms(self, inverse: CrossedInverse) -> tuple[NDArray, NDArray]:
         """Quadratic forms, in `inverse`, of the rows of each level of the first factor.
 
         Returns
@@ -188,13 +193,12 @@ class CrossedEquations:
         products : ndarray
             Products of the rows of the table with `inverse`, at their entries.
         """
-        sums, q, p = self.sums, self.sums.q, self.sums.blocks.shape[1]
-        table, corner = sums.table, inverse[q:, q:]
-        products = row_products(table.indptr, table.indices, table.data, inverse)
-        n_columns = len(corner)
+        sums, p = self.sums, self.sums.blocks.shape[1]
+        table, n_columns = sums.table, len(inverse.corner)
+        products = sums.pattern.products(inverse.values, table)
         outer = sums.outer[:, :n_columns].reshape(len(sums.blocks), p, n_columns)
-        ahead = (table @ inverse[:q, q:]).reshape(outer.shape)
-        both = (ahead + outer @ corner / 2) @ outer.swapaxes(1, 2)
+        ahead = (table @ inverse.border).reshape(outer.shape)
+        both = (ahead + outer @ inverse.corner / 2) @ outer.swapaxes(1, 2)
         forms = both + both.swapaxes(1, 2)
         lengths = np.diff(table.indptr)[::p]
         starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
@@ -212,14 +216,13 @@ class CrossedEquations:
                     forms[:, b, a] += total
         return forms, products
 
-    def covariances(self, factor: int, inverse: NDArray) -> NDArray:
+    def covariances(self, factor: int, inverse: CrossedInverse) -> NDArray:
         """Covariances of the effects of the levels of a factor, over the noise.
 
         Parameters
         ----------
         factor : int
-        inverse : ndarray
-            As `inverse` returns it.
+        inverse : CrossedInverse
 
         Returns
         -------
@@ -227,9 +230,10 @@ class CrossedEquations:
         """
         if factor == 0:
             return self.share + self.share @ self.first_forms(inverse)[0] @ self.share
-        return inverse[_places(self.sums, factor)]
+        pattern = self.sums.pattern
+        return pattern.at(inverse.values, *pattern.levels(factor - 1))
 
-    def precisions(self, factor: int, inverse: NDArray) -> NDArray:
+    def precisions(self, factor: int, inverse: CrossedInverse) -> NDArray:
         """``Z_j' P Z_j`` of each level of a factor; without columns in `inverse`, V^-1 for P.
 
         Returns
@@ -241,28 +245,39 @@ class CrossedEquations:
             left = np.eye(len(root)) - sums.blocks @ self.share
             forms = self.first_forms(inverse)[0]
             return left @ (sums.blocks - forms @ left.swapaxes(1, 2))
-        n, width = int(sums.sizes[factor]), len(root)
-        values, vectors = np.linalg.eigh(root @ root.T)
-        if values[0] > 1e-12 * values[-1]:
-            back = vectors / np.sqrt(values)
-            shrunk = np.eye(width) - back.T @ self.covariances(factor, inverse) @ back
-            if np.linalg.eigvalsh(shrunk.mean(axis=0))[0] > LITTLE:
-                return back @ shrunk @ back.T
-        reduced = np.tril(self._reduced())
-        reduced += np.tril(reduced, -1).T
-        rows = reduced[sums.spans[factor - 1], : len(inverse)]
-        both = np.einsum(
-            "iac,ibc->iab",
-            (rows @ inverse).reshape(n, width, -1),
-            rows.reshape(n, width, -1),
-        )
-        return reduced[_places(sums, factor)] - both
+        # (T^-1 + M) K + B b' = I, for the covariance T of the factor, M and B of the equations
+        pattern, own = sums.pattern, sums.pattern.spans[factor - 1]
+        n_columns = len(inverse.corner)
+        square, beside = root @ root.T, self._left[own, :n_columns]
+        values = np.linalg.eigvalsh(square)
+        if not values[0] > SINGULAR * values[-1]:
+            return self._precisions_by_halves(factor, n_columns)
+        products = pattern.level_products(self._reduced, inverse.values, factor - 1)
+        shape = (*products.shape[:2], n_columns)
+        products += beside.reshape(shape) @ inverse.border[own].reshape(shape).swapaxes(1, 2)
+        found = products @ np.linalg.inv(square)
+        return (found + found.swapaxes(1, 2)) / 2
+
+    def _precisions_by_halves(self, factor: int, n_columns: int) -> NDArray:
+        """These if the covariance of the factor is singular, by half solutions of levels."""
+        pattern, width = self.sums.pattern, len(self.roots[factor])
+        own, reduced = pattern.spans[factor - 1], csr_matrix(pattern.whole(self._reduced))
+        found = pattern.at(self._reduced, *pattern.levels(factor - 1)).copy()
+        step = max(AT_ONCE // width, 1) * width
+        for start in range(own.start, own.stop, step):
+            some = slice(start, min(start + step, own.stop))
+            rows = self._scaled(reduced[some].toarray())
+            half = np.vstack(self._half(rows.T, self._left[some, :n_columns].T))
+            levels = half.T.reshape(-1, width, len(half))
+            first = (start - own.start) // width
+            found[first : first + len(levels)] -= levels @ levels.swapaxes(1, 2)
+        return found
 
     def variances(
         self,
         design: CrossedDesign,
         columns: NDArray | None,
-        inverse: NDArray,
+        inverse: CrossedInverse,
     ) -> NDArray:
         """Variances of the linear predictors of rows, over the noise.
 
@@ -274,32 +289,47 @@ class CrossedEquations:
             Whose levels are those of the fit, or -1.
         columns : ndarray of shape (n, p) or None
             None: the coefficients of columns are given.
-        inverse : ndarray
-            As `inverse` returns it, of p columns.
+        inverse : CrossedInverse
+            Of p columns, or of none.
         """
         sums, own, basis = self.sums, design.codes[0], design.bases[0]
         n, known = len(own), own >= 0
         share = self.share[np.maximum(own, 0)] * known[:, None, None]
         moved = np.einsum("nab,nb->na", share, basis)
         along = placed(own, moved, len(sums.outer))
-        rows = design.matrices[1] - along @ sums.table
-        if columns is not None:
-            rows = hstack([rows, csr_matrix(columns - along @ sums.outer[:, : columns.shape[1]])])
-        rows = csr_matrix(rows)
+        rows = csr_matrix(design.matrices[1] - along @ sums.table)
         rows.sort_indices()
-        products = row_products(rows.indptr, rows.indices, rows.data, inverse)
-        found = np.bincount(np.repeat(np.arange(n), np.diff(rows.indptr)), products * rows.data, n)
+        away = np.zeros((n, 0))
+        if columns is not None:
+            away = columns - along @ sums.outer[:, : columns.shape[1]]
+        found = self._forms(rows, away, inverse)
         found += np.einsum("na,na->n", basis, moved)
         for codes, values, root in zip(design.codes, design.bases, self.roots, strict=True):
             found += np.where(codes < 0, np.sum((values @ root) ** 2, axis=1), 0.0)
         return found
 
+    def _forms(self, rows: csr_matrix, away: NDArray, inverse: CrossedInverse) -> NDArray:
+        """Quadratic forms, in `inverse`, of rows and further columns."""
+        products = self.sums.pattern.products(inverse.values, rows)
+        of_entries = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        found = np.zeros(rows.shape[0])
+        found += np.bincount(of_entries, products * rows.data, len(found))
+        if away.shape[1]:
+            found += np.sum((2 * (rows @ inverse.border) + away @ inverse.corner) * away, axis=1)
+        new = np.flatnonzero(np.isnan(found))  # with pairs that no row of the fit has
+        for start in range(0, len(new), AT_ONCE):
+            some = new[start : start + AT_ONCE]
+            half = self._half(self._scaled(rows[some].toarray()).T, away[some].T)
+            found[some] = sum(np.einsum("ij,ij->j", each, each) for each in half)
+        return found
 
-def _places(sums: CrossedSums, factor: int) -> tuple[NDArray, NDArray]:
-    """Rows and columns of the diagonal blocks of the levels of a factor, not the first."""
-    own, width = sums.spans[factor - 1], int(sums.widths[factor])
-    places = np.arange(own.start, own.stop).reshape(-1, width)
-    return places[:, :, None], places[:, None, :]
+
+def _root(matrix: NDArray) -> NDArray:
+    """Lower triangle that is the root of what columns have beside effects."""
+    root = np.linalg.cholesky(matrix) if np.isfinite(matrix).all() else np.full_like(matrix, np.nan)
+    if not np.isfinite(root).all():
+        raise LinAlgError("the equations of the columns are not finite")
+    return root
 
 
 class CrossedSystem(CrossedEquations):
@@ -329,37 +359,39 @@ class CrossedSystem(CrossedEquations):
     @property
     def noise(self) -> float:
         """Variance of a row of weight 1."""
-        return float(self.triangle[-1, -1] ** 2 / self.degrees)
+        return self.squares / self.degrees
+
+    @property
+    def squares(self) -> float:
+        """Profiled sum of squares."""
+        return float(self.corner[-1, -1] ** 2)
 
     @property
     def deviance(self) -> float:
         """-2 log-likelihood at these roots, and the best noise and coefficients."""
         value = self.log_det
         if self.restricted:
-            value += 2 * np.log(np.diag(self.triangle)[self.sums.q : -1]).sum()
+            value += 2 * np.log(np.diag(self.corner)[:-1]).sum()
         return float(value + self.degrees * (1 + np.log(2 * np.pi * self.noise)))
 
     @cached_property
     def solution(self) -> tuple[NDArray, NDArray, NDArray]:
         """Spherical effects of the first factor and of the others, and the coefficients of X."""
-        q = self.sums.q
-        # the last row of the triangle is the right side: the last unknown is -1, without a copy
-        right = np.zeros(len(self.triangle))
-        right[-1] = -self.triangle[-1, -1]
-        found = solve_triangular(self.triangle, right, lower=True, trans="T", check_finite=False)
-        others, beta = found[:q], found[q:-1]
+        half, columns = self.border[:, -1:], self.corner[-1:, :-1].T
+        others, beta = (each[:, 0] for each in self._back(half, columns))
         return self.first_effects(others, beta, self.sums.outer[:, -1]), others, beta
 
     @cached_property
     def scores(self) -> list[NDArray]:
         """``Z_j' P y`` of the levels of each factor, shape (n_levels, p_k)."""
-        sums, q = self.sums, self.sums.q
+        sums = self.sums
         first, others, beta = self.solution
         top, bottom = first @ self.roots[0].T, self.natural(others)
         away = np.append(-beta, 1.0)
         own = (sums.outer @ away - sums.table @ bottom).reshape(top.shape)
         own -= np.einsum("iab,ib->ia", sums.blocks, top)
-        below = sums.inner[:q, q:] @ away - sums.inner[:q, :q] @ bottom - sums.table.T @ top.ravel()
+        among = sums.pattern.times(sums.among, bottom[:, None])[:, 0]
+        below = sums.below @ away - among - sums.table.T @ top.ravel()
         return [own, *sums.split(below)]
 
     @cached_property
@@ -386,9 +418,9 @@ class CrossedSystem(CrossedEquations):
         ----------
         entries : sequence of (factor, row, column)
         """
-        sums, q, p = self.sums, self.sums.q, self.p
+        sums, p = self.sums, self.p
         top = np.zeros((*sums.blocks.shape[:2], len(entries)))
-        bottom, explained = np.zeros((q, len(entries))), np.empty(len(entries))
+        bottom, explained = np.zeros((sums.q, len(entries))), np.empty(len(entries))
         parts = [top, *sums.split(bottom)]  # views
         for m, (k, a, b) in enumerate(entries):
             own = self.scores[k]
@@ -397,17 +429,14 @@ class CrossedSystem(CrossedEquations):
             explained[m] = own[:, a] @ own[:, b] / self.noise
         flat = top.reshape(-1, len(entries))
         ahead = (sums.blocks @ top).reshape(flat.shape) + sums.table @ bottom
-        below = sums.inner[: q + p, :q] @ bottom
-        below[:q] += sums.table.T @ flat
-        below[q:] += sums.outer[:, :p].T @ flat
-        square = flat.T @ ahead + bottom.T @ below[:q]
+        below = sums.pattern.times(sums.among, bottom) + sums.table.T @ flat
+        columns = sums.below[:, :p].T @ bottom + sums.outer[:, :p].T @ flat
+        square = flat.T @ ahead + bottom.T @ below
         moved = self._shared(ahead)
         square -= ahead.T @ moved
-        below[:q] -= sums.table.T @ moved
-        below[q:] -= sums.outer[:, :p].T @ moved
-        below = self.scaled_columns(np.ascontiguousarray(below.T)).T
-        L = self.triangle[: q + p, : q + p]
-        half = solve_triangular(L, below, lower=True, check_finite=False)
-        square -= half.T @ half
+        below -= sums.table.T @ moved
+        columns -= sums.outer[:, :p].T @ moved
+        for half in self._half(self._scaled(np.ascontiguousarray(below.T)).T, columns):
+            square -= half.T @ half
         information = (square + square.T) / 2 / self.noise
         return information - np.outer(explained, explained) / self.degrees

@@ -175,7 +175,7 @@ def _start(sums: CrossedSums, blocks: CrossedBlocks) -> NDArray[np.float64]:
     the variances. Where these equations give none, each variance is that of a one-way analysis.
     """
     free = [(k, a) for k, a, b in blocks.in_covariances if a == b]
-    n, total = sums.n_rows, float(sums.inner[-1, -1])
+    n, total = sums.n_rows, float(sums.whole[-1, -1])
     weights = [sums.weights_of(k)[:, a] for k, a in free]
     totals = [sums.totals_of(k)[:, a, -1] for k, a in free]
     variance = np.array(
@@ -202,7 +202,7 @@ def _henderson(
     alone: NDArray,
 ) -> NDArray[np.float64]:
     """Solve these equations for intercepts; `alone` has the variances of one-way analyses."""
-    n, total, K = sums.n_rows, float(sums.inner[-1, -1]), len(free)
+    n, total, K = sums.n_rows, float(sums.whole[-1, -1]), len(free)
     between = [_explained(*each) for each in zip(weights, totals, strict=True)]
     m, all_weights = np.array([len(each) for each in weights]), sums.weights_of(0).sum()
     expected = np.full((K + 1, K + 1), all_weights)
@@ -217,7 +217,7 @@ def _henderson(
 
 def _shared(sums: CrossedSums) -> NDArray:
     """Sum, over pairs of levels of factors k and l, the squared shared weight over that of k's."""
-    K, q = len(sums.sizes), sums.q
+    K = len(sums.sizes)
     weights = [sums.weights_of(k)[:, 0] for k in range(K)]
     inverse = [np.divide(1, w, out=np.zeros(len(w)), where=w > 0) for w in weights]
     first, others = inverse[0], np.concatenate(inverse[1:])
@@ -227,8 +227,8 @@ def _shared(sums: CrossedSums) -> NDArray:
     shared[0] = np.bincount(owner, pairs.T @ first, K)
     shared[:, 0] = np.bincount(owner, np.ravel(pairs.sum(axis=0)) * others, K)
     if K > 2:
-        among = sums.inner[:q, :q] ** 2 * others[:, None]
-        ends = np.concatenate([[0], np.cumsum(sums.sizes[1:-1])])
-        shared[1:, 1:] = np.add.reduceat(np.add.reduceat(among, ends, axis=0), ends, axis=1)
+        of_factors = np.eye(K - 1)[owner - 1]
+        among = sums.pattern.whole(sums.among**2) @ of_factors
+        shared[1:, 1:] = (of_factors * others[:, None]).T @ among
     shared[np.arange(K), np.arange(K)] = [each.sum() for each in weights]
     return shared

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from ebfed.regression.numerics.crossed_patterns import Pattern, pattern_of
+
 __all__ = ["CrossedDesign", "CrossedSums", "placed"]
 
 
@@ -30,8 +32,13 @@ class CrossedSums:
         entries in the same places, some of which may be zero.
     outer : ndarray of shape (n_1 * p_1, c)
         Their products with c columns, the last of which may be the response.
-    inner : ndarray of shape (q + c, q + c)
-        Weighed products of the other factors' columns, by level, and the c columns.
+    among : ndarray
+        Weighed products of the other factors' columns, by level: a matrix of `pattern`.
+    below : ndarray of shape (q, c)
+        Their products with the c columns.
+    whole : ndarray of shape (c, c)
+        Products of these with each other.
+    pattern : Pattern
     sizes, widths : int64 ndarray of shape (n_factors,)
         Numbers of levels, and of coefficients of a level.
     n_rows : int
@@ -40,7 +47,10 @@ class CrossedSums:
     blocks: NDArray
     table: csr_matrix
     outer: NDArray
-    inner: NDArray
+    among: NDArray
+    below: NDArray
+    whole: NDArray
+    pattern: Pattern
     sizes: NDArray[np.int64]
     widths: NDArray[np.int64]
     n_rows: int
@@ -48,29 +58,24 @@ class CrossedSums:
     @property
     def q(self) -> int:
         """Number of coefficients of all factors but the first."""
-        return len(self.inner) - self.outer.shape[1]
-
-    @cached_property
-    def spans(self) -> list[slice]:
-        """Places of the coefficients of each factor but the first."""
-        return _spans(self.sizes, self.widths)
+        return self.pattern.size
 
     def split(self, others: NDArray) -> list[NDArray]:
         """Values of the coefficients of all factors but the first, by factor and level."""
-        pairs = zip(self.spans, self.sizes[1:], self.widths[1:], strict=True)
+        pairs = zip(self.pattern.spans, self.sizes[1:], self.widths[1:], strict=True)
         return [others[own].reshape(n, width, *others.shape[1:]) for own, n, width in pairs]
 
     def weights_of(self, factor: int) -> NDArray:
         """Weighed sums of squares of the columns of a factor, shape (n_levels, p_k)."""
         if factor == 0:
             return np.einsum("iaa->ia", self.blocks)
-        return self.split(np.diag(self.inner)[: self.q])[factor - 1]
+        return self.split(self.pattern.diagonal(self.among))[factor - 1]
 
     def totals_of(self, factor: int) -> NDArray:
         """Weighed products of these columns with the c columns, shape (n_levels, p_k, c)."""
         if factor == 0:
             return self.outer.reshape(*self.blocks.shape[:2], self.outer.shape[1])
-        return self.split(self.inner[: self.q, self.q :])[factor - 1]
+        return self.split(self.below)[factor - 1]
 
     def combined(self, turn: NDArray) -> Self:
         """Sums with combinations of the c columns in their place, shape (c, c')."""
@@ -186,11 +191,35 @@ class CrossedDesign:
         cuts = np.cumsum([len(each.one) for each in pairs])[:-1]
         return _Table(columns, ends, np.split(first, cuts), np.split(length[level], cuts))
 
+    @cached_property
+    def pattern(self) -> Pattern:
+        """Pairs of coefficients of all factors but the first that have entries."""
+        n, p, places = int(self.sizes[0]), int(self.widths[0]), self.places
+        q, starts = self.spans[-1].stop, [span.start for span in self.spans]
+        lengths = np.diff(places.ends)[::p]  # the rows of a level have entries in the same places
+        own = np.repeat(np.arange(n * p) % p == 0, np.diff(places.ends))
+        ends = np.concatenate(([0], np.cumsum(lengths)))
+        table = csr_matrix((np.ones(own.sum()), places.columns[own], ends), (n, q))
+        rows, columns = [], []
+        for (k, j), pairs in self.among.items():
+            if j == 0:
+                continue
+            for a in range(int(self.widths[k])):
+                for b in range(int(self.widths[j])):
+                    rows.append(starts[k - 1] + pairs.other * self.widths[k] + a)
+                    columns.append(starts[j - 1] + pairs.one * self.widths[j] + b)
+        place = (
+            np.concatenate([*rows, []]).astype(int),
+            np.concatenate([*columns, []]).astype(int),
+        )
+        among = csr_matrix((np.ones(len(place[0])), place), (q, q))
+        return pattern_of(self.sizes[1:], self.widths[1:], table, among)
+
     def sums(self, weight: NDArray, columns: NDArray) -> CrossedSums:
         """Add up rows with weights, and c columns, shape (n_rows, c)."""
         sizes, widths = self.sizes, self.widths
         spans, own = self.spans, self.bases[0] * weight[:, None]
-        q, c = spans[-1].stop, columns.shape[1]
+        q = spans[-1].stop
         n, p = int(sizes[0]), int(widths[0])
         blocks = np.empty((n, p, p))
         for a in range(p):
@@ -199,7 +228,7 @@ class CrossedDesign:
                 blocks[:, a, b] = blocks[:, b, a] = total
         places = self.places
         entries = np.zeros(len(places.columns))
-        inner = np.zeros((q + c, q + c))
+        pattern, among = self.pattern, self.pattern.zeros()
         for k in range(1, len(sizes)):
             basis, begin = self.bases[k], spans[k - 1].start
             pairs, first, length = self.among[k, 0], places.first[k - 1], places.length[k - 1]
@@ -218,12 +247,22 @@ class CrossedDesign:
                         )
                         rows = begin + same.other * widths[k] + a
                         others = spans[j - 1].start + same.one * widths[j] + b
-                        inner[rows, others] = inner[others, rows] = total
+                        pattern.put(among, rows, others, total)
         weighed = weight[:, None] * columns
         outer, below = self.totals(weighed)
-        inner[:q, q:], inner[q:, :q], inner[q:, q:] = below, below.T, columns.T @ weighed
         table = csr_matrix((entries, places.columns, places.ends), (n * p, q))
-        return CrossedSums(blocks, table, outer, inner, sizes, widths, len(weight))
+        return CrossedSums(
+            blocks,
+            table,
+            outer,
+            among,
+            below,
+            columns.T @ weighed,
+            pattern,
+            sizes,
+            widths,
+            len(weight),
+        )
 
     def taken(self, index: NDArray) -> Self:
         """Keep the rows in these positions."""

@@ -86,8 +86,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     ``v_d ~ N(0, b)``, and ``e ~ N(0, noise)``, or noise over the weight of the row; for two factors
     or more. This is lme4's ``y ~ x + (1 | s) + (1 | d)``. Factors may be crossed, nested, or
     partly so. The likelihood is exact, restricted or not: the factor with the most levels is
-    eliminated, and the levels of all others are one dense system of equations, of up to 6,000
-    levels. Its cost does not depend on the number of rows after these are added up once.
+    eliminated, and the levels of all others are one system of equations. That is dense, of up to
+    6,000 levels; if factors are nearly nested, as pupils in classes of schools, it has few entries,
+    and may be larger. Its cost does not depend on the number of rows after these are added up once.
 
     Slopes may differ between levels too: with `varying` a level of factor k has the coefficients
     ``u ~ N(0, Sigma_k)`` of some columns of x, as of ``(1 + x | d)``. All of the above holds of

@@ -31,6 +31,7 @@ from ebfed.regression.crossed_fitting import check_noise, regressed
 from ebfed.regression.families import Responses
 from ebfed.regression.influence import frame_of_changes
 from ebfed.regression.numerics.crossed_model import CrossedSystem
+from ebfed.regression.numerics.crossed_patterns import MOST_DENSE
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
 from ebfed.regression.reading import CrossedRows
 
@@ -182,6 +183,11 @@ class _Whole:
 
     def __init__(self, system: CrossedSystem):
         sums = system.sums
+        if sums.q > MOST_DENSE:
+            raise ValueError(
+                f"influence() is of up to {MOST_DENSE:,} coefficients of levels of all factors but "
+                f"the largest; this fit has {sums.q:,}."
+            )
         self.inner = system.whole_inverse()  # K of the other factors
         n = len(system.share)
         of_levels = system.share, np.arange(n), np.arange(n + 1)

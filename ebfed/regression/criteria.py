@@ -427,7 +427,7 @@ class CrossedCriterion(_OfFactors, _OfNormalRows):
         """Return the deviance, with the mean at its least one, and its slope."""
         noise = self.noise(shapes)
         system = self._system(roots, noise, held)
-        n, squares = system.degrees, float(system.triangle[-1, -1] ** 2)
+        n, squares = system.degrees, system.squares
         deviance = system.log_det + n * np.log(2 * np.pi * noise) + squares / noise
         by_root = [2 * S @ R for S, R in zip(system.slope(noise), system.roots, strict=True)]
         # roots over the noise fall as it grows

@@ -467,9 +467,18 @@ class CrossedFit:
         table, among = _sparse(data["table"]), _sparse(data["among"])
         sizes, widths = data["sizes"], data["widths"]
         pattern = pattern_of(sizes[1:], widths[1:], table, among)
-        ahead = data["products"], table, data["outer"], pattern.values_of(among)
-        beside = data["below"], data["whole"], pattern, sizes, widths, data["n_rows"]
-        sums = CrossedSums(*ahead, *beside)
+        sums = CrossedSums(
+            data["products"],
+            table,
+            data["outer"],
+            pattern.values_of(among),
+            data["below"],
+            data["whole"],
+            pattern,
+            sizes,
+            widths,
+            data["n_rows"],
+        )
         equations: CrossedEquations
         if data["linear"]:
             equations = CrossedSystem(sums, data["roots"], data["restricted"])

@@ -338,9 +338,9 @@ class SparsePattern(Pattern):
         width, own = self.widths[factor], self.spans[factor]
         if width == 1:
             both, off = one * other, self.rows != self.columns
-            found = np.bincount(self.rows, both, self.size)
-            found += np.bincount(self.columns[off], both[off], self.size)
-            return found[self.step[own]][:, None, None]
+            total = np.bincount(self.rows, both, self.size)
+            total += np.bincount(self.columns[off], both[off], self.size)
+            return total[self.step[own]][:, None, None]
         left, right = self.whole(one), self.whole(other)
         found = np.empty((self.sizes[factor], width, width))
         for a, b in np.ndindex(width, width):

@@ -79,11 +79,8 @@ class CrossedSums:
 
     def combined(self, turn: NDArray) -> Self:
         """Sums with combinations of the c columns in their place, shape (c, c')."""
-        q = self.q
-        below, square = self.inner[q:, :q], self.inner[q:, q:]
-        below, square = turn.T @ below, turn.T @ square @ turn
-        inner = np.block([[self.inner[:q, :q], below.T], [below, square]])
-        return replace(self, outer=self.outer @ turn, inner=inner)
+        outer, below, whole = self.outer @ turn, self.below @ turn, turn.T @ self.whole @ turn
+        return replace(self, outer=outer, below=below, whole=whole)
 
 
 def _spans(sizes: NDArray, widths: NDArray) -> list[slice]:
@@ -213,7 +210,7 @@ class CrossedDesign:
             np.concatenate([*columns, []]).astype(int),
         )
         among = csr_matrix((np.ones(len(place[0])), place), (q, q))
-        return pattern_of(self.sizes[1:], self.widths[1:], table, among)
+        return pattern_of(self.sizes[1:].tolist(), self.widths[1:].tolist(), table, among)
 
     def sums(self, weight: NDArray, columns: NDArray) -> CrossedSums:
         """Add up rows with weights, and c columns, shape (n_rows, c)."""

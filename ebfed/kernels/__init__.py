@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ebfed.kernels.crossed import row_products as row_products
     from ebfed.kernels.crossed import shape_rows as shape_rows
     from ebfed.kernels.crossed import subtract_products as subtract_products
+    from ebfed.kernels.crossed import table_times as table_times
+    from ebfed.kernels.crossed import table_totals as table_totals
     from ebfed.kernels.factors import triangular_factors as triangular_factors
     from ebfed.kernels.factors import whiten as whiten
     from ebfed.kernels.factors import with_column as with_column

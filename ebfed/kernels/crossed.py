@@ -52,6 +52,28 @@ def level_inverses(blocks, root, inverses):
 
 
 @jit
+def table_times(ends, columns, values, matrix):
+    """Product of a sparse table and a matrix of shape (q, m)."""
+    found = np.zeros((len(ends) - 1, matrix.shape[1]))
+    for i in range(len(ends) - 1):
+        for e in range(ends[i], ends[i + 1]):
+            for m in range(matrix.shape[1]):
+                found[i, m] += values[e] * matrix[columns[e], m]
+    return found
+
+
+@jit
+def table_totals(ends, columns, values, matrix, size):
+    """Product of the transpose of a sparse table of `size` columns and a matrix (n, m)."""
+    found = np.zeros((size, matrix.shape[1]))
+    for i in range(len(ends) - 1):
+        for e in range(ends[i], ends[i + 1]):
+            for m in range(matrix.shape[1]):
+                found[columns[e], m] += values[e] * matrix[i, m]
+    return found
+
+
+@jit
 def subtract_products(indptr, columns, values, shares, matrix):
     """Subtract products of the sparse rows of a table from a matrix, on and below the diagonal.
 

@@ -198,7 +198,7 @@ def crossed_kenward_roger(
             f"coefficients; this fit has {counts.sum():,}. 'satterthwaite' has no limit."
         )
     sums, p, noise = system.sums, system.p, system.noise
-    table, among = sums.table.toarray(), csr_matrix(sums.pattern.whole(sums.among)).toarray()
+    table, among = sums.table.matrix.toarray(), csr_matrix(sums.pattern.whole(sums.among)).toarray()
     first = linalg.block_diag(*sums.blocks)
     products = np.block([[first, table], [table.T, among]])
     columns = np.vstack([sums.outer[:, :p], sums.below[:, :p]])

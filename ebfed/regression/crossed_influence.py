@@ -192,7 +192,7 @@ class _Whole:
         n = len(system.share)
         of_levels = system.share, np.arange(n), np.arange(n + 1)
         self.share = csr_matrix(bsr_matrix(of_levels))  # and of the first, if these had none
-        self.along = csr_matrix(self.share @ sums.table)
+        self.along = csr_matrix(self.share @ sums.table.matrix)
         ahead, below = sums.outer, sums.below
         self.others = self.inner @ (below - self.along.T @ ahead)  # K Z'WC
         self.first = self.share @ ahead - self.along @ self.others

@@ -11,6 +11,8 @@ from ebfed.kernels import (
     row_products,
     shape_rows,
     subtract_products,
+    table_times,
+    table_totals,
 )
 from ebfed.kernels.responses import BINOMIAL, GAMMA, NEGATIVE_BINOMIAL, ORDINAL, POISSON
 
@@ -36,6 +38,13 @@ def test_products_of_a_sparse_table(width):
     expected = np.einsum("iae,iab,ibf->ef", dense, share, dense)
     np.testing.assert_allclose(found[:5, :5], -np.tril(expected), atol=1e-13)
     assert not found[5].any()
+
+
+def test_products_with_a_sparse_table():
+    own = TABLE.indptr, TABLE.indices, TABLE.data
+    ahead, below = RNG.normal(size=(5, 3)), RNG.normal(size=(9, 3))
+    np.testing.assert_allclose(table_times(*own, ahead), TABLE @ ahead, atol=1e-13)
+    np.testing.assert_allclose(table_totals(*own, below, 5), TABLE.T @ below, atol=1e-13)
 
 
 @pytest.mark.parametrize(("start", "n", "width"), [(0, 8, 1), (2, 3, 2), (0, 2, 2), (5, 3, 1)])

@@ -28,6 +28,7 @@ from scipy.linalg import LinAlgError, solve_triangular
 from scipy.sparse import csr_matrix
 
 from ebfed.kernels import level_inverses
+from ebfed.regression.numerics.crossed_patterns import Table
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums, placed
 
 __all__ = ["CrossedEquations", "CrossedInverse", "CrossedSystem"]
@@ -82,7 +83,7 @@ class CrossedEquations:
         self._reduced = pattern.reduced(sums.among, sums.table, self.share)
         self.triangle = pattern.factor(pattern.scaled(self._reduced.copy(), self.roots[1:]))
         weighed = self._shared(sums.outer)
-        self._left = sums.below - sums.table.T @ weighed
+        self._left = sums.below - sums.table.totals(weighed)
         self.border = self.triangle.half(self._scaled(self._left.T.copy()).T)
         self.corner = _root(sums.whole - sums.outer.T @ weighed - self.border.T @ self.border)
 
@@ -104,6 +105,9 @@ class CrossedEquations:
         """Effects of all factors but the first, from spherical ones."""
         return self.sums.pattern.scaled_columns(others[None].copy(), self.roots[1:], True)[0]
 
+    def _table_times(self, others: NDArray) -> NDArray:
+        return self.sums.table.times(self.natural(others)[:, None])[:, 0]
+
     def spherical(self, others: NDArray) -> NDArray:
         """Products with the columns of spherical effects, from those with the columns of others."""
         return self._scaled(others[None].copy())[0]
@@ -118,9 +122,9 @@ class CrossedEquations:
         """
         sums = self.sums
         own = np.einsum("iab,ib->ia", self.half, top)
-        along = self.spherical(sums.table.T @ own.ravel())
+        along = self.spherical(sums.table.totals(own.reshape(-1, 1))[:, 0])
         others = self.triangle.back(self.triangle.half((bottom - along)[:, None]))[:, 0]
-        left = (sums.table @ self.natural(others)).reshape(top.shape) @ self.roots[0]
+        left = self._table_times(others).reshape(top.shape) @ self.roots[0]
         return np.einsum("iab,ib->ia", self.inverses, top - left), others
 
     def _half(self, top: NDArray, bottom: NDArray) -> tuple[NDArray, NDArray]:
@@ -143,7 +147,7 @@ class CrossedEquations:
         """
         sums = self.sums
         left = response - sums.outer[:, : len(columns)] @ columns
-        left = (left - sums.table @ self.natural(others)).reshape(sums.blocks.shape[:2])
+        left = (left - self._table_times(others)).reshape(sums.blocks.shape[:2])
         return np.einsum("iab,ib->ia", self.inverses, left @ self.roots[0])
 
     def sample(self, n_columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
@@ -197,18 +201,18 @@ class CrossedEquations:
         table, n_columns = sums.table, len(inverse.corner)
         products = sums.pattern.products(inverse.values, table)
         outer = sums.outer[:, :n_columns].reshape(len(sums.blocks), p, n_columns)
-        ahead = (table @ inverse.border).reshape(outer.shape)
+        ahead = table.times(inverse.border).reshape(outer.shape)
         both = (ahead + outer @ inverse.corner / 2) @ outer.swapaxes(1, 2)
         forms = both + both.swapaxes(1, 2)
-        lengths = np.diff(table.indptr)[::p]
+        lengths = np.diff(table.ends)[::p]
         starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
         known = lengths > 0
         # entries of the a-th row of every level, one level after the other
-        rows = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr))
+        rows = np.repeat(np.arange(len(table.ends) - 1), np.diff(table.ends))
         parts = [np.flatnonzero(rows % p == a) for a in range(p)] if p > 1 else [slice(None)]
         for a in range(p):
             for b in range(a + 1):
-                each = products[parts[a]] * table.data[parts[b]]
+                each = products[parts[a]] * table.values[parts[b]]
                 total = np.zeros(len(lengths))
                 total[known] = np.add.reduceat(each, starts[known]) if known.any() else 0.0
                 forms[:, a, b] += total
@@ -297,8 +301,7 @@ class CrossedEquations:
         share = self.share[np.maximum(own, 0)] * known[:, None, None]
         moved = np.einsum("nab,nb->na", share, basis)
         along = placed(own, moved, len(sums.outer))
-        rows = csr_matrix(design.matrices[1] - along @ sums.table)
-        rows.sort_indices()
+        rows = csr_matrix(design.matrices[1] - along @ sums.table.matrix)
         away = np.zeros((n, 0))
         if columns is not None:
             away = columns - along @ sums.outer[:, : columns.shape[1]]
@@ -310,12 +313,15 @@ class CrossedEquations:
 
     def _forms(self, rows: csr_matrix, away: NDArray, inverse: CrossedInverse) -> NDArray:
         """Quadratic forms, in `inverse`, of rows and further columns."""
-        products = self.sums.pattern.products(inverse.values, rows)
+        table = Table.of(rows)
+        products = self.sums.pattern.products(inverse.values, table)
         of_entries = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         found = np.zeros(rows.shape[0])
-        found += np.bincount(of_entries, products * rows.data, len(found))
+        found += np.bincount(of_entries, products * table.values, len(found))
         if away.shape[1]:
-            found += np.sum((2 * (rows @ inverse.border) + away @ inverse.corner) * away, axis=1)
+            found += np.sum(
+                (2 * table.times(inverse.border) + away @ inverse.corner) * away, axis=1
+            )
         new = np.flatnonzero(np.isnan(found))  # with pairs that no row of the fit has
         for start in range(0, len(new), AT_ONCE):
             some = new[start : start + AT_ONCE]
@@ -388,10 +394,10 @@ class CrossedSystem(CrossedEquations):
         first, others, beta = self.solution
         top, bottom = first @ self.roots[0].T, self.natural(others)
         away = np.append(-beta, 1.0)
-        own = (sums.outer @ away - sums.table @ bottom).reshape(top.shape)
+        own = (sums.outer @ away - sums.table.times(bottom[:, None])[:, 0]).reshape(top.shape)
         own -= np.einsum("iab,ib->ia", sums.blocks, top)
         among = sums.pattern.times(sums.among, bottom[:, None])[:, 0]
-        below = sums.below @ away - among - sums.table.T @ top.ravel()
+        below = sums.below @ away - among - sums.table.totals(top.reshape(-1, 1))[:, 0]
         return [own, *sums.split(below)]
 
     @cached_property
@@ -428,13 +434,13 @@ class CrossedSystem(CrossedEquations):
             parts[k][:, b, m] += own[:, a] / 2
             explained[m] = own[:, a] @ own[:, b] / self.noise
         flat = top.reshape(-1, len(entries))
-        ahead = (sums.blocks @ top).reshape(flat.shape) + sums.table @ bottom
-        below = sums.pattern.times(sums.among, bottom) + sums.table.T @ flat
+        ahead = (sums.blocks @ top).reshape(flat.shape) + sums.table.times(bottom)
+        below = sums.pattern.times(sums.among, bottom) + sums.table.totals(flat)
         columns = sums.below[:, :p].T @ bottom + sums.outer[:, :p].T @ flat
         square = flat.T @ ahead + bottom.T @ below
         moved = self._shared(ahead)
         square -= ahead.T @ moved
-        below -= sums.table.T @ moved
+        below -= sums.table.totals(moved)
         columns -= sums.outer[:, :p].T @ moved
         for half in self._half(self._scaled(np.ascontiguousarray(below.T)).T, columns):
             square -= half.T @ half

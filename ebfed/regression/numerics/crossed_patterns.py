@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +35,62 @@ from ebfed.kernels import (
     solve_forward,
     subtract_among,
     subtract_products,
+    table_times,
+    table_totals,
 )
 
-__all__ = ["MOST_DENSE", "DensePattern", "Pattern", "SparsePattern", "pattern_of"]
+__all__ = ["MOST_DENSE", "DensePattern", "Pattern", "SparsePattern", "Table", "pattern_of"]
 
 # Coefficients whose matrix is dense.
 MOST_DENSE = 6_000
 # Coefficients from which few entries are worth while, and the most share of pairs, and of the
 # arithmetic of a dense factor, that they may need.
-LEAST_SPARSE, DENSITY, SHARE = 200, 0.1, 0.02
+LEAST_SPARSE, DENSITY, SHARE = 50, 0.1, 0.02
 # Arithmetic of a factor from which a better order is looked for.
 LONG = 1e8
 # Pairs within levels of the first factor that are looked at to find out.
 MOST_PAIRS = 2e8
+
+
+class Table(NamedTuple):
+    """A sparse matrix, by rows, of which products cost little beside their arithmetic.
+
+    Attributes
+    ----------
+    ends : int64 ndarray of shape (n_rows + 1,)
+        Ends of the entries of rows.
+    columns : int64 ndarray of shape (n_entries,)
+        In ascending order within rows.
+    values : ndarray of shape (n_entries,)
+    size : int
+        Number of columns.
+    """
+
+    ends: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    size: int
+
+    @classmethod
+    def of(cls, matrix: csr_matrix) -> Self:
+        """Take the entries of a sparse matrix."""
+        matrix.sort_indices()
+        ends, columns = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+        return cls(ends, columns, matrix.data, matrix.shape[1])
+
+    @property
+    def matrix(self) -> csr_matrix:
+        """The same as SciPy has it."""
+        shape = (len(self.ends) - 1, self.size)
+        return csr_matrix((self.values, self.columns, self.ends), shape)
+
+    def times(self, other: NDArray) -> NDArray:
+        """Product with a matrix of shape (q, m)."""
+        return table_times(self.ends, self.columns, self.values, other)
+
+    def totals(self, other: NDArray) -> NDArray:
+        """Product of the transpose with a matrix of shape (n_rows, m)."""
+        return table_totals(self.ends, self.columns, self.values, other, self.size)
 
 
 class Pattern(ABC):
@@ -110,7 +154,7 @@ class Pattern(ABC):
         """Product of a matrix and a dense one of shape (q, m)."""
 
     @abstractmethod
-    def reduced(self, values: NDArray, table: csr_matrix, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
         """Subtract ``sum_i V_i' A_i V_i``, V_i being the rows of level i: the lower triangle."""
 
     @abstractmethod
@@ -122,7 +166,7 @@ class Pattern(ABC):
         """``M + F F'`` at the entries of the pattern, for F of shape (q, m); may overwrite M."""
 
     @abstractmethod
-    def products(self, values: NDArray, table: csr_matrix) -> NDArray:
+    def products(self, values: NDArray, table: Table) -> NDArray:
         """Products ``M v`` of a matrix and rows v, at their entries; NaN if these are no pairs."""
 
     @abstractmethod
@@ -196,10 +240,10 @@ class DensePattern(Pattern):
         """Product with a dense matrix."""
         return values @ other
 
-    def reduced(self, values: NDArray, table: csr_matrix, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
         """Subtract products of the rows of a table."""
         left = values.copy()
-        subtract_products(table.indptr, table.indices, table.data, shares, left)
+        subtract_products(table.ends, table.columns, table.values, shares, left)
         for factor in np.flatnonzero(np.array(self.widths) > 1).tolist():
             places = self.levels(factor)
             blocks = left[places]
@@ -216,9 +260,9 @@ class DensePattern(Pattern):
         values += tall @ tall.T
         return values
 
-    def products(self, values: NDArray, table: csr_matrix) -> NDArray:
+    def products(self, values: NDArray, table: Table) -> NDArray:
         """Products with the rows of a table."""
-        return row_products(table.indptr, table.indices, table.data, values)
+        return row_products(table.ends, table.columns, table.values, values)
 
     def whole(self, values: NDArray) -> NDArray:
         """Both triangles."""
@@ -311,10 +355,10 @@ class SparsePattern(Pattern):
         moved = np.ascontiguousarray(other[self.order])
         return multiply_entries(self.starts, self.rows, values, moved)[self.step]
 
-    def _of(self, table: csr_matrix) -> tuple[NDArray, NDArray, NDArray]:
-        return table.indptr, self.step[table.indices], table.data
+    def _of(self, table: Table) -> tuple[NDArray, NDArray, NDArray]:
+        return table.ends, self.step[table.columns], table.values
 
-    def reduced(self, values: NDArray, table: csr_matrix, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
         """Subtract products of the rows of a table."""
         left = values.copy()
         subtract_among(self._of(table), shares, self.starts, self.rows, left)
@@ -363,7 +407,7 @@ class SparsePattern(Pattern):
             values = values + column[self.rows] * column[self.columns]
         return values
 
-    def products(self, values: NDArray, table: csr_matrix) -> NDArray:
+    def products(self, values: NDArray, table: Table) -> NDArray:
         """Products with the rows of a table."""
         return products_among(self._of(table), self.starts, self.rows, values)
 
@@ -399,7 +443,7 @@ class _SparseTriangle(Triangle):
 
 
 def pattern_of(
-    sizes: Sequence[int], widths: Sequence[int], table: csr_matrix, among: csr_matrix
+    sizes: Sequence[int], widths: Sequence[int], table: Table, among: csr_matrix
 ) -> Pattern:
     """Choose the pattern of matrices with these entries.
 
@@ -407,7 +451,7 @@ def pattern_of(
     ----------
     sizes, widths : sequence of int
         Of the factors but the first.
-    table : sparse matrix of shape (m, q)
+    table : Table of q columns
         Coefficients that rows of the table have together.
     among : sparse matrix of shape (q, q)
         Pairs of coefficients of rows; those of a level have the same entries as each other.
@@ -428,13 +472,13 @@ def pattern_of(
     return found or dense
 
 
-def _few_entries(dense: DensePattern, table: csr_matrix, among: csr_matrix) -> SparsePattern | None:
+def _few_entries(dense: DensePattern, table: Table, among: csr_matrix) -> SparsePattern | None:
     """Return the pattern of few entries; None if it would not be worth while."""
-    lengths = np.diff(table.indptr).astype(np.float64)
+    lengths = np.diff(table.ends).astype(np.float64)
     if lengths @ lengths > MOST_PAIRS:
         return None
     q, ones = dense.size, np.ones
-    rows = csr_matrix((ones(table.nnz), table.indices, table.indptr), table.shape)
+    rows = table._replace(values=ones(len(table.values))).matrix
     pairs = csr_matrix((ones(among.nnz), among.indices, among.indptr), among.shape)
     level = np.repeat(np.arange(sum(dense.sizes)), np.repeat(dense.widths, dense.sizes))
     within = csr_matrix((ones(q), level, np.arange(q + 1)))

@@ -222,10 +222,10 @@ def _shared(sums: CrossedSums) -> NDArray:
     inverse = [np.divide(1, w, out=np.zeros(len(w)), where=w > 0) for w in weights]
     first, others = inverse[0], np.concatenate(inverse[1:])
     owner = np.repeat(np.arange(1, K), sums.sizes[1:])
-    pairs = sums.table.multiply(sums.table)
+    pairs = sums.table._replace(values=sums.table.values**2)
     shared = np.zeros((K, K))
-    shared[0] = np.bincount(owner, pairs.T @ first, K)
-    shared[:, 0] = np.bincount(owner, np.ravel(pairs.sum(axis=0)) * others, K)
+    shared[0] = np.bincount(owner, pairs.totals(first[:, None])[:, 0], K)
+    shared[:, 0] = np.bincount(owner, pairs.totals(np.ones((len(first), 1)))[:, 0] * others, K)
     if K > 2:
         of_factors = np.eye(K - 1)[owner - 1]
         among = sums.pattern.whole(sums.among**2) @ of_factors

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from ebfed.regression.numerics.crossed_patterns import Pattern, pattern_of
+from ebfed.regression.numerics.crossed_patterns import Pattern, Table, pattern_of
 
 __all__ = ["CrossedDesign", "CrossedSums", "placed"]
 
@@ -27,7 +27,7 @@ class CrossedSums:
     ----------
     blocks : ndarray of shape (n_1, p_1, p_1)
         Weighed products of the columns of the first factor, by level.
-    table : sparse matrix of shape (n_1 * p_1, q)
+    table : Table of n_1 * p_1 rows
         Their products with the q coefficients of all other factors. The rows of a level have
         entries in the same places, some of which may be zero.
     outer : ndarray of shape (n_1 * p_1, c)
@@ -45,7 +45,7 @@ class CrossedSums:
     """
 
     blocks: NDArray
-    table: csr_matrix
+    table: Table
     outer: NDArray
     among: NDArray
     below: NDArray
@@ -196,7 +196,7 @@ class CrossedDesign:
         lengths = np.diff(places.ends)[::p]  # the rows of a level have entries in the same places
         own = np.repeat(np.arange(n * p) % p == 0, np.diff(places.ends))
         ends = np.concatenate(([0], np.cumsum(lengths)))
-        table = csr_matrix((np.ones(own.sum()), places.columns[own], ends), (n, q))
+        table = Table(ends, places.columns[own], np.ones(own.sum()), q)
         rows, columns = [], []
         for (k, j), pairs in self.among.items():
             if j == 0:
@@ -247,7 +247,7 @@ class CrossedDesign:
                         pattern.put(among, rows, others, total)
         weighed = weight[:, None] * columns
         outer, below = self.totals(weighed)
-        table = csr_matrix((entries, places.columns, places.ends), (n * p, q))
+        table = Table(places.ends, places.columns, entries, q)
         return CrossedSums(
             blocks,
             table,

@@ -367,14 +367,10 @@ class RegressionTable(MomentTable):
             _least_squares(self.matrix, self.means, np.ones(len(self.means))).squares.sum()
         )
 
-    def excess(self, scale: float) -> tuple[float, float]:
-        """Residual sum of squares beyond what noise explains, and what a unit of variance adds."""
-        noiseless = not self.variances.all()
-        variances = np.ones_like(self.variances) if noiseless else self.variances
-        fit = _least_squares(self.matrix, self.means, variances)
-        noise = 0.0 if noiseless else scale * (self.size - self.n_means)
-        unit = (self.counts / variances).sum() - (fit.leverage / variances).sum()
-        return float((fit.squares / variances).sum()) - noise, float(unit)
+    def gain(self) -> float:
+        """What a unit of variance adds to the weighted sum of squares around the regression."""
+        profile = self.profile(0.0)
+        return float(profile.slope_det + profile.slope_log_weight)
 
 
 def table_of(likelihood: Gaussian, column: int, noisy: bool, design: Design) -> MomentTable:

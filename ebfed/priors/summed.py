@@ -124,10 +124,3 @@ class SummedTable(MomentTable):
         """Bound of the squared deviation of a message from the mean."""
         largest = self.variances.max(initial=0.0) or 1.0
         return float(largest * self.profile(0.0).quadratic)
-
-    def excess(self, scale: float) -> tuple[float, float]:
-        """Weighted sum of squares beyond what noise explains, and what a unit of variance adds."""
-        lost, weights = self.fixed_mean is None, self.counts / self.totals(0.0)
-        noise = scale if self.variances.all() else 0.0
-        excess = float(self.profile(0.0).quadratic) - noise * (self.size - lost)
-        return excess, self.gain(weights) if lost else float(weights.sum())

@@ -210,25 +210,21 @@ class MomentTable:
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Weighted sum of squares beyond what noise explains, and what a unit of variance adds."""
-        if not self.variances.all():  # noiseless messages: their plain variance
-            weights, noise = self.counts, 0.0
-        else:
-            weights, noise = self.counts / self.variances, scale
-        total = weights.sum()
-        mean = self.fixed_mean
-        lost = mean is None
-        mean = weights @ self.means / total if lost else mean
-        each = weights / self.counts
-        excess = (each * self.scatters + weights * (self.means - mean) ** 2).sum()
-        excess -= noise * (self.size - lost)
-        return float(excess), self.gain(weights) if lost else float(total)
+        lost = self.n_means * (self.fixed_mean is None)
+        noise = (
+            scale if self.variances.all() else 0.0
+        )  # of noiseless messages, their plain variance
+        return float(self.profile(0.0).quadratic) - noise * (self.size - lost), self.gain()
 
-    def gain(self, weights: NDArray) -> float:
-        """What a unit of variance adds to a weighted sum of squares around its own mean.
+    def gain(self) -> float:
+        """What a unit of variance adds to the weighted sum of squares around the mean.
 
-        It is ``total - sum(each**2) / total``, without cancellation where one weight outweighs the
-        rest.
+        If the mean is open it is ``total - sum(each**2) / total``, without cancellation where one
+        weight outweighs the rest.
         """
+        weights = self.counts / self.totals(0.0)
+        if self.fixed_mean is not None:
+            return float(weights.sum())
         before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
         after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
         others = before + after + weights / self.counts * (self.counts - 1)

@@ -1,7 +1,7 @@
 """Populations within populations: groups of parents, such as counties of states.
 
 The mean of group i is normal around that of its parent, the mean of a parent around that of its own
-parent, and those at the top around one mean (or a regression). All variances are fitted jointly, by
+parent, and those at the top around one mean. All variances are fitted jointly, by
 restricted maximum likelihood or not (`NestedTable`). Given them, estimates are the best linear
 ones: precisions go up the tree, estimates come down (`descend`).
 """
@@ -105,7 +105,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class NestedProfile:
-    """Best coefficients given the ratios of variances, and the criterion.
+    """The criterion at ratios of variances, given the best mean and scale.
 
     Attributes
     ----------
@@ -113,21 +113,16 @@ class NestedProfile:
         -2 log-likelihood of the messages, up to a constant: restricted, if the table is.
     slope : ndarray of shape (n_levels,) or None
         Its derivatives in the ratios.
-    coefficients : ndarray of shape (p,)
-    covariance : ndarray of shape (p, p)
-        Their sampling covariance, over the scale.
     scale : float
         Noise variance; 1 where it is known.
     log_det : float
         That of the messages' covariance, over the scale.
     quadratic : float
-        Weighted sum of squares around the regression, that within groups included.
+        Weighted sum of squares around the mean, that within groups included.
     """
 
     value: float
     slope: NDArray | None
-    coefficients: NDArray
-    covariance: NDArray
     scale: float
     log_det: float
     quadratic: float
@@ -135,27 +130,24 @@ class NestedProfile:
 
 @dataclass(frozen=True)
 class NestedTable:
-    """Messages of groups in a tree: means of columns of a design, and of the response.
+    """Messages of groups in a tree.
 
-    Message i is ``y_i ~ N(x_i' beta, scale V)``, where V has ``u_i`` on its diagonal and, between
-    groups that share a parent of level l and all above, the ratios of the levels from the top to l.
-    With ``w = 1 / (u + ratio)`` the groups of a parent have the sum of squares ``sum w (z - z_p)
-    (z - z_p)'`` around their mean z_p, which is the parent's message, with ``u = 1 / sum w``. So
-    one evaluation takes one pass up the tree, to the mean at its root, and its slope one pass down:
-    these sums of squares and products of all columns are all that is needed (Searle,
-    Casella, McCulloch 1992, ch. 6; Bates et al. 2015).
+    Message i is ``y_i ~ N(mean, scale V)``, where V has ``u_i`` on its diagonal and, between groups
+    that share a parent of level l and all above, the ratios of the levels from the top to l. With
+    ``w = 1 / (u + ratio)`` the groups of a parent have the sum of squares ``sum w (y - y_p)**2``
+    around their mean y_p, which is the parent's message, with ``u = 1 / sum w``. So one evaluation
+    takes one pass up the tree, to the mean at its root, and its slope one pass down: these sums of
+    squares are all that is needed (Searle, Casella, McCulloch 1992, ch. 6; Bates et al. 2015).
 
     Attributes
     ----------
     tree : Tree
-    variances : ndarray of shape (m,)
-        ``u_i``, positive, in the order of the tree.
-    columns : ndarray of shape (p, m)
-        The design without the constant, of full rank with it, and the response.
-    within : ndarray of shape (p, p)
-        Sums of squares and products of rows around the means of their groups.
+    variances, values : ndarray of shape (m,)
+        ``u_i``, positive, and ``y_i``, in the order of the tree.
+    scatter : float
+        Sum of squares of rows around the means of their groups.
     degrees : int or None
-        Degrees of freedom of `within`; None where the scale is known to be 1.
+        Degrees of freedom of `scatter`; None where the scale is known to be 1.
     restricted : bool
     free : bool ndarray of shape (n_levels,)
         Whether the variance of a level is open, rather than zero.
@@ -163,8 +155,8 @@ class NestedTable:
 
     tree: Tree
     variances: NDArray
-    columns: NDArray
-    within: NDArray
+    values: NDArray
+    scatter: float
     degrees: int | None
     restricted: bool
     free: NDArray[np.bool_]
@@ -179,16 +171,14 @@ class NestedTable:
         degrees: int | None = None,
         restricted: bool = True,
     ) -> Self:
-        """Lay out the means of groups, with one mean at the top.
+        """Lay out the means of groups.
 
         A level is open if some parent has two groups in it: else all its variance may be that of
         the level above.
         """
-        order = tree.order
-        columns = values[None, order]
         free = np.diff([1, *tree.sizes]) > 0
-        within = np.array([[scatter]])
-        return cls(tree, variances[order], columns, within, degrees, restricted, free)
+        ordered = variances[tree.order], values[tree.order]
+        return cls(tree, *ordered, scatter, degrees, restricted, free)
 
     @property
     def n_levels(self) -> int:
@@ -198,37 +188,28 @@ class NestedTable:
     @property
     def dof(self) -> float:
         """Degrees of freedom of the sum of squares."""
-        p = len(self.columns)  # with the mean
-        return (self.degrees or 0) + len(self.variances) - p * self.restricted
+        return (self.degrees or 0) + len(self.variances) - self.restricted
 
     def profile(self, ratios: NDArray, slope: bool = True) -> NestedProfile:
-        """Evaluate coefficients, scale and the criterion at these ratios, from the top."""
-        variances, columns = self.variances, self.columns
-        cross, log_det = self.within.copy(), 0.0
+        """Evaluate the scale and the criterion at these ratios, from the top."""
+        variances, values = self.variances, self.values
+        quadratic, log_det = self.scatter, 0.0
         passed = []
         for level in range(self.n_levels - 1, -1, -1):
             total = variances + ratios[level]
             weight = 1 / total
             starts, above = self.tree.starts[level], self.tree.above[level]
             heavy = np.add.reduceat(weight, starts)
-            centre = np.add.reduceat(columns * weight, starts, axis=1) / heavy
-            away = columns - centre[:, above]
+            centre = np.add.reduceat(values * weight, starts) / heavy
+            away = values - centre[above]
             weighted = away * weight
-            cross += weighted @ away.T
+            quadratic += float(weighted @ away)
             log_det += np.log(total).sum()
             if level:
                 log_det += np.log(heavy).sum()
             passed.append((weight, weighted, heavy, above))
-            variances, columns = 1 / heavy, centre
-        # the mean is that of the root, and what it adds to the information about coefficients
-        weight_of_mean, mean = float(heavy[0]), centre[:, 0]
-        information = cross[:-1, :-1]
-        covariance = np.linalg.inv(information)
-        coefficients = covariance @ cross[:-1, -1]
-        quadratic = float(max(cross[-1, -1] - cross[:-1, -1] @ coefficients, 0.0))
-        value = log_det
-        if self.restricted:
-            value += np.log(weight_of_mean) + float(np.linalg.slogdet(information)[1])
+            variances, values = 1 / heavy, centre
+        value = log_det + (np.log(heavy[0]) if self.restricted else 0.0)  # of the mean at the root
         scale = 1.0
         if self.degrees is None:
             value += quadratic
@@ -237,31 +218,14 @@ class NestedTable:
             value += self.dof * np.log(quadratic) if quadratic else -np.inf
         slopes = None
         if slope:
-            # directions in which squares of the whitened messages count: residuals, coefficients
-            turned = np.append(-coefficients, 1.0)[:, None] / np.sqrt(scale or 1.0)
-            if self.restricted and len(coefficients):
-                root = np.linalg.cholesky(covariance)
-                turned = np.hstack([turned, np.vstack([root, np.zeros(len(root))])])
-            slopes = np.empty(self.n_levels)
-            sums = np.zeros((turned.shape[1], 1))
+            slopes, sums = np.empty(self.n_levels), np.zeros(1)
             own = np.zeros(1) if self.restricted else heavy
             for level, (weight, weighted, heavy, above) in enumerate(reversed(passed)):
                 share = weight / heavy[above]
-                sums = turned.T @ weighted + share * sums[:, above]
+                sums = weighted + share * sums[above]
                 own = weight - share * weight + share**2 * own[above]
-                slopes[level] = own.sum() - np.vdot(sums, sums)
-        first = mean[-1] - mean[:-1] @ coefficients
-        doubt = 1 / weight_of_mean + mean[:-1] @ covariance @ mean[:-1]
-        corner = -covariance @ mean[:-1]
-        return NestedProfile(
-            value,
-            slopes,
-            np.append(first, coefficients),
-            np.block([[np.array([[doubt]]), corner[None]], [corner[:, None], covariance]]),
-            scale,
-            log_det,
-            quadratic,
-        )
+                slopes[level] = own.sum() - sums @ sums / (scale or 1.0)
+        return NestedProfile(float(value), slopes, scale, float(log_det), quadratic)
 
     # The search -------------------------------------------------------------------------------
 
@@ -314,7 +278,7 @@ class NestedTable:
     def plausible(self, ratios: NDArray, opened: NDArray[np.bool_]) -> tuple[NDArray, NDArray]:
         """Find ratios that the messages leave plausible, (K, n_levels), and their probabilities.
 
-        The prior is flat in the coefficients, in the log of an open scale, and in the standard
+        The prior is flat in the mean, in the log of an open scale, and in the standard
         deviation of each level of `opened`, times the fifth root of its share of the variance of a
         typical message, as for one level (`variance_components.plausible_components`). The other
         ratios stay as they are.
@@ -394,7 +358,7 @@ class NestedFit:
         if self.table is None or self.profile is None:
             return np.nan
         profile, m = self.profile, len(self.table.variances)
-        squares = profile.quadratic - self.table.within[-1, -1]
+        squares = profile.quadratic - self.table.scatter
         return -0.5 * float(
             profile.log_det + m * np.log(2 * np.pi * profile.scale) + squares / profile.scale
         )
@@ -484,7 +448,7 @@ def fit_nested(
         if table.dof <= 0 or table.profile(np.zeros(n_levels), slope=False).quadratic == 0:
             # one row, or rows that are all alike
             return replace(nothing, noise=float(table.dof <= 0))
-        return _fitted(table, centre, near)
+        return _fitted(table, near)
     # parameters themselves: levels whose nodes agree with their parents have no spread
     size, left = np.ptp(values), values
     for level in range(n_levels - 1, -1, -1):
@@ -496,7 +460,7 @@ def fit_nested(
         spread = table.profile(np.zeros(level + 1), slope=False)
         apart = tree.sizes[-1] > (tree.sizes[-2] if level else 1)
         if apart and _squares_within(table) > 1e-24 * size**2:
-            found = _fitted(table, centre, None)
+            found = _fitted(table, None)
             variances = np.zeros(n_levels)
             variances[: level + 1] = found.variances
             variances[level] = found.noise
@@ -516,26 +480,19 @@ def fit_nested(
 
 def _squares_within(table: NestedTable) -> float:
     """Sum of squares of the response of the lowest nodes around their parents' means."""
-    y, above = table.columns[-1], table.tree.above[-1]
+    y, above = table.values, table.tree.above[-1]
     means = np.bincount(above, y) / np.bincount(above)
     return float(((y - means[above]) ** 2).sum())
 
 
-def _fitted(table: NestedTable, centre: float, near: Sequence[float] | None) -> NestedFit:
-    """Fit a table whose response was centred."""
+def _fitted(table: NestedTable, near: Sequence[float] | None) -> NestedFit:
+    """Fit a table."""
     ratios, known = table.best(near)
     profile = table.profile(ratios, slope=False)
-    coefficients = profile.coefficients + np.append(centre, np.zeros(len(profile.coefficients) - 1))
     covariance = np.zeros((table.n_levels, table.n_levels))
     covariance[np.ix_(table.free, table.free)] = profile.scale**2 * known
-    return NestedFit(
-        ratios * profile.scale,
-        profile.scale,
-        covariance,
-        replace(profile, coefficients=coefficients),
-        table,
-        table.tree.sizes,
-    )
+    variances, sizes = ratios * profile.scale, table.tree.sizes
+    return NestedFit(variances, profile.scale, covariance, profile, table, sizes)
 
 
 @dataclass(frozen=True)

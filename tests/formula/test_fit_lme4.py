@@ -220,3 +220,17 @@ def test_rates_in_herds():
     np.testing.assert_allclose(away / expected["std_error"], 0, atol=1e-4)
     spread = stored("varcor", "cbpp_quadrature")["sdcor"].item()
     assert fit.tidy("ran_pars")["estimate"].item() == pytest.approx(spread, rel=1e-5)
+
+
+def test_authorities_and_schools_within_them():
+    """Chem97 of mlmRev, ``lmer(score ~ gcsecnt + (1 | lea/school))``; see reference/lme4_levels.R.
+
+    Printed digits, and lme4's optimiser stops within 1e-5.
+    """
+    pupils = rows("chem97").merge(pd.read_csv(REFERENCE / "chem97_lea.csv"))
+    fit = eb.from_formula("score ~ gcsecnt + (1 | lea/school)", pupils)
+    lea, school, noise = fit.tidy().query("effect == 'ran_pars'")["estimate"] ** 2
+    assert school == pytest.approx(1.166202, rel=1e-5)
+    assert lea == pytest.approx(0.014766, abs=1e-6)
+    assert noise == pytest.approx(5.154201, rel=1e-5)
+    assert fit.glance()["REMLcrit"][0] == pytest.approx(141696.9881, abs=1e-4)

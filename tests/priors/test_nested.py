@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.nested import NestedTable, Tree, fit_nested, nested_estimates
+from ebfed.priors.nested import fit_nested, nested_estimates
 from ebfed.priors.variance_components import MomentTable, fit_components
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -150,30 +149,3 @@ def test_exact_values_are_kept():
     found = nested_estimates(likelihood, [np.array([0, 0, 1, 1])])
     np.testing.assert_allclose(found.levels[0], [1.0, 4.0])
     np.testing.assert_allclose(found.levels[1], values[:, 0])
-
-
-def test_authorities_and_schools_are_those_of_lme4():
-    """Chem97 of mlmRev, ``lmer(score ~ gcsecnt + (1 | lea/school))``; see reference/lme4_levels.R.
-
-    Pupils' results differ within schools: the table has a column of a design.
-    """
-    pupils = pd.read_csv(REFERENCE / "chem97.csv.gz")
-    leas = pd.read_csv(REFERENCE / "chem97_lea.csv").set_index("school")["lea"]
-    schools, code = np.unique(pupils["school"], return_inverse=True)
-    n, columns = np.bincount(code), pupils[["gcsecnt", "score"]].to_numpy().T
-    means = np.array([np.bincount(code, column) for column in columns]) / n
-    away = columns - means[:, code]
-    tree = Tree.of(leas[schools].to_numpy()[:, None])
-    order, degrees = tree.order, len(pupils) - len(schools)
-    table = NestedTable(
-        tree, 1 / n[order], means[:, order], away @ away.T, degrees, True, np.ones(2, bool)
-    )
-    ratios, _ = table.best()
-    found = table.profile(ratios)
-    # printed digits, and lme4's optimiser stops within 1e-5
-    np.testing.assert_allclose(ratios[1] * found.scale, 1.166202, rtol=1e-5)
-    np.testing.assert_allclose(ratios[0] * found.scale, 0.014766, atol=1e-6)
-    np.testing.assert_allclose(found.scale, 5.154201, rtol=1e-5)
-    criterion = found.value + np.log(n).sum()
-    criterion += table.dof * (1 + np.log(2 * np.pi / table.dof))
-    assert criterion == pytest.approx(141696.9881, abs=1e-4)

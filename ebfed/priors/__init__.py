@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ebfed.priors.base import Prior as Prior
     from ebfed.priors.beta import Beta as Beta
     from ebfed.priors.dirichlet import Dirichlet as Dirichlet
+    from ebfed.priors.dirichlet_mixture import DirichletMixture as DirichletMixture
     from ebfed.priors.discrete import Discrete as Discrete
     from ebfed.priors.gamma import Gamma as Gamma
     from ebfed.priors.gaussian_mixture import GaussianMixture as GaussianMixture

@@ -23,7 +23,7 @@ from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
 from ebfed.tables.values import numbers
 from ebfed.wire import WhenAsked
 
-__all__ = ["Dirichlet", "DirichletPosterior"]
+__all__ = ["SINGLE", "Dirichlet", "DirichletPosterior", "dirichlet_sample"]
 
 # Points that stand for the distribution of a share, in intervals of the population's mean.
 N_POINTS = 200
@@ -115,7 +115,7 @@ class Dirichlet(Prior):
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, d); rows add up to 1."""
         rng = np.random.default_rng(random_state)
-        return _draws(np.broadcast_to(self._finite_alpha(), (size, len(self.mean_))), rng)
+        return dirichlet_sample(np.broadcast_to(self._finite_alpha(), (size, len(self.mean_))), rng)
 
     def parameters(self, j: int = 0) -> dict[str, float]:
         """Return alpha of category j."""
@@ -364,13 +364,15 @@ class DirichletPosterior(BetaPosterior):
         for draw in draws:
             mean = centre
             if 0 < added < 1:
-                mean = _draws(np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng)
+                mean = dirichlet_sample(
+                    np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng
+                )
             each = (self.likelihood.counts + concentration * mean) / total
-            draw[:] = _draws(np.maximum(each * many, np.finfo(float).tiny), rng)
+            draw[:] = dirichlet_sample(np.maximum(each * many, np.finfo(float).tiny), rng)
         return draws
 
 
-def _draws(alpha: NDArray, rng: np.random.Generator) -> NDArray:
+def dirichlet_sample(alpha: NDArray, rng: np.random.Generator) -> NDArray:
     """Draw from Dirichlet distributions along the last axis, however small alpha is."""
     # a gamma of a small shape is below the smallest float: its logarithm is not
     logs = np.log(rng.standard_gamma(alpha + 1)) + np.log(rng.random(alpha.shape)) / alpha

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,9 @@ from scipy.special import softmax
 from ebfed.likelihoods import Joined, Likelihood, Multinomial, ReportedCategories
 from ebfed.priors import beta_binomial
 from ebfed.priors.dirichlet_multinomial import plausible_dispersions
+from ebfed.priors.mixture_em import log_sum
 
-__all__ = ["Reports", "dirichlet_scores"]
+__all__ = ["Climbed", "Mixture", "Reports", "dirichlet_scores"]
 
 # Correlations of two answers of a client from which the likelihood is climbed.
 STARTS = (0.02, 0.2, 0.6)
@@ -40,6 +42,26 @@ def dirichlet_scores(
     if not isinstance(likelihood, Multinomial | ReportedCategories):
         raise TypeError(f"{type(likelihood).__name__} messages are not of categories.")
     return likelihood.dirichlet_scores(mean, correlation)
+
+
+class Mixture(NamedTuple):
+    """Weights (k,), mean shares (k, d) and correlations of two answers (k,) of k Dirichlets."""
+
+    weights: NDArray
+    means: NDArray
+    correlations: NDArray
+
+    @classmethod
+    def single(cls, shares: NDArray, correlation: float) -> Mixture:
+        """Return the mixture of one."""
+        return cls(np.ones(1), shares[None], np.array([correlation]))
+
+
+class Climbed(NamedTuple):
+    """A maximum, and the log-likelihood there."""
+
+    mixture: Mixture
+    log_likelihood: float
 
 
 @dataclass(frozen=True)
@@ -80,43 +102,78 @@ class Reports:
     def maximise(self) -> tuple[NDArray, float]:
         """Mean shares, and correlation of two answers of a client, of greatest likelihood."""
         d = self.rows.n_features
-        even, single = np.full(d, 1 / d), not self.shows_pairs
-        found = [self._climb(even, start) for start in ((0.0,) if single else STARTS)]
-        shares, correlation, _ = max(found, key=lambda each: each[2])
-        return shares, correlation
+        starts = STARTS if self.shows_pairs else (0.0,)
+        found = [self.climb(Mixture.single(np.full(d, 1 / d), start)) for start in starts]
+        best = max(found, key=lambda each: each.log_likelihood).mixture
+        return best.means[0], float(best.correlations[0])
 
-    def _climb(
-        self, shares: NDArray, correlation: float, fixed: bool = False
-    ) -> tuple[NDArray, float, float]:
-        """Climb to a maximum: shares, correlation (or as given), and log-likelihood there."""
+    def climb(
+        self, mixture: Mixture, fixed: bool = False, prior: float = 0.0, tol: float = 1e-14
+    ) -> Climbed:
+        """Climb to a maximum over mixtures of Dirichlets.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            Where to begin.
+        fixed : bool
+            Whether correlations are kept.
+        prior : float
+            Weight of a uniform prior of weights, shares and correlations: the maximum is the mode
+            of their logits, which is never at an end.
+        tol : float
+            Gain in log-likelihood for each client at which it stops.
+        """
         from scipy.optimize import minimize
 
-        fixed = fixed or correlation == 0
-        total = self.counts.sum()
+        weights, shares, correlations = mixture
+        k, total = len(weights), self.counts.sum()
+        fixed = fixed or not correlations.any()
+
+        def parts(x: NDArray) -> Mixture:
+            means = softmax(x[k:-k].reshape(shares.shape), axis=1)
+            return Mixture(softmax(x[:k]), means, correlations if fixed else x[-k:])
 
         def loss(x: NDArray) -> tuple[float, NDArray]:
-            mean, at = softmax(x[:-1]), correlation if fixed else float(x[-1])
-            value, by_mean, by_correlation = self._sums(mean, at)
-            slope = np.append(mean * (by_mean - mean @ by_mean), 0 if fixed else by_correlation)
-            return -value / total, -slope / total
+            at = parts(x)
+            logs, by_mean, by_correlation = self.scores(at)
+            value = log_sum(logs)
+            own = self.counts[:, None] * np.exp(logs - value[:, None])
+            slopes = np.einsum("il,lij->lj", own, by_mean)
+            slopes = at.means * (slopes - (at.means * slopes).sum(axis=1, keepdims=True))
+            bends = np.zeros(k) if fixed else np.einsum("il,li->l", own, by_correlation)
+            of_weights = own.sum(axis=0) - total * at.weights
+            height = float(self.counts @ value)
+            if prior:
+                height += prior * sum(np.log(each).sum() for each in (*at, 1 - at.correlations))
+                of_weights += prior * (1 - k * at.weights)
+                slopes += prior * (1 - shares.shape[1] * at.means)
+                bends += prior * (1 / at.correlations - 1 / (1 - at.correlations))
+            slope = np.concatenate([of_weights, slopes.ravel(), bends])
+            return -height / total, -slope / total
 
-        start = np.append(np.log(np.maximum(shares, np.exp(-REACH / 2))), correlation)
-        bounds = [(-REACH, REACH)] * len(shares) + [(0.0, MOST)]
+        logs = [np.log(np.maximum(x, np.exp(-REACH / 2))).ravel() for x in (weights, shares)]
         best = minimize(
             loss,
-            start,
+            np.concatenate([*logs, correlations]),
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
-            options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 500},
+            bounds=[(-REACH, REACH)] * (k + shares.size) + [(1e-6 * bool(prior), MOST)] * k,
+            options={"ftol": tol, "gtol": min(1e5 * tol, 1e-4), "maxiter": 500},
         )
-        return softmax(best.x[:-1]), float(best.x[-1]), -float(best.fun) * float(total)
+        found = parts(best.x)
+        return Climbed(found, float(self.counts @ log_sum(self.scores(found)[0])))
 
-    def _sums(self, mean: NDArray, correlation: float) -> tuple[float, NDArray, float]:
-        """Log-likelihood of all messages, and its derivatives."""
-        value, by_mean, by_correlation = dirichlet_scores(self.rows, mean, correlation)
-        counts = self.counts
-        return float(counts @ value), counts @ by_mean, float(counts @ by_correlation)
+    def scores(self, mixture: Mixture) -> tuple[NDArray, NDArray, NDArray]:
+        """Log-probabilities of messages and components, (n, k), and derivatives of each.
+
+        These are by the shares, (k, n, d), and by the correlation of a component, (k, n).
+        """
+        pairs = zip(mixture.means, mixture.correlations, strict=True)
+        found = [dirichlet_scores(self.rows, *pair) for pair in pairs]
+        values, by_mean, by_correlation = (np.array(x) for x in zip(*found, strict=True))
+        with np.errstate(divide="ignore"):
+            return values.T + np.log(mixture.weights), by_mean, by_correlation
 
     def covariance(self, mean: NDArray, correlation: float, both: bool = True) -> NDArray:
         """Covariance of mean shares, and of the correlation at the end if that is open too.
@@ -151,7 +208,8 @@ class Reports:
             nonlocal last
             if dispersion not in held:
                 correlation = min(dispersion / (1 + dispersion), MOST)
-                shares, _, value = self._climb(last, correlation, fixed=True)
+                best, value = self.climb(Mixture.single(last, correlation), fixed=True)
+                shares = best.means[0]
                 covariance = self.covariance(shares, correlation, both=False)
                 roots = np.linalg.eigvalsh(covariance)[1:]  # the first is that of the sum
                 last = shares

@@ -185,6 +185,7 @@ PRIVATE = {
     "personalization",
     "ppsgd",
     "private-means",
+    "private-frequencies",
     "private-rates",
 }
 

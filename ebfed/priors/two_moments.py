@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import (
     betainc,
+    betaincc,
     betaincinv,
     betaln,
     expit,
@@ -227,7 +228,7 @@ class BetaDistribution(Distribution):
 
     def above(self, x: ArrayLike) -> NDArray:
         """Probability of at least x."""
-        return betainc(self.beta, self.alpha, 1 - np.clip(x, 0, 1))
+        return betaincc(self.alpha, self.beta, np.clip(x, 0, 1))
 
     def quantile(self, q: float) -> NDArray:
         """Return the `q`-quantile."""

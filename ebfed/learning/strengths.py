@@ -221,7 +221,8 @@ class StrengthTraining(LocalTraining):
                     outputs = task.net.outputs(theta, held.X)
                     losses[:, g] += task.net.loss.of(outputs, held.y, held.weight)[0]
         if not task.net.model.classifies:
-            losses = task.totals[:, None] / 2 * np.log(np.maximum(losses, 1e-300))
+            size = task.totals[:, None] * task.net.model.numbers(task.net.n_features)
+            losses = size / 2 * np.log(np.maximum(losses, 1e-300))
         return np.where(np.isfinite(losses), -losses, -np.inf)
 
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:

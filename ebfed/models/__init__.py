@@ -4,6 +4,18 @@ from ebfed.models.base import Batch, Model, Predictor, Slope
 from ebfed.models.layered import Layered
 from ebfed.models.linear import Linear, Softmax
 from ebfed.models.mlp import MLP
+from ebfed.models.subspace import Subspace
 from ebfed.models.torch import Torch
 
-__all__ = ["MLP", "Batch", "Layered", "Linear", "Model", "Predictor", "Slope", "Softmax", "Torch"]
+__all__ = [
+    "MLP",
+    "Batch",
+    "Layered",
+    "Linear",
+    "Model",
+    "Predictor",
+    "Slope",
+    "Softmax",
+    "Subspace",
+    "Torch",
+]

@@ -115,6 +115,10 @@ class Model(WithArguments, ABC):
         """Return the loss of outputs."""
         return CrossEntropy() if self.classifies else SquaredError()
 
+    def numbers(self, n_features: int) -> int:
+        """Return how many numbers with normal errors the loss of a row adds up: 1."""
+        return 1
+
     def exported(self, parameters: Named) -> dict[str, Any]:
         """Return parameters of one client as the libraries of the model take them: here arrays."""
         return parameters

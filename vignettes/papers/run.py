@@ -45,6 +45,7 @@ STUDIES = {
     "beyond": {
         "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",
         "private-frequencies": "shares of categories of a few kinds of clients, error by epsilon",
+        "subspaces": "personal principal components around shared ones, error by their spread",
         "mixed-models": "coverage of intervals of mixed models, with 8, 20 and 100 groups",
     },
     "ebfed.evaluation": {

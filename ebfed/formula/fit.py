@@ -650,8 +650,7 @@ class FormulaFit:
         level : str, optional
             Name of the level of groups, or of the factor; the lowest, or the first factor, if None.
         **options
-            ``refit=True`` of linear models fits again without each group; see `LinearEB.influence`
-            and `CrossedEB.influence`.
+            ``refit=True`` of linear models fits again without each group; see `LinearEB.influence`.
 
         Returns
         -------
@@ -663,10 +662,7 @@ class FormulaFit:
             If the estimator has no influence of groups.
         """
         self._check_has("influence", "influence of groups")
-        if not is_a(self.estimator_, "CrossedEB"):
-            return self.estimator_.influence(level, **options)
-        read, given = self._read(None)
-        return self.estimator_.influence(read, **(given | {"level": level} | options))
+        return self.estimator_.influence(level, **options)
 
     def _of_linear_rows(self) -> dict[str, NDArray]:
         """Columns of `augment` of rows of the fit: of linear models ``.hat`` and ``.cooksd``."""

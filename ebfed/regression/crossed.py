@@ -47,12 +47,13 @@ from ebfed.regression.crossed_fitting import (
     check_noise,
 )
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
-from ebfed.regression.crossed_influence import influence_of_crossed
+from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
-from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.families import ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
+from ebfed.regression.influence import LeftOut, influence_of_groups
 from ebfed.regression.intervals import check_drawn, confint_of_rows
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.predictive import averaged_variance, predictive_interval
@@ -250,13 +251,30 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
         for style, own in zip(rows.styles, ids, strict=True):
             warn_of_blanks(own, f"groups {style.group!r}")
-        sizes = [len(each) for each in ids]
         check_size(design)
+        read = {
+            "names": [style.group for style in rows.styles],
+            "named": rows.names,
+            "has_offset": "offset" in rows.beside,
+            "has_weights": "sample_weight" in rows.beside,
+        }
+        return self._fit_rows(design, found, codes, ids, rows.styles, read)
+
+    def _fit_rows(
+        self,
+        design: NDArray,
+        found: Responses,
+        codes: list[NDArray],
+        ids: list[NDArray],
+        styles: list[Style],
+        read: dict[str, Any],
+    ) -> Self:
+        """Fit rows with the level of each factor, and what was read of them."""
+        family, names, sizes = self._family, read["names"], [len(each) for each in ids]
         own, terms = self._places(), self.terms_
         some, none = independent_columns(design[:, own] * np.sqrt(found.weight)[:, None])
         columns, null = own[some], np.zeros((len(terms), none.shape[1]))
         null[own] = none
-        names = [style.group for style in rows.styles]
         varying = varying_of(self.varying, self.covariance, names, terms)
         every = [[term for block in own for term in block] for own in varying]
         alone = family is not None and family.alone(found)
@@ -269,23 +287,19 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         of_levels = CrossedTerms(*([each[k] for k in order] for each in columns_of))  # type: ignore[arg-type]
         self._problem = CrossedProblem(of_levels, design, terms, columns, found)
         fit = self._problem.fit(family, self.method == "reml")
-        kept: dict[str, Any] = {
+        kept: dict[str, Any] = read | {
             "order": order,
-            "names": names,
             "varying": varying,
-            "named": rows.names,
-            "has_offset": "offset" in rows.beside,
-            "has_weights": "sample_weight" in rows.beside,
             "own": own,
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
         }
         n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
         if not fit.converged:
-            warnings.warn(UNFINISHED, ConvergenceWarning, stacklevel=2)
-        self._learn(fit, kept, rows.styles, ids, n)
+            warnings.warn(UNFINISHED, ConvergenceWarning, stacklevel=3)
+        self._learn(fit, kept, styles, ids, n)
         for note in unidentified(self):
-            warnings.warn(note, IdentificationWarning, stacklevel=2)
+            warnings.warn(note, IdentificationWarning, stacklevel=3)
         if family is not None:
             endless = endless_terms(family, design, found, terms)
             self.notes_ += warn_of_unending(endless if endless.terms else None)
@@ -391,14 +405,18 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _effects(self, level: str | None, given_mean: bool = False) -> Posterior:
-        """Posterior of the effects of the levels of a factor."""
+    def _number_of(self, level: str | None) -> int:
+        """Return the number of a factor."""
         check_is_fitted(self, "mean_")
         if level not in self._names:
             raise ValueError(
                 f"level must be one of {', '.join(map(repr, self._names))}; got {level!r}."
             )
-        number = self._names.index(level)
+        return self._names.index(level)
+
+    def _effects(self, level: str | None, given_mean: bool = False) -> Posterior:
+        """Posterior of the effects of the levels of a factor."""
+        number = self._number_of(level)
         place = self._order.index(number)
         covariance = self._fit.covariances(place, given_mean)
         mean = self._fit.effects(place)
@@ -408,7 +426,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         else:
             posterior = JointNormals(mean, covariance)
         counts, style = {"n": self._n[number]}, self._styles[number]
-        return posterior.labelled(self.levels_[level], counts, style, tuple(self._varying[number]))
+        return posterior.labelled(self._ids[number], counts, style, tuple(self._varying[number]))
 
     def posterior(self, level: str | None = None) -> Posterior:
         """Posterior of the effects of the levels of a factor.
@@ -694,7 +712,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         return np.eye(len(self.terms_))[:, self._columns]
 
     diagnostics = diagnostics_of_crossed
-    influence = influence_of_crossed
+    influence = influence_of_groups
     residuals = residuals_of_rows
     tests = coefficient_tests
     save: Any = GroupEffects.save
@@ -709,14 +727,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         check_noise(self, f"intervals by {method!r}")
         if self._family is None:
             return CrossedCriterion(self)
-        self._rows_of_fit(method)
+        self._rows_of_fit(f"intervals by {method!r}")
         if self._family.classes and (not self.fit_intercept or 0 not in self._columns):
             raise ValueError(f"method={method!r} of ordered classes needs an intercept.")
         return CrossedLaplaceCriterion(self)
 
     def _redraws(self, rng: np.random.Generator) -> Callable[[], CrossedEB]:
         """Return a function that draws responses of the rows of the fit, and fits again."""
-        problem, family, fit = self._rows_of_fit("bootstrap"), self._family, self._fit
+        problem = self._rows_of_fit("intervals by 'bootstrap'")
+        family, fit = self._family, self._fit
         if family is not None:
             check_drawn(family, problem.responses)
 
@@ -726,12 +745,35 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
         return again
 
-    def _rows_of_fit(self, method: str) -> CrossedProblem:
+    def _rows_of_fit(self, what: str) -> CrossedProblem:
         if self._problem is None:
-            raise ValueError(
-                f"the rows of the fit are needed for intervals by {method!r}; a file has none."
-            )
+            raise ValueError(f"the rows of the fit are needed for {what}; a file has none.")
         return self._problem
+
+    def _groups_of(self, level: str | None) -> LeftOut:
+        """Return the levels of a factor, and which rows are theirs."""
+        problem = self._rows_of_fit("leaving levels out")
+        number = self._number_of(self._names[0] if level is None else level)
+        place = self._order.index(number)
+        figures = self._ids[number], self._n[number], self._styles[number]
+        return LeftOut(place, problem.effects.codes[place], *figures)
+
+    def _changes_without(self, groups: LeftOut) -> NDArray[np.float64] | None:
+        """Changes of the coefficients at the variances of the fit; None of other families."""
+        if self._family is not None:
+            return None
+        check_noise(self, "influences")
+        problem = self._rows_of_fit("leaving levels out")
+        return changes_of_crossed(self._fit, problem, groups.place) @ self._all_columns.T
+
+    def _without(self, out: NDArray[np.bool_]) -> CrossedEB:
+        """Fit again without some rows."""
+        problem = self._rows_of_fit("leaving levels out")
+        codes = [problem.effects.codes[self._order.index(k)][~out] for k in range(len(self._ids))]
+        numbered = [np.unique(own, return_inverse=True) for own in codes]
+        ids = [every[there] for every, (there, _) in zip(self._ids, numbered, strict=True)]
+        rows = problem.design[~out], problem.responses.take(~out), [own for _, own in numbered]
+        return copy(self)._fit_rows(*rows, ids, self._styles, self._kept)
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit: of groups, those of the first factor."""

@@ -17,145 +17,41 @@ so that a level costs a solution with as many unknowns as there are effects in i
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.sparse import bsr_matrix, csr_matrix
-from sklearn.base import clone
 
-from ebfed.regression.crossed_fitting import check_noise, regressed
-from ebfed.regression.families import Responses
-from ebfed.regression.influence import frame_of_changes
+from ebfed.regression.crossed_fitting import CrossedFit, CrossedProblem, regressed
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.crossed_patterns import MOST_DENSE
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
-from ebfed.regression.reading import CrossedRows
 
-__all__ = ["influence_of_crossed"]
+__all__ = ["changes_of_crossed"]
 
 # Share of the largest curvature that a coefficient must have.
 LEAST = 1e-10
 
 
-def influence_of_crossed(
-    self: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    groups: Any = None,
-    sample_weight: Any = None,
-    offset: Any = None,
-    trials: Any = None,
-    level: str | None = None,
-    refit: bool = False,
-) -> Any:
-    """Return how much the coefficients depend on each level of a factor, by leaving out its rows.
-
-    Cook's distance of a level is ``d' S^-1 d / p``, d being the change of the p coefficients, and S
-    their sampling covariance in the whole fit.
+def changes_of_crossed(
+    fit: CrossedFit, problem: CrossedProblem, factor: int
+) -> NDArray[np.float64]:
+    """Changes of the coefficients at the variances of the fit, without each level of a factor.
 
     Parameters
     ----------
-    X, y, groups, sample_weight, offset, trials : as in `fit`
-        The rows of the fit. (A fit by formula has them.)
-    level : str, optional
-        Name of the factor; the first if None.
-    refit : bool
-        Whether the model is fitted again without each level, variances too, as in R's
-        ``influence(fit, "d")``. If not, the variances are those of the whole fit, and the change of
-        the coefficients is exact given these. Rows that are not Gaussian are always fitted again.
+    fit : CrossedFit
+    problem : CrossedProblem
+        The rows of the fit.
+    factor : int
 
     Returns
     -------
-    DataFrame
-        Label of the level, ``n``, ``cooksd``, and ``dfbeta.x`` for each coefficient x: the
-        coefficient less that without the level. NaN where the other rows do not identify it.
-
-    Raises
-    ------
-    ValueError
-        If these are not the rows of the fit, there is no such factor, or effects explain all rows.
-
-    References
-    ----------
-    Cook (1977), Detection of influential observation in linear regression, Technometrics 19;
-    Demidenko, Stukel (2005), Influence analysis for linear mixed-effects models, Stat. Med. 24.
-
-    Examples
-    --------
-    >>> import ebfed as eb
-    >>> import pandas as pd
-    >>> rng = np.random.default_rng(0)
-    >>> rows = pd.DataFrame(rng.integers(0, (20, 8), (200, 2)), columns=["s", "d"])
-    >>> rows["y"] = rng.normal(size=20)[rows["s"]] + rng.normal(size=200) + 5 * (rows["d"] == 3)
-    >>> found = eb.from_formula("y ~ 1 + (1 | s) + (1 | d)", rows).influence("d")
-    >>> int(found["d"][found["cooksd"].argmax()])
-    3
+    ndarray of shape (n_levels, p)
     """
-    design, _, codes = self._placed(X, groups, offset)
-    level = self._names[0] if level is None else level
-    if level not in self._names:
-        known = ", ".join(map(repr, self._names))
-        raise ValueError(f"level must be one of {known}; got {level!r}.")
-    given = self._named_in(X) if groups is None else groups
-    options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-    rows = CrossedRows.of(X, y, given, options, self._set_aside(X))
-    found = rows.responses(self._family)
-    keep = found.weight > 0
-    if (codes < 0).any() or keep.sum() != self._n[0].sum():
-        raise ValueError("influence needs the rows of the fit, all of them; got others.")
-    number = self._names.index(level)
-    place, ids, n = self._order.index(number), self.levels_[level], self._n[number]
-    if refit or self._family is not None:
-        changes = _refitted(self, rows, codes[:, place], len(ids))
-    else:
-        check_noise(self, "influences")
-        own = [codes[keep, k] for k in range(codes.shape[1])]
-        changes = _changes(self._fit, self.terms_, design[keep], found.take(keep), own, place)
-        changes = changes @ self._all_columns.T
-    style = self._styles[number]
-    return frame_of_changes(changes, self.mean_covariance_, self.terms_, ids, n, style)
-
-
-def _refitted(fit: Any, rows: CrossedRows, codes: NDArray, m: int) -> NDArray[np.float64]:
-    """Changes of the coefficients by fits without each level; NaN where there is no fit."""
-    import pandas as pd
-
-    values = np.asarray(rows.X)
-    names = [term for term in fit.terms_ if term != "intercept"]
-    X = pd.DataFrame(values, columns=names) if values.shape[1] else values
-    labels = {style.group: own for style, own in zip(rows.styles, rows.levels, strict=True)}
-    groups, y = pd.DataFrame(labels), np.asarray(rows.y)
-    changes = np.full((m, len(fit.mean_)), np.nan)
-    for j in range(m):
-        rest = np.flatnonzero(codes != j)
-        part = X.iloc[rest] if isinstance(X, pd.DataFrame) else X[rest]
-        given = {name: own[rest] for name, own in rows.beside.items() if len(own) == len(codes)}
-        try:
-            with warnings.catch_warnings():  # of small parts of the rows
-                warnings.simplefilter("ignore")
-                other = clone(fit).fit(part, y[rest], groups=groups.iloc[rest], **given)
-        except ValueError:
-            continue
-        known = other._estimable.coefficients | ~fit._estimable.coefficients
-        changes[j] = np.where(known, fit.mean_ - other.mean_, np.nan)
-    return changes
-
-
-def _changes(
-    fit: Any,
-    terms: Sequence[str],
-    design: NDArray,
-    rows: Responses,
-    codes: Sequence[NDArray],
-    factor: int,
-) -> NDArray[np.float64]:
-    """Changes of the coefficients at the variances of the fit."""
-    names = [terms[j] for j in fit.fixed_columns]
+    rows, codes, design = problem.responses, problem.effects.codes, problem.design
+    names = [problem.terms[j] for j in fit.fixed_columns]
     triangle, _, columns = regressed(design[:, fit.fixed_columns], names, rows)
     m = int(fit.system.sums.sizes[factor])
     turned = CrossedDesign(codes, fit.system.sums.sizes, fit.bases(design))

@@ -19,7 +19,12 @@ from ebfed.regression.generalized_inference import inference_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import check_rows_of_all, coefficient_tests, errors_and_degrees
-from ebfed.regression.influence import influence_of_generalized
+from ebfed.regression.influence import (
+    LeftOut,
+    fit_without,
+    groups_of_level,
+    influence_of_groups,
+)
 from ebfed.regression.intervals import confint_of_rows, redraws_of_generalized
 from ebfed.regression.levelled import (
     learn_levels,
@@ -119,11 +124,16 @@ class ResponseRegression(RegressionEstimator):
 
     ranef = ranef_of_levels
     residuals = residuals_of_rows
-    influence = influence_of_generalized
+    influence = influence_of_groups
+    _groups_of = groups_of_level
+    _without = fit_without
     inference = inference_of_generalized
     tests = coefficient_tests
     confint = confint_of_rows
     _redraws = redraws_of_generalized
+
+    def _changes_without(self, groups: LeftOut) -> None:
+        """Nothing is known without a fit."""
 
     def _criterion(self, method: str) -> QuadratureCriterion:
         check_rows_of_all(self, f"intervals by {method!r}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,10 @@ from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.levels import parents_of
 
-__all__ = ["frame_of_changes", "influence_of_generalized", "influence_of_linear"]
+__all__ = ["LeftOut", "changes_of_linear", "fit_without", "groups_of_level", "influence_of_groups"]
 
 
-def influence_of_linear(self: Any, level: str | None = None, *, refit: bool = False) -> Any:
+def influence_of_groups(self: Any, level: str | None = None, *, refit: bool = False) -> Any:
     """Return how much the mean depends on each group, by leaving it out.
 
     Cook's distance of a group is ``d' S^-1 d / p``, d being the change of the p coefficients of the
@@ -29,26 +28,28 @@ def influence_of_linear(self: Any, level: str | None = None, *, refit: bool = Fa
     Parameters
     ----------
     level : str, optional
-        Name of the level of the groups; the lowest if None.
+        Name of the level of the groups, or of the factor; the lowest level, or the first factor, if
+        None.
     refit : bool
         Whether the model is fitted again without each group, variances too, as in R's
         ``influence(fit, "group")``. If not, the variances are those of the whole fit, and the
         change of the mean is exact given these: it is a product of sums, without any fit. Where a
         group has much of the variance between groups, the two differ. lme4's
         ``cooks.distance(influence(fit, "group"))`` is the refitted one times ``(m - p) / m``, m
-        being the number of groups.
+        being the number of groups. Rows that are not Gaussian are always fitted again, shapes too.
 
     Returns
     -------
     DataFrame
         Label of the group, ``n``, ``cooksd``, and ``dfbeta.x`` for each coefficient x: the
-        coefficient less that without the group. NaN where the other groups do not identify it.
+        coefficient less that without the group. NaN where the other groups do not identify it, or
+        cannot be fitted.
 
     Raises
     ------
     ValueError
-        If the rows of the fit are with the clients; it has no likelihood, or no noise; or there is
-        no such level.
+        If the rows of the fit are with the clients, or a file had none; it has no likelihood, or no
+        noise; or there is no such level.
 
     References
     ----------
@@ -66,120 +67,91 @@ def influence_of_linear(self: Any, level: str | None = None, *, refit: bool = Fa
     >>> int(found["group"][found["cooksd"].argmax()])
     3
     """
-    model = mixed_fit(self)
-    place = _place(self, level)
-    owners, ids, n = _groups(self, place)
-    if not refit:
-        chain = np.arange(len(owners))  # groups of the model are in another order
-        for above in model.owners[:place:-1]:
-            chain = above[chain]
-        order = np.zeros(len(ids), np.int64)
-        order[owners] = chain
-        changes = changes_without(model, place)[order]
-    else:
-        changes = _refitted(self, owners, len(ids))
-    return _frame(self, changes, self._result["mean_covariance"], ids, n, place)
+    check_is_fitted(self, "mean_")
+    groups, own = self._groups_of(level), self._of_mean
+    changes = None if refit else self._changes_without(groups)
+    if changes is None:
+        changes = _refitted(self, groups)
+    mean_covariance = _of_all(self, "mean_covariance")
+    cooks = cooks_distances(changes[:, own], mean_covariance[np.ix_(own, own)])
+    columns = {"n": groups.n, "cooksd": cooks}
+    pairs = zip(own, names_of_mean(self), strict=True)
+    columns |= {f"dfbeta.{term}": changes[:, j] for j, term in pairs}
+    style = groups.style.avoiding(columns)
+    return frame({style.group: groups.ids} | columns, style)
 
 
-def influence_of_generalized(self: Any, level: str | None = None) -> Any:
-    """Return how much the mean depends on each group, by fitting again without it.
+class LeftOut(NamedTuple):
+    """Groups that are left out, one after the other.
 
-    Cook's distance of a group is ``d' S^-1 d / p``, d being the change of the p coefficients of the
-    mean, and S their sampling covariance in the whole fit. Variances and shapes are fitted again
-    too. This is one fit for each group.
-
-    Parameters
+    Attributes
     ----------
-    level : str, optional
-        Name of the level of the groups; the lowest if None.
-
-    Returns
-    -------
-    DataFrame
-        As of `LinearEB.influence`; NaN where the other groups cannot be fitted.
+    place : int
+        Place of their level, from the top, or of the factor.
+    owners : int64 ndarray
+        Group of each client, or row, of the fit.
+    ids, n : ndarray of shape (m,)
+        Labels, and numbers of rows.
+    style : Style
     """
-    check_is_fitted(self, "clients_")
-    check_rows_of_all(self, "leaving groups out")
-    place = _place(self, level)
-    owners, ids, n = _groups(self, place)
-    changes = _refitted(self, owners, len(ids))
-    return _frame(self, changes, self._result["mean_covariance"], ids, n, place)
+
+    place: int
+    owners: NDArray[np.int64]
+    ids: NDArray
+    n: NDArray[np.int64]
+    style: Style
 
 
-def _place(fit: Any, level: str | None) -> int:
-    """Place of a level, from the top."""
-    names = list(fit._level_names or (fit._style_.group,))
-    if level is None:
-        return len(names) - 1
-    if level not in names:
-        raise ValueError(f"level must be one of {', '.join(map(repr, names))}; got {level!r}.")
-    return names.index(level)
+def _of_all(fit: Any, name: str) -> NDArray[np.float64]:
+    """Mean of all coefficients or its covariance, those of products with covariates among them."""
+    return fit._result[name] if hasattr(fit, "_result") else getattr(fit, f"{name}_")
 
 
-def _groups(fit: Any, place: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Place of the group of a level of each client, and labels and numbers of rows of these."""
-    ids, owners = fit.clients_.ids, np.arange(len(fit.clients_))
-    for _ in range(len(fit._level_names or ("",)) - 1 - place):
-        ids, above = parents_of(ids)
-        owners = above[owners]
-    return owners, ids, np.bincount(owners, fit.clients_.n, len(ids)).astype(np.int64)
-
-
-def _refitted(fit: Any, owners: NDArray, m: int) -> NDArray[np.float64]:
+def _refitted(fit: Any, groups: LeftOut) -> NDArray[np.float64]:
     """Changes of the mean by fits without each group; NaN where there is no fit."""
-    changes = np.full((m, len(fit._result["mean"])), np.nan)
-    for j in range(m):
-        rest = fit.clients_.take(np.flatnonzero(owners != j))
-        rest = rest.occupied() if isinstance(rest, Dispersed) else rest
+    mean, known = _of_all(fit, "mean"), fit._estimable.coefficients
+    changes = np.full((len(groups.ids), len(mean)), np.nan)
+    for j in range(len(changes)):
         try:
             with warnings.catch_warnings():  # of small parts of the rows
                 warnings.simplefilter("ignore")
-                other = copy(fit)._fit(rest, {})
+                other = fit._without(groups.owners == j)
         except ValueError:
             continue
-        changes[j] = fit._result["mean"] - other._result["mean"]
+        there = other._estimable.coefficients | ~known
+        changes[j] = np.where(there, mean - _of_all(other, "mean"), np.nan)
     return changes
 
 
-def _frame(
-    fit: Any, changes: NDArray, covariance: NDArray, ids: NDArray, n: NDArray, place: int
-) -> Any:
-    style = fit._style_
-    if fit._level_names and place < len(fit._level_names) - 1:
-        own = style.above[place]
-        style = type(style)(style.backend, own.group, above=style.above[:place])
-    own = fit._of_mean
-    given = changes[:, own], covariance[np.ix_(own, own)], names_of_mean(fit)
-    return frame_of_changes(*given, ids, n, style)
+def groups_of_level(self: Any, level: str | None) -> LeftOut:
+    """Return the groups of a level of a fit, and which clients are theirs."""
+    check_rows_of_all(self, "leaving groups out")
+    names = list(self._level_names or (self._style_.group,))
+    if level not in (None, *names):
+        raise ValueError(f"level must be one of {', '.join(map(repr, names))}; got {level!r}.")
+    place = len(names) - 1 if level is None else names.index(level)
+    ids, owners = self.clients_.ids, np.arange(len(self.clients_))
+    for _ in range(len(names) - 1 - place):
+        ids, above = parents_of(ids)
+        owners = above[owners]
+    n, style = np.bincount(owners, self.clients_.n, len(ids)).astype(np.int64), self._style_
+    if place < len(names) - 1:
+        style = type(style)(style.backend, style.above[place].group, above=style.above[:place])
+    return LeftOut(place, owners, ids, n, style)
 
 
-def frame_of_changes(
-    changes: NDArray,
-    covariance: NDArray,
-    terms: Sequence[str],
-    ids: NDArray,
-    n: NDArray,
-    style: Style,
-) -> Any:
-    """Return Cook's distances and changes of coefficients, a row for each group.
+def fit_without(self: Any, out: NDArray[np.bool_]) -> Any:
+    """Fit again without some clients."""
+    rest = self.clients_.take(np.flatnonzero(~out))
+    return copy(self)._fit(rest.occupied() if isinstance(rest, Dispersed) else rest, {})
 
-    Parameters
-    ----------
-    changes : ndarray of shape (m, p)
-        Coefficients less those without the group.
-    covariance : ndarray of shape (p, p)
-        Sampling covariance of the coefficients.
-    terms : sequence of str
-        Their names.
-    ids, n : ndarray of shape (m,)
-        Labels of the groups, and numbers of rows.
-    style : Style
 
-    Returns
-    -------
-    DataFrame
-    """
-    columns = {"n": n, "cooksd": cooks_distances(changes, covariance)}
-    columns |= {f"dfbeta.{term}": changes[:, j] for j, term in enumerate(terms)}
-    style = style.avoiding(columns)
-    return frame({style.group: ids} | columns, style)
+def changes_of_linear(self: Any, groups: LeftOut) -> NDArray[np.float64]:
+    """Changes of the mean at the variances of the fit, by sums over groups."""
+    model = mixed_fit(self)
+    chain = np.arange(len(groups.owners))  # groups of the model are in another order
+    for above in model.owners[: groups.place : -1]:
+        chain = above[chain]
+    order = np.zeros(len(groups.ids), np.int64)
+    order[groups.owners] = chain
+    return changes_without(model, groups.place)[order]

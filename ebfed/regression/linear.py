@@ -36,7 +36,12 @@ from ebfed.regression.inferring import (
     inference_of_linear,
     mixed_fit,
 )
-from ebfed.regression.influence import influence_of_linear
+from ebfed.regression.influence import (
+    changes_of_linear,
+    fit_without,
+    groups_of_level,
+    influence_of_groups,
+)
 from ebfed.regression.intervals import confint_of_rows, redraws_of_linear
 from ebfed.regression.levelled import (
     learn_levels,
@@ -430,7 +435,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     diagnostics = diagnostics_of_linear
     residuals = residuals_of_rows
-    influence = influence_of_linear
+    influence = influence_of_groups
+    _groups_of = groups_of_level
+    _changes_without = changes_of_linear
+    _without = fit_without
     inference = inference_of_linear
     tests = coefficient_tests
     confint = confint_of_rows

@@ -107,14 +107,15 @@ def test_a_level_that_identifies_a_coefficient_has_no_change():
         assert np.isfinite(table["dfbeta.x"].drop(4)).all()
 
 
-def test_rows_are_those_of_the_fit():
+def test_rows_are_those_of_the_fit(tmp_path):
     rows = crossed()
     est = eb.CrossedEB().fit(rows[["x", "a", "b"]], rows["y"], groups=["a", "b"])
-    table = est.influence(rows[["x", "a", "b"]], rows["y"])
+    table = est.influence()
     assert table.columns.tolist() == ["a", "n", "cooksd", "dfbeta.intercept", "dfbeta.x"]
-    with pytest.raises(ValueError, match="needs the rows of the fit"):
-        est.influence(rows[["x", "a", "b"]][5:], rows["y"][5:])
+    est.save(tmp_path / "fit.json")
+    with pytest.raises(ValueError, match="the rows of the fit are needed for leaving levels out"):
+        eb.load_fit(tmp_path / "fit.json").influence()
     with pytest.raises(ValueError, match="level must be one of 'a', 'b'; got 'c'"):
-        est.influence(rows[["x", "a", "b"]], rows["y"], level="c")
+        est.influence("c")
     fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
     assert len(eb.report.plot_influence(fit, level="b", ax=eb.report.new_axes()[0]).texts)

@@ -293,7 +293,9 @@ class Profile:
                 for a, j in enumerate(term)
                 for k in term[:a]
             ]
-        return [*found, *(Held("shape", first=j) for j in range(criterion.n_shown))]
+        known = not criterion.classes or 0 in criterion.means  # thresholds less the intercept
+        shapes = range(criterion.n_shown)
+        return [*found, *(Held("shape", first=j) if known else None for j in shapes)]
 
     # Search -----------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
@@ -22,7 +21,6 @@ from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
-from ebfed.regression.classes import has_ordered_classes
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.criteria import CrossedCriterion, CrossedLaplaceCriterion
 from ebfed.regression.crossed_checks import (
@@ -56,21 +54,19 @@ from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
 from ebfed.regression.influence import LeftOut, influence_of_groups
 from ebfed.regression.intervals import check_drawn, confint_of_rows
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
-from ebfed.regression.posteriors.predictive import averaged_variance, predictive_interval
+from ebfed.regression.posteriors.predictive import averaged_variance
 from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
     CrossedRows,
-    IntervalKind,
-    check_interval,
     of_weights,
 )
+from ebfed.regression.row_predictions import RowPredictions
 from ebfed.regression.separation import endless_terms
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import Parameter, RegressionView
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.lazy import column_names
-from ebfed.tables.of_rows import Predicted, wants_rate
 from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["CrossedEB"]
@@ -80,7 +76,7 @@ Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma"
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
 
 
-class CrossedEB(RegressorMixin, BaseEstimator):
+class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
     """Empirical Bayes regression with an effect of every level of crossed factors.
 
     A row of student s and lecturer d is ``y = x' beta + u_s + v_d + e``, with ``u_s ~ N(0, a)``,
@@ -487,11 +483,17 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             return () if self.n_features_in_ else tuple(columns)
         return tuple(name for name in columns if name not in known)
 
+    @property
+    def _shapes(self) -> NDArray[np.float64]:
+        return self._fit.shapes
+
     def _predictors(
-        self, X: Any, groups: Any, offset: Any, averaged: bool = False
+        self, X: Any, groups: Any, offset: Any, averaged: bool | None
     ) -> tuple[NDArray, NDArray]:
         """Posterior means of the linear predictors of rows, and variances, to average over."""
         design, offsets, codes = self._placed(X, groups, offset)
+        if averaged is None:
+            return self._fit.predictor(design, codes) + offsets, np.zeros(0)
         variance = self._averaged(design, codes) if averaged else self._fit.variance(design, codes)
         return self._fit.predictor(design, codes) + offsets, variance
 
@@ -500,58 +502,6 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         fit = self._fit
         own = fit.variance(design, np.full_like(codes, -1)) - fit.spread(design)
         return averaged_variance(fit.variance(design, codes), own)
-
-    def predict(
-        self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
-    ) -> NDArray:
-        """Expected response of each row as given, with the effects of its levels.
-
-        Of other families it is the mean response over the posterior of the linear predictor, which
-        is nearly normal: the probability of a success, the expected count, or the mean of the
-        number of the class.
-
-        Parameters
-        ----------
-        X : as in `fit`
-        groups : as in `fit`, optional
-            Labels of each factor; a level that was not in the fit has the effect zero, or varies as
-            its population. If None, the columns of `X` that held them in the fit; without these all
-            levels are such.
-        offset : as in `fit`, optional
-            Needed if the fit had offsets.
-        type : {"response", "rate"}
-            Of counts, ``"rate"`` is the expected count where the offset is zero: at an exposure of
-            1. It needs no offset.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-        """
-        family = self._family
-        if wants_rate(type, family is not None and family.link == "log", self.family):
-            offset = 0.0
-        if family is not None:
-            return family.mean(*self._predictors(X, groups, offset, True), self._fit.shapes)
-        design, offsets, codes = self._placed(X, groups, offset)
-        return self._fit.predictor(design, codes) + offsets
-
-    @available_if(has_ordered_classes)
-    def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
-        """Probability of each class, with ``family="ordinal"`` alone.
-
-        Parameters
-        ----------
-        X, groups, offset : as in `predict`
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            Of classes 1, 2, ….
-        """
-        family = self._family
-        assert family is not None
-        found = self._predictors(X, groups, offset, True)
-        return family.probabilities(*found, self._fit.shapes)
 
     def std_errors(self, X: Any, *, groups: Any = None) -> NDArray:
         """Return the standard error of each row's linear predictor, given the variances.
@@ -571,49 +521,6 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         design, _, codes = self._placed(X, groups, none)
         return np.sqrt(self._fit.variance(design, codes))
 
-    def predict_interval(
-        self,
-        X: Any,
-        *,
-        groups: Any = None,
-        offset: Any = None,
-        sample_weight: Any = None,
-        level: float = 0.95,
-        kind: IntervalKind = "row",
-    ) -> tuple[NDArray, NDArray]:
-        """Interval for each row's response, for its mean, or for its rate; given the variances.
-
-        Parameters
-        ----------
-        X, groups, offset : as in `predict`
-        sample_weight : as in `fit`, optional
-            Weight of each new response of ``family="gaussian"``, whose noise is that of the fit
-            over it; 1 if None.
-        level : float in (0, 1)
-        kind : {"row", "mean", "rate"}
-            Whether the interval is to hold a new response (of one trial) or its mean; of counts,
-            ``"rate"`` is the mean at an exposure of 1.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,)
-        """
-        from scipy.special import ndtri
-
-        family = self._family
-        if sample_weight is not None and family is not None:
-            raise ValueError(f"sample_weight must be None: responses are {self.family} here.")
-        if check_interval(level, kind, family is not None and family.link == "log", self.family):
-            offset = 0.0
-        mean, variance = self._predictors(X, groups, offset)
-        if family is not None:
-            return predictive_interval(
-                family, self._fit.shapes, mean, variance, level, kind == "row"
-            )
-        noise = self._noise(X, sample_weight) if kind == "row" else 0.0
-        reach = ndtri((1 + level) / 2) * np.sqrt(variance + noise)
-        return mean - reach, mean + reach
-
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         """Noise variance of new rows."""
         if sample_weight is None:
@@ -622,32 +529,6 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             return self.noise_variance_
         rows = CrossedRows.of(X, None, None, {"sample_weight": sample_weight}, self._set_aside(X))
         return of_weights(self.noise_variance_, rows.beside["sample_weight"])
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        offset: Any = None,
-        trials: Any = None,
-    ) -> float:
-        """R**2 of the predictions of rows by the effects of their levels.
-
-        Parameters
-        ----------
-        X, y, sample_weight, groups, offset, trials : as in `fit`
-        """
-        from sklearn.metrics import r2_score
-
-        check_is_fitted(self, "mean_")
-        given = self._named_in(X) if groups is None else groups
-        options = {"sample_weight": sample_weight, "trials": trials}
-        found = CrossedRows.of(X, y, given, options).responses(self._family)
-        keep = found.weight > 0
-        found, predicted = found.take(keep), self.predict(X, groups=groups, offset=offset)[keep]
-        return float(r2_score(found.y, predicted, sample_weight=found.weight))
 
     # Reports ----------------------------------------------------------------------------------
 

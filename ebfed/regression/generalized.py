@@ -9,13 +9,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.metaestimators import available_if
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.beside import groups_beside, responses_beside
-from ebfed.regression.classes import has_ordered_classes
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized
 from ebfed.regression.families import ResponseFamily, family_named
@@ -24,21 +22,17 @@ from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import (
     averaged_variance,
-    predictive_interval,
     variance_of_mean,
 )
 from ebfed.regression.posteriors.quadrature import Method
 from ebfed.regression.reading import (
-    IntervalKind,
-    check_interval,
     known_of_rows,
     offset_of,
     posterior_of_rows,
     responding_clients,
 )
+from ebfed.regression.row_predictions import RowPredictions
 from ebfed.tables.clients import Clients
-from ebfed.tables.lazy import is_lazy
-from ebfed.tables.of_rows import Predicted, wants_rate
 
 __all__ = ["GeneralizedEB"]
 
@@ -46,7 +40,7 @@ FamilyName = Literal["binomial", "gamma", "negative_binomial", "ordinal", "poiss
 
 
 @dataclass(eq=False, repr=False)
-class GeneralizedEB(RegressorMixin, ResponseRegression):
+class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type: ignore[misc]
     """Empirical Bayes generalized linear model: a coefficient vector for every group.
 
     Rows of group i have the linear predictor ``z_ij = offset_ij + x_ij' theta_i``, and ``theta_i ~
@@ -189,6 +183,10 @@ class GeneralizedEB(RegressorMixin, ResponseRegression):
     def _family(self) -> ResponseFamily:
         return family_named(self.family)
 
+    @property
+    def _shapes(self) -> NDArray[np.float64]:
+        return self._result["shapes"]
+
     # Reading ----------------------------------------------------------------------------------
 
     def _read_block(
@@ -305,54 +303,16 @@ class GeneralizedEB(RegressorMixin, ResponseRegression):
         return self._posterior_at(self._asked_for(X, y, groups, **options), level)
 
     def _predictors(
-        self, X: Any, groups: Any, offset: Any, given_spread: bool = True
+        self, X: Any, groups: Any, offset: Any, averaged: bool | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Posterior mean and variance of the linear predictor of each row."""
         offset = offset_of(self, X, groups, offset)
-        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=given_spread)
+        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=bool(averaged))
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)
-        if given_spread:  # responses are averaged over it
+        if averaged:  # responses are averaged over it
             variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
         return mean + offset, variance
-
-    def predict(
-        self, X: Any, *, groups: Any = None, offset: Any = None, type: Predicted = "response"
-    ) -> NDArray:
-        """Expected response of each row as given, averaged over the posterior of its group.
-
-        Not knowing the coefficients of a group adds to the mean of a log link: it is ``e^(m + v /
-        2)`` where the linear predictor has mean m and variance v. The spread of the population is
-        taken to be as fitted: averaged over all that few groups allow, that mean would be of the
-        largest spreads.
-
-        Parameters
-        ----------
-        X : as in `fit`
-        groups : as in `fit`, optional
-            Label of each row. A group that was not in the fit is predicted by the population, or
-            by its parent's coefficients if that was in the fit; by the population so are all rows
-            if None (unless `X` has the column that held them in the fit).
-        offset : as in `fit`, or one number for all rows, optional
-            Needed if the fit had offsets.
-        type : {"response", "rate"}
-            Of a log link, ``"rate"`` is the mean response where the offset is zero: at an exposure
-            of 1. It needs no offset.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,), or lazy table
-            Expected counts; of binomial rows, the probability of a success; of ordinal rows, the
-            mean of the number of the class. Of a table of another engine, that table with a column
-            ``.fitted``, computed when it is read. (For probabilities the largest variance of a
-            linear predictor is read at once.)
-        """
-        if wants_rate(type, self._family.link == "log", self.family):
-            offset = 0.0
-        if is_lazy(X):
-            return self._beside(X, groups, offset)
-        predictors = self._predictors(X, groups, offset)
-        return self._family.mean(*predictors, self._result["shapes"])
 
     def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:
         """Return a lazy table with predictions as columns."""
@@ -361,81 +321,6 @@ class GeneralizedEB(RegressorMixin, ResponseRegression):
         named = {} if isinstance(offset, float | int) else {"offset": offset}
         groups = groups_beside(self, X, groups, **named)
         return responses_beside(self, X, groups, offset=offset, classes=classes)
-
-    @available_if(has_ordered_classes)
-    def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
-        """Probability of each class, averaged over the posterior of the row's group.
-
-        With ``family="ordinal"`` alone.
-
-        Parameters
-        ----------
-        X, groups, offset : as in `predict`
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes), or lazy table
-            Of classes 1, 2, …. Of a table of another engine, that table with columns
-            ``.fitted_1``, ``.fitted_2``, ….
-        """
-        if is_lazy(X):
-            return self._beside(X, groups, offset, classes=[])
-        predictors = self._predictors(X, groups, offset)
-        return self._family.probabilities(*predictors, self._result["shapes"])
-
-    def predict_interval(
-        self,
-        X: Any,
-        *,
-        groups: Any = None,
-        offset: Any = None,
-        level: float = 0.95,
-        kind: IntervalKind = "row",
-    ) -> tuple[NDArray, NDArray]:
-        """Interval for each row's response, for its mean, or for its rate.
-
-        Parameters
-        ----------
-        X, groups, offset : as in `predict`
-        level : float in (0, 1)
-        kind : {"row", "mean", "rate"}
-            Whether the interval is to hold a new response (quantiles of the predictive
-            distribution, in which the linear predictor is normal), or the mean response of a row
-            whose coefficients are those of its group; of a log link, ``"rate"`` is that mean at an
-            exposure of 1. All include uncertainty in the spread of the population.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,)
-        """
-        if check_interval(level, kind, self._family.link == "log", self.family):
-            offset = 0.0
-        found = self._predictors(X, groups, offset, given_spread=False)
-        return predictive_interval(
-            self._family, self._result["shapes"], *found, level, kind == "row"
-        )
-
-    def score(  # type: ignore[override]
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        offset: Any = None,
-        trials: Any = None,
-    ) -> float:
-        """R**2 of the predictions of rows by the coefficients of their groups.
-
-        Parameters
-        ----------
-        X, y, sample_weight, groups, offset, trials : as in `fit`
-        """
-        from sklearn.metrics import r2_score
-
-        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-        found = self.diagnostics(X, y, groups=groups, **options)
-        return float(r2_score(found.response, found.fitted, sample_weight=found.law.weight))
 
     diagnostics = diagnostics_of_generalized
 

@@ -36,6 +36,9 @@ from ebfed.inference.sums import LinearMixedFit, entries_of_terms, root_of_terms
 
 __all__ = ["FTest", "FixedDegrees", "Inference", "Method", "inference_of"]
 
+# Curvatures in units of their own below which the deviance does not bend.
+FLAT = 1e-8
+
 Method = Literal["satterthwaite", "kenward-roger", "residual", "asymptotic"]
 
 
@@ -139,12 +142,52 @@ class FixedDegrees(Inference):
         return self.degrees, 1.0
 
 
-class _OfVariances(Inference):
-    """Degrees of freedom that follow from how well the parameters of V are known."""
+class Satterthwaite(Inference):
+    """Degrees of freedom as lmerTest has them.
+
+    Directions of the parameters of V in which the deviance does not bend, as of the root of a
+    singular covariance, add nothing.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (p,)
+    covariance : ndarray of shape (p, p)
+        Sampling covariance of the mean.
+    slopes : ndarray of shape (k, p, p)
+        Its slopes in the parameters.
+    hessian : ndarray of shape (k, k)
+        Second derivatives of the deviance.
+    """
+
+    def __init__(self, mean: NDArray, covariance: NDArray, slopes: NDArray, hessian: NDArray):
+        super().__init__(mean)
+        self._covariance, self._slopes = covariance, slopes
+        size = np.sqrt(np.abs(np.diag(hessian)))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
+        kept = values > FLAT
+        half = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+        self._known = 2 * half @ half.T
+
+    @property
+    def covariance(self) -> NDArray:
+        """Sampling covariance of the mean."""
+        return self._covariance
+
+    def df(self, contrasts: NDArray) -> NDArray:
+        """Degrees of freedom of each contrast."""
+        variance = np.einsum("np,pq,nq->n", contrasts, self._covariance, contrasts)
+        slopes = np.einsum("np,kpq,nq->nk", contrasts, self._slopes, contrasts)
+        spread = np.einsum("nk,kl,nl->n", slopes, self._known, slopes)
+        found = np.full(len(variance), np.inf)
+        return np.divide(2 * variance**2, spread, out=found, where=spread > 0)
+
+
+class _OfVariances:
+    """What the rows say of the parameters of V, and how Phi moves with them."""
 
     def __init__(self, fit: LinearMixedFit):
-        super().__init__(fit.mean)
-        self.fit = fit
+        self.fit, self.mean = fit, fit.mean
         sums, inverse = fit.fitted, fit.inverse
         assert sums.pairs is not None
         assert sums.second is not None
@@ -168,64 +211,28 @@ class _OfVariances(Inference):
         return np.where(known[:, None], contrasts @ self.fit.basis[0], np.nan)
 
 
-class Satterthwaite(_OfVariances):
-    """Degrees of freedom as lmerTest has them."""
-
-    @property
-    def covariance(self) -> NDArray:
-        """Sampling covariance of the mean."""
-        return self.fit.mean_covariance
-
-    @cached_property
-    def hessian(self) -> NDArray:
-        """Second derivatives of the deviance in the parameters of V."""
-        sums, inverse = self.fit.fitted, self.fit.inverse
-        moved = sums.first[:, :-1, -1]
-        return 2 * (self.Q[:, :, -1, -1] - moved @ inverse @ moved.T) - self.expected
-
-    @cached_property
-    def gradient(self) -> NDArray:
-        """Slope of the deviance; zero but at the boundary."""
-        sums = self.fit.fitted
-        gradient = sums.trace - sums.first[:, -1, -1]
-        if self.fit.restricted:
-            gradient = gradient - np.einsum("ij,aji->a", self.fit.inverse, self.S)
-        return gradient
-
-    @cached_property
-    def of_roots(self) -> tuple[NDArray, NDArray]:
-        """Slopes of the parameters of V in entries of roots, and the sampling covariance of these.
-
-        Roots are Cholesky factors of the covariances, and the standard deviation of the noise.
-        """
-        k = self.fit.n_parameters
-        slopes, bends = np.zeros((k, k)), np.zeros((k, k, k))
-        fit = self.fit
-        for G, bases, own, terms in zip(
-            fit.covariances, fit.bases, fit.own, fit.terms, strict=True
-        ):
-            slope, bend = _of_root(G, bases, fit.kind, terms)
-            slopes[np.ix_(own, own)], bends[np.ix_(own, own, own)] = slope, bend
-        slopes[-1, -1], bends[-1, -1, -1] = 2 * np.sqrt(self.fit.noise), 2.0
-        hessian = slopes.T @ self.hessian @ slopes + np.tensordot(self.gradient, bends, 1)
-        size = np.sqrt(np.abs(np.diag(hessian)))
-        size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
-        kept = values > 1e-8
-        half = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
-        return slopes, 2 * half @ half.T
-
-    def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
-        slopes, known = self.of_roots
-        L = self.basis(contrasts)
-        along = np.einsum("np,apq,nq->na", L, self.slopes, L) @ slopes
-        spread = np.einsum("na,ab,nb->n", along, known, along)
-        variance = np.einsum("np,pq,nq->n", L, self.fit.inverse, L)
-        return np.divide(2 * variance**2, spread, out=np.full(len(L), np.inf), where=spread != 0)
+def _satterthwaite(fit: LinearMixedFit) -> Satterthwaite:
+    """Degrees of freedom by roots: Cholesky factors of covariances, and the noise's deviation."""
+    parts, sums, inverse = _OfVariances(fit), fit.fitted, fit.inverse
+    moved, gradient = sums.first[:, :-1, -1], sums.trace - sums.first[:, -1, -1]
+    if fit.restricted:
+        gradient = gradient - np.einsum("ij,aji->a", inverse, parts.S)
+    of_variances = 2 * (parts.Q[:, :, -1, -1] - moved @ inverse @ moved.T) - parts.expected
+    k = fit.n_parameters
+    slopes, bends = np.zeros((k, k)), np.zeros((k, k, k))
+    levels = zip(fit.covariances, fit.bases, fit.own, fit.terms, strict=True)
+    for G, bases, own, terms in levels:
+        slope, bend = _of_root(G, bases, fit.kind, terms)
+        slopes[np.ix_(own, own)], bends[np.ix_(own, own, own)] = slope, bend
+    slopes[-1, -1], bends[-1, -1, -1] = 2 * np.sqrt(fit.noise), 2.0
+    # the slope is zero but at the boundary
+    hessian = slopes.T @ of_variances @ slopes + np.tensordot(gradient, bends, 1)
+    B = fit.basis[0]
+    of_roots = np.tensordot(slopes.T, B @ parts.slopes @ B.T, 1)
+    return Satterthwaite(fit.mean, fit.mean_covariance, of_roots, hessian)
 
 
-class KenwardRoger(_OfVariances):
+class KenwardRoger(_OfVariances, Inference):
     """Degrees of freedom and standard errors as pbkrtest has them."""
 
     @cached_property
@@ -320,7 +327,7 @@ def inference_of(fit: LinearMixedFit, method: Method) -> Inference:
         likelihood.
     """
     if method == "satterthwaite":
-        return Satterthwaite(fit)
+        return _satterthwaite(fit)
     if method == "kenward-roger":
         if not fit.restricted:
             raise ValueError(

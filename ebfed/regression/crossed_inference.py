@@ -23,7 +23,7 @@ from scipy import linalg
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import block_diag, csr_matrix, eye, kron
 
-from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
+from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger, Satterthwaite
 from ebfed.inference.sums import GroupSums
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.crossed_search import CrossedBlocks
@@ -34,52 +34,6 @@ __all__ = ["crossed_kenward_roger", "crossed_satterthwaite"]
 MOST_LEVELS = 3_000
 # Step of differences, as a share of a root, and the least root of which it is a share.
 STEP, LEAST = 1e-3, 0.1
-# Curvatures in units of their own below which the deviance does not bend.
-FLAT = 1e-8
-
-
-class CrossedSatterthwaite(Inference):
-    """Degrees of freedom as lmerTest has them.
-
-    The parameters are entries of the roots of the factors' covariances over the noise, theta, and
-    the standard deviation of the noise, sigma. With ``D(theta)`` the logarithms of determinants,
-    ``R(theta)`` the squares that are left, and n degrees, the deviance is ``D + 2 n log(sigma) + R
-    / sigma**2``, and the covariance of the coefficients ``sigma**2 C(theta)``. Directions in which
-    the deviance does not bend, as of the root of a singular covariance, add nothing.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (p,)
-    covariance : ndarray of shape (p, p)
-        Sampling covariance of the mean.
-    slopes : ndarray of shape (k, p, p)
-        Its slopes in the parameters.
-    hessian : ndarray of shape (k, k)
-        Second derivatives of the deviance.
-    """
-
-    def __init__(self, mean: NDArray, covariance: NDArray, slopes: NDArray, hessian: NDArray):
-        super().__init__(mean)
-        self._covariance, self._slopes = covariance, slopes
-        size = np.sqrt(np.abs(np.diag(hessian)))
-        size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(hessian / np.outer(size, size))
-        kept = values > FLAT
-        half = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
-        self._known = 2 * half @ half.T
-
-    @property
-    def covariance(self) -> NDArray:
-        """Sampling covariance of the mean."""
-        return self._covariance
-
-    def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
-        variance = np.einsum("np,pq,nq->n", contrasts, self._covariance, contrasts)
-        slopes = np.einsum("np,kpq,nq->nk", contrasts, self._slopes, contrasts)
-        spread = np.einsum("nk,kl,nl->n", slopes, self._known, slopes)
-        found = np.full(len(variance), np.inf)
-        return np.divide(2 * variance**2, spread, out=found, where=spread > 0)
 
 
 def crossed_satterthwaite(
@@ -87,7 +41,11 @@ def crossed_satterthwaite(
 ) -> Inference:
     """Return Satterthwaite's degrees of freedom.
 
-    Derivatives in sigma are exact. Second ones in theta are differences of slopes, which are exact.
+    The parameters are entries of the roots of the factors' covariances over the noise, theta, and
+    the standard deviation of the noise, sigma. With ``D(theta)`` the logarithms of determinants,
+    ``R(theta)`` the squares that are left, and n degrees, the deviance is ``D + 2 n log(sigma) + R
+    / sigma**2``, and the covariance of the coefficients ``sigma**2 C(theta)``. Derivatives in sigma
+    are exact. Second ones in theta are differences of slopes, which are exact.
 
     Parameters
     ----------
@@ -154,7 +112,7 @@ def _of_differences(
         slopes.append(noise * (up.covariance - down.covariance) / length)
     slopes.append(2 * sigma * here.covariance)
     found = np.array([back @ each @ back.T for each in slopes])
-    return CrossedSatterthwaite(mean, noise * back @ here.covariance @ back.T, found, hessian)
+    return Satterthwaite(mean, noise * back @ here.covariance @ back.T, found, hessian)
 
 
 @dataclass(frozen=True)

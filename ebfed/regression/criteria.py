@@ -458,7 +458,7 @@ class CrossedLaplaceCriterion(_OfFactors, _OfFamily):
         _OfFactors.__init__(self, estimator, lambda k: np.ones(len(fit.maps[k])))
         X = rows.design[:, fit.fixed_columns]
         _OfFamily.__init__(self, family, fit.shapes, X, rows.responses)
-        own = rows.effects.codes, rows.effects.sizes, rows.design, rows.responses, family
+        own = rows.codes, rows.sizes, rows.design, rows.responses, family
         self.model, self._triangle = fit.laplace_of(*own), fit.triangle
         self.mean, self.mean_covariance = fit.mean, fit.mean_covariance
         self.searched = np.arange(len(fit.mean))

@@ -32,7 +32,6 @@ from ebfed.regression.crossed_checks import (
     varying_of,
 )
 from ebfed.regression.crossed_effects import (
-    JointNormals,
     coef_of_levels,
     ranef_of_levels,
     reliability_of_levels,
@@ -41,7 +40,6 @@ from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import (
     CrossedFit,
     CrossedProblem,
-    CrossedTerms,
     check_noise,
 )
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
@@ -54,6 +52,7 @@ from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
 from ebfed.regression.influence import LeftOut, influence_of_groups
 from ebfed.regression.intervals import check_drawn, confint_of_rows
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
+from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.regression.posteriors.predictive import averaged_variance
 from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
@@ -280,8 +279,9 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         bases = [columns_at(design, places_of(own, terms)) for own in every]
         fixed = fixed_too(design[:, columns], found.weight, codes, bases)
         columns_of = codes, names, sizes, varying, fixed
-        of_levels = CrossedTerms(*([each[k] for k in order] for each in columns_of))  # type: ignore[arg-type]
-        self._problem = CrossedProblem(of_levels, design, terms, columns, found)
+        first = [[each[k] for k in order] for each in columns_of]
+        given: list[Any] = [*first, design, terms, columns, found]
+        self._problem = CrossedProblem(*given)
         fit = self._problem.fit(family, self.method == "reml")
         kept: dict[str, Any] = read | {
             "order": order,
@@ -419,8 +419,9 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         posterior: Posterior
         if mean.shape[1] == 1:
             posterior = IndependentNormals(mean, np.sqrt(covariance[:, :, 0]))
-        else:
-            posterior = JointNormals(mean, covariance)
+        else:  # the coefficients of X are in the covariance
+            none = np.zeros_like(covariance)
+            posterior = NormalCoefficients(mean, covariance, none, none[0])
         counts, style = {"n": self._n[number]}, self._styles[number]
         return posterior.labelled(self._ids[number], counts, style, tuple(self._varying[number]))
 
@@ -637,7 +638,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         number = self._number_of(self._names[0] if level is None else level)
         place = self._order.index(number)
         figures = self._ids[number], self._n[number], self._styles[number]
-        return LeftOut(place, problem.effects.codes[place], *figures)
+        return LeftOut(place, problem.codes[place], *figures)
 
     def _changes_without(self, groups: LeftOut) -> NDArray[np.float64] | None:
         """Changes of the coefficients at the variances of the fit; None of other families."""
@@ -650,7 +651,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
     def _without(self, out: NDArray[np.bool_]) -> CrossedEB:
         """Fit again without some rows."""
         problem = self._rows_of_fit("leaving levels out")
-        codes = [problem.effects.codes[self._order.index(k)][~out] for k in range(len(self._ids))]
+        codes = [problem.codes[self._order.index(k)][~out] for k in range(len(self._ids))]
         numbered = [np.unique(own, return_inverse=True) for own in codes]
         ids = [every[there] for every, (there, _) in zip(self._ids, numbered, strict=True)]
         rows = problem.design[~out], problem.responses.take(~out), [own for _, own in numbered]

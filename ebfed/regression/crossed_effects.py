@@ -1,4 +1,4 @@
-"""Posteriors of the levels of crossed factors, and frames of their effects and coefficients."""
+"""Frames of the effects and coefficients of the levels of crossed factors."""
 
 from __future__ import annotations
 
@@ -9,35 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.priors.posterior import NormalMarginals
 from ebfed.regression.columns import INTERCEPT
 from ebfed.report.view import reliability
 from ebfed.tables.frames import frame
 
-__all__ = ["JointNormals", "coef_of_levels", "ranef_of_levels", "reliability_of_levels"]
-
-
-class JointNormals(NormalMarginals):
-    """Posterior whose coordinates are normal together.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n, d)
-    covariance : ndarray of shape (n, d, d)
-    """
-
-    def __init__(self, mean: NDArray, covariance: NDArray):
-        self.mean, self.covariance = mean, covariance
-        self.sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each coordinate, shape (size, n, d)."""
-        rng = np.random.default_rng(random_state)
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
-        return self.mean + np.einsum(
-            "nij,snj->sni", root, rng.standard_normal((size, *self.mean.shape))
-        )
+__all__ = ["coef_of_levels", "ranef_of_levels", "reliability_of_levels"]
 
 
 class OfLevels(NamedTuple):

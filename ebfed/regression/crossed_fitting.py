@@ -31,7 +31,6 @@ from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
 __all__ = [
     "CrossedFit",
     "CrossedProblem",
-    "CrossedTerms",
     "check_noise",
     "has_noise",
     "regressed",
@@ -43,20 +42,26 @@ LITTLE_NOISE = 1e9
 
 
 @dataclass(frozen=True)
-class CrossedTerms:
-    """Effects of the levels of factors, the one with the most coefficients first.
+class CrossedProblem:
+    """The rows of a fit, with the levels of factors, the one with the most coefficients first.
 
     Attributes
     ----------
     codes : list of int64 ndarray of shape (n_rows,)
         Level of each row of each factor.
     names : list of str
+        Names of the factors.
     sizes : list of int
         Numbers of levels.
     varying : list of list of list of str
         Terms of each factor whose coefficients its levels have, by blocks that are correlated.
     fixed : list of bool ndarray
         Terms of each factor, one block after the other, that have no variance; see `fixed_too`.
+    design : ndarray of shape (n_rows, k)
+    terms : list of k str
+    columns : int64 ndarray of shape (p,)
+        Columns of the design that are X, which have a coefficient of all rows.
+    responses : Responses
     """
 
     codes: Sequence[NDArray[np.int64]]
@@ -64,9 +69,23 @@ class CrossedTerms:
     sizes: Sequence[int]
     varying: Sequence[Sequence[Sequence[str]]]
     fixed: Sequence[NDArray[np.bool_]]
+    design: NDArray
+    terms: list[str]
+    columns: NDArray[np.int64]
+    responses: Responses
+
+    @property
+    def X(self) -> NDArray:
+        """Columns that have a coefficient of all rows."""
+        return self.design[:, self.columns]
+
+    @property
+    def of_columns(self) -> list[str]:
+        """Their names."""
+        return [self.terms[j] for j in self.columns]
 
     def turned(
-        self, design: NDArray, terms: Sequence[str], root: NDArray
+        self, root: NDArray
     ) -> tuple[CrossedDesign, CrossedBlocks, list[list[int]], list[NDArray]]:
         """Turn columns so that their squares have a mean of 1, times `root` of shape (n_rows, 1).
 
@@ -88,8 +107,8 @@ class CrossedTerms:
         places, maps, of_factors = [], [], []
         for name, blocks, lost in zip(self.names, self.varying, self.fixed, strict=True):
             every = [term for block in blocks for term in block]
-            place, at = places_of(every, terms), 0
-            basis, turn = columns_at(design, place) * root, np.zeros((len(every),) * 2)
+            place, at = places_of(every, self.terms), 0
+            basis, turn = columns_at(self.design, place) * root, np.zeros((len(every),) * 2)
             slices: list[list[int]] = []
             for block in blocks:
                 own = [j for j in map(every.index, block) if not lost[j]]
@@ -101,9 +120,31 @@ class CrossedTerms:
             places.append(place)
             maps.append(turn)
             of_factors.append(slices)
-        bases = [columns_at(design, place) @ T for place, T in zip(places, maps, strict=True)]
+        bases = [columns_at(self.design, place) @ T for place, T in zip(places, maps, strict=True)]
         turned = CrossedDesign(self.codes, np.array(self.sizes), bases)
         return turned, CrossedBlocks(of_factors, turned.widths), places, maps
+
+    def fit(self, family: ResponseFamily | None, restricted: bool) -> CrossedFit:
+        """Maximise the likelihood; None is the family of normal rows."""
+        widths = [sum(map(len, blocks)) for blocks in self.varying]
+        counts = np.array(self.sizes) * widths
+        with threads_for(int(counts[1:].sum())):  # of the dense matrix
+            if family is None:
+                return CrossedFit.gaussian(self, restricted)
+            return CrossedFit.laplace(self, family)
+
+    def drawn(
+        self, fit: CrossedFit, family: ResponseFamily | None, rng: np.random.Generator
+    ) -> CrossedProblem:
+        """Draw effects of levels, and responses of rows."""
+        rows, pairs = self.responses, zip(self.sizes, self.codes, strict=True)
+        levels = [(np.arange(n), own) for n, own in pairs]
+        z = fit.fixed(self.design) + rows.offset + fit.renewed(self.design, levels, rng)
+        if family is None:
+            y = z + np.sqrt(fit.noise / rows.weight) * rng.standard_normal(len(z))
+        else:
+            y = family.draw(z, rows.weight, fit.shapes, rng)
+        return replace(self, responses=replace(rows, y=y))
 
 
 @dataclass(frozen=True)
@@ -166,35 +207,18 @@ class CrossedFit:
     nearby: NearbySpreads | None = None
 
     @classmethod
-    def gaussian(
-        cls,
-        effects: CrossedTerms,
-        design: NDArray,
-        terms: list[str],
-        own: NDArray[np.int64],
-        rows: Responses,
-        restricted: bool,
-    ) -> Self:
+    def gaussian(cls, problem: CrossedProblem, restricted: bool) -> Self:
         """Maximise the likelihood of Gaussian rows, which is exact.
-
-        Parameters
-        ----------
-        effects : CrossedTerms
-        design : ndarray of shape (n_rows, k)
-        terms : list of k str
-        own : int64 ndarray of shape (p,)
-            Columns of the design that are X.
-        rows : Responses
-        restricted : bool
 
         Raises
         ------
         ValueError
             If columns are collinear, or nothing varies; slopes follow from each other.
         """
-        triangle, least, columns = regressed(design[:, own], [terms[j] for j in own], rows)
+        own, rows = problem.columns, problem.responses
+        triangle, least, columns = regressed(problem.X, problem.of_columns, rows)
         root = np.sqrt(rows.weight)[:, None]
-        turned, blocks, places, maps = effects.turned(design, terms, root)
+        turned, blocks, places, maps = problem.turned(root)
         sums = turned.sums(rows.weight, columns)
         try:
             system, converged, history = maximise(sums, restricted, blocks)
@@ -226,34 +250,22 @@ class CrossedFit:
         return cls(*found, *ended, np.zeros(0), covariance)
 
     @classmethod
-    def laplace(
-        cls,
-        effects: CrossedTerms,
-        design: NDArray,
-        terms: list[str],
-        own: NDArray[np.int64],
-        rows: Responses,
-        family: ResponseFamily,
-    ) -> Self:
+    def laplace(cls, problem: CrossedProblem, family: ResponseFamily) -> Self:
         """Maximise Laplace's approximation of the likelihood of rows of another family.
-
-        Parameters
-        ----------
-        effects, design, terms, own, rows : as in `gaussian`
-        family : ResponseFamily
 
         Raises
         ------
         ValueError
             If columns are collinear, or all rows are alike.
         """
+        X, rows = problem.X, problem.responses
         most = float(rows.weight.sum())
         if not rows.y.any() or (family.name == "binomial" and (rows.y == 1).all()):
             raise ValueError(f"y must vary; it is {float(rows.y[0]):g} in every row.")
         root = np.sqrt(rows.weight / most)[:, None]
-        triangle = triangle_of(design[:, own] * root, [terms[j] for j in own])[1]
-        turned, blocks, places, maps = effects.turned(design, terms, root * np.sqrt(len(design)))
-        model = CrossedLaplace(turned, scaled(design[:, own], triangle), family, rows, blocks)
+        triangle = triangle_of(X * root, problem.of_columns)[1]
+        turned, blocks, places, maps = problem.turned(root * np.sqrt(len(X)))
+        model = CrossedLaplace(turned, scaled(X, triangle), family, rows, blocks)
         found = model.fit()
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         whole = np.eye(len(found.covariance))
@@ -261,7 +273,7 @@ class CrossedFit:
         known = whole @ found.covariance @ whole.T
         nearby = spreads_near(model, found)
         return cls(
-            own,
+            problem.columns,
             model.with_columns(found.mode),
             found.mode.first,
             found.mode.others,
@@ -504,50 +516,6 @@ def _sparse(data: Mapping[str, Any]) -> csr_matrix:
     made = csr_matrix((data["values"], data["places"], data["ends"]), tuple(data["shape"]))
     made.check_format(full_check=True)
     return made
-
-
-@dataclass(frozen=True)
-class CrossedProblem:
-    """The rows of a fit.
-
-    Attributes
-    ----------
-    effects : CrossedTerms
-    design : ndarray of shape (n_rows, k)
-    terms : list of k str
-    columns : int64 ndarray of shape (p,)
-        Columns of the design that are X.
-    responses : Responses
-    """
-
-    effects: CrossedTerms
-    design: NDArray
-    terms: list[str]
-    columns: NDArray[np.int64]
-    responses: Responses
-
-    def fit(self, family: ResponseFamily | None, restricted: bool) -> CrossedFit:
-        """Maximise the likelihood; None is the family of normal rows."""
-        effects, sizes = self.effects, np.array(self.effects.sizes)
-        counts = sizes * [sum(map(len, blocks)) for blocks in effects.varying]
-        given = effects, self.design, self.terms, self.columns, self.responses
-        with threads_for(int(counts[1:].sum())):  # of the dense matrix
-            if family is None:
-                return CrossedFit.gaussian(*given, restricted)
-            return CrossedFit.laplace(*given, family)
-
-    def drawn(
-        self, fit: CrossedFit, family: ResponseFamily | None, rng: np.random.Generator
-    ) -> CrossedProblem:
-        """Draw effects of levels, and responses of rows."""
-        rows, codes = self.responses, self.effects.codes
-        levels = [(np.arange(n), own) for n, own in zip(self.effects.sizes, codes, strict=True)]
-        z = fit.fixed(self.design) + rows.offset + fit.renewed(self.design, levels, rng)
-        if family is None:
-            y = z + np.sqrt(fit.noise / rows.weight) * rng.standard_normal(len(z))
-        else:
-            y = family.draw(z, rows.weight, fit.shapes, rng)
-        return replace(self, responses=replace(rows, y=y))
 
 
 OF_FIT = (

@@ -50,7 +50,7 @@ def changes_of_crossed(
     -------
     ndarray of shape (n_levels, p)
     """
-    rows, codes, design = problem.responses, problem.effects.codes, problem.design
+    rows, codes, design = problem.responses, problem.codes, problem.design
     names = [problem.terms[j] for j in fit.fixed_columns]
     triangle, _, columns = regressed(design[:, fit.fixed_columns], names, rows)
     m = int(fit.system.sums.sizes[factor])

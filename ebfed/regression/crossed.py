@@ -633,7 +633,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         return self._problem
 
     def _groups_of(self, level: str | None) -> LeftOut:
-        """Return the levels of a factor, and which rows are theirs."""
+        """Return the levels of a factor, and the level of each row."""
         problem = self._rows_of_fit("leaving levels out")
         number = self._number_of(self._names[0] if level is None else level)
         place = self._order.index(number)

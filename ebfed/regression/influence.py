@@ -124,7 +124,7 @@ def _refitted(fit: Any, groups: LeftOut) -> NDArray[np.float64]:
 
 
 def groups_of_level(self: Any, level: str | None) -> LeftOut:
-    """Return the groups of a level of a fit, and which clients are theirs."""
+    """Return the groups of a level of a fit, and the group of each client."""
     check_rows_of_all(self, "leaving groups out")
     names = list(self._level_names or (self._style_.group,))
     if level not in (None, *names):

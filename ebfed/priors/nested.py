@@ -585,7 +585,6 @@ def descend(
     variances: NDArray,
     parents: Sequence[NDArray[np.int64]],
     between: Sequence[float] | NDArray,
-    mean: float | None = None,
 ) -> NestedEstimates:
     """Estimate the means of groups, of their parents, and so on up, given all variances.
 
@@ -605,8 +604,6 @@ def descend(
         As for `nested_estimates`.
     between : sequence of n_levels floats
         Variances t_l, from the top.
-    mean : float, optional
-        The mean at the top, where it is known; by precision weighting, and flat before, if None.
 
     References
     ----------
@@ -618,7 +615,7 @@ def descend(
         messages.append((values, variances, float(between[level])))
         above = parents[level - 1] if level else np.zeros(len(values), np.int64)
         values, variances = _upwards(values, variances, float(between[level]), above)
-    centre, doubt = (float(values[0]), float(variances[0])) if mean is None else (mean, 0.0)
+    centre, doubt = float(values[0]), float(variances[0])
     estimates: list[NDArray] = []
     spreads: list[NDArray] = []
     pulls: list[NDArray] = []

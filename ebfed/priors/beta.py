@@ -297,7 +297,7 @@ class Beta(Conjugate):
         rate = atoms[:, 0]
         share = masses / masses.sum()
         target = np.array([share @ np.log(rate), share @ np.log1p(-rate)])
-        here = self.kind.at(self.mean_, self.dispersion_)
+        here: Any = self._around(self.mean_)
         alpha_beta = np.concatenate([here.alpha, here.beta])
         for _ in range(100):
             gradient = target - psi(alpha_beta) + psi(alpha_beta.sum())

@@ -204,6 +204,9 @@ class Normal(WithCovariates, Prior):
         has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
         design = Design.of(covariates, np.all(has_data, axis=0))
         tables = [table_of(likelihood, j, noisy[j], design) for j in range(d)]
+        if self.mean is not None:
+            for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
+                table.fixed_mean = float(mean)
         self._fit_tables(tables, design, None if likelihood.scatter is None else noisy)
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
@@ -217,9 +220,6 @@ class Normal(WithCovariates, Prior):
         `noisy` says which columns have an open noise variance that is not zero, if it is open.
         """
         d = len(tables)
-        if self.mean is not None:
-            for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
-                table.fixed_mean = float(mean)
         ratio, scale = np.ones(d), np.ones(d)
         if self.variance is not None:
             ratio[:] = self.variance

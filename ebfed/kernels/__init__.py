@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.crossed import subtract_products as subtract_products
     from ebfed.kernels.crossed import table_times as table_times
     from ebfed.kernels.crossed import table_totals as table_totals
+    from ebfed.kernels.crossed import twist_rows as twist_rows
     from ebfed.kernels.factors import triangular_factors as triangular_factors
     from ebfed.kernels.factors import whiten as whiten
     from ebfed.kernels.factors import with_column as with_column

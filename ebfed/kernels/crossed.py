@@ -178,8 +178,8 @@ def predictor_rows(kind, y, weight, predictor, shapes, found):
         Number of the family, see `ebfed.kernels.responses`.
     y, weight, predictor : ndarray of shape (n_rows,)
     shapes : ndarray of shape (t,)
-    found : ndarray of shape (3, n_rows)
-        Filled with slopes, minus second derivatives, and minus third derivatives.
+    found : ndarray of shape (2, n_rows)
+        Filled with slopes, and minus second derivatives.
 
     Returns
     -------
@@ -191,8 +191,27 @@ def predictor_rows(kind, y, weight, predictor, shapes, found):
         value, slope, bend = _row(kind, y[i], weight[i], predictor[i], shapes)
         total += value
         found[0, i], found[1, i] = slope, bend
-        found[2, i] = _twist(kind, y[i], weight[i], predictor[i], shapes, bend)
     return total
+
+
+@jit
+def twist_rows(kind, y, weight, predictor, shapes, bends):
+    """Minus third derivatives of log-likelihoods of rows in their linear predictors.
+
+    Parameters
+    ----------
+    kind, y, weight, predictor, shapes : as in `predictor_rows`
+    bends : ndarray of shape (n_rows,)
+        Minus second derivatives.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    found = np.empty(len(y))
+    for i in range(len(y)):
+        found[i] = _twist(kind, y[i], weight[i], predictor[i], shapes, bends[i])
+    return found
 
 
 @jit

@@ -13,6 +13,7 @@ from ebfed.kernels import (
     subtract_products,
     table_times,
     table_totals,
+    twist_rows,
 )
 from ebfed.kernels.responses import BINOMIAL, GAMMA, NEGATIVE_BINOMIAL, ORDINAL, POISSON
 
@@ -91,9 +92,10 @@ def test_derivatives_of_rows_are_those_of_differences(kind):
     def at(z, shapes):
         found, value = np.empty((3, 12)), np.empty(12)
         for i in range(12):
-            one, part = slice(i, i + 1), np.empty((3, 1))
+            one, part = slice(i, i + 1), np.empty((2, 1))
             value[i] = predictor_rows(kind, y[one], w[one], z[one], shapes, part)
-            found[:, i] = part[:, 0]
+            found[:2, i] = part[:, 0]
+        found[2] = twist_rows(kind, y, w, z, shapes, found[1])
         return np.vstack([value, found])
 
     here, up, down = at(z, shapes), at(z + step, shapes), at(z - step, shapes)
@@ -114,7 +116,7 @@ def test_derivatives_of_rows_are_those_of_differences(kind):
 
 def test_no_row_is_likelier_than_certain():
     """Also where exponentials would overflow."""
-    y, found = np.array([1.0, 1.0, 0.0]), np.empty((3, 3))
+    y, found = np.array([1.0, 1.0, 0.0]), np.empty((2, 3))
     z = np.array([250.0, 5e3, 5e3])
     assert predictor_rows(BINOMIAL, y, np.full(3, 2.0), z, np.zeros(0), found) == -1e4
     np.testing.assert_array_equal(found[0], [0.0, 0.0, -2.0])

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.kernels import predictor_rows, shape_rows
+from ebfed.kernels import predictor_rows, shape_rows, twist_rows
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedInverse
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, one_way
@@ -66,8 +66,8 @@ class Mode:
     others : ndarray of shape (q,)
         Spherical effects.
     predictor : ndarray of shape (n_rows,)
-    found : ndarray of shape (3, n_rows)
-        Slopes of rows, their weights, and slopes of their weights.
+    found : ndarray of shape (2, n_rows)
+        Slopes of rows, and their weights.
     criterion : float
         -2 log-likelihood.
     """
@@ -142,7 +142,7 @@ class CrossedLaplace:
         return -2 * float(self._family.base(self._responses, shapes)[0].sum())
 
     def _rows(self, predictor: NDArray, shapes: NDArray) -> tuple[float, NDArray]:
-        found, rows = np.empty((3, len(predictor))), self._responses
+        found, rows = np.empty((2, len(predictor))), self._responses
         value = predictor_rows(
             self._family.kind, rows.y, rows.weight, predictor, self._family.in_kernel(shapes), found
         )
@@ -280,7 +280,10 @@ class CrossedLaplace:
     def slopes_at(self, mode: Mode, shapes: NDArray) -> tuple[list[NDArray], NDArray, NDArray]:
         """Slopes of the criterion in the roots, in the coefficients of columns, and in shapes."""
         equations = mode.equations
-        slopes, weight, third = mode.found
+        (slopes, weight), family, rows = mode.found, self._family, self._responses
+        third = twist_rows(
+            family.kind, rows.y, rows.weight, mode.predictor, family.in_kernel(shapes), weight
+        )
         inverse = equations.inverse(0)
         spread = self._spreads(equations, inverse)
         turn = third * spread

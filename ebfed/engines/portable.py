@@ -210,7 +210,7 @@ def _check(figures: Any, memory: Any) -> None:
     """Refuse blocks of clients whose arrays do not belong together: kernels do not check them."""
     n = len(figures.ids)
     for name, values in (vars(figures) | memory).items():
-        rows = isinstance(figures, Clients) and name in ("indptr", "X", "y")
+        rows = isinstance(figures, Clients) and name in ("indptr", "X", "y", "weight")
         if isinstance(values, np.ndarray) and not rows and len(values) != n:
             raise ValueError(f"{name} has {len(values)} entries for {n} groups")
     if isinstance(figures, Clients):
@@ -220,7 +220,7 @@ def _check(figures: Any, memory: Any) -> None:
             and ends.shape == (n + 1,)
             and ends[0] == 0
             and (np.diff(ends) >= 0).all()
-            and ends[-1] == len(figures.X) == len(np.asarray(figures.y))
+            and ends[-1] == len(figures.X) == len(np.asarray(figures.y)) == len(figures.weights())
         ):
             raise ValueError("rows do not belong to the groups")
 

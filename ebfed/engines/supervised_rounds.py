@@ -33,7 +33,7 @@ class SupervisedRounds:
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, and columns."""
         return {
-            "n": clients.n,
+            "n": clients.totals(),
             "n_features": np.array([self.estimator.n_features_in_]),
             "columns": np.array(["\n".join(getattr(self.estimator, "feature_names_in_", ()))]),
         }

@@ -277,7 +277,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _posterior_of(self, block: Any) -> Posterior:
         """Posterior of the coefficients of the clients of a block."""
         posterior = self._population().posterior(block)
-        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
+        return posterior.labelled(
+            block.ids, {"n": block.totals()}, self._style_, tuple(self.terms_)
+        )
 
     def reliability(self) -> Any:
         """Return the share of each coefficient's variance that a group's own rows explain.

@@ -66,6 +66,7 @@ from ebfed.regression.rounds import RegressionRounds, check_parts, check_product
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_parents
+from ebfed.tables.of_rows import check_whole
 
 __all__ = ["GeneralizedRounds", "ResponseRounds", "sums_of_clients"]
 
@@ -104,6 +105,13 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
         return facts
 
+    def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Clients:
+        """Return clients with the numbers of rows that each row stands for."""
+        if weight is None:
+            return clients
+        check_whole(weight, self.family.name)
+        return clients.weighted(weight)
+
     def responses(self, clients: Clients, sent: GeneralizedSent) -> Responses:
         """Return what was observed in the rows of clients."""
         return Responses.of(clients, sent.get("classes"))
@@ -122,7 +130,8 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     ) -> tuple[GeneralizedMessage, GeneralizedMemory]:
         """Return sizes of columns; then a log-likelihood with its derivatives."""
         if sent["phase"] == "centre":
-            return {"centre": sums_of_clients(clients.X, clients)}, memory
+            rows = clients.weights()[:, None] * clients.X
+            return {"centre": sums_of_clients(rows, clients)}, memory
         rows = self.responses(clients, sent)
         if sent["phase"] == "size":
             return self._measure(clients, rows, sent.get("centre")), memory
@@ -170,9 +179,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         They are about a given centre, or the client's own, which is sent with them. ``mixed`` is
         whether rows bound the likelihood from both sides, as those of two classes do.
         """
-        X, ends = np.require(clients.X, float, ["C", "W"]), clients.indptr
-        centre = sums_of_clients(X, clients) / np.maximum(clients.n, 1)[:, None]
-        products = kernels.products_of_clients(X, ends, centre)
+        X, times = np.asarray(clients.X), clients.weights()[:, None]
+        totals = np.maximum(sums_of_clients(times, clients), 1)
+        centre = sums_of_clients(times * X, clients) / totals
+        products = _products(clients, centre)
         limited = self.family.limited(rows)
         mixed = np.ones(len(clients))
         if limited is not None:
@@ -182,7 +192,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             message["figures"] = sums_of_clients(self.family.figures(rows), clients)
         if about is None:
             return message | {"centre": centre}
-        apart = kernels.products_of_clients(X, ends, np.tile(about, (len(clients), 1)))
+        apart = _products(clients, np.tile(about, (len(clients), 1)))
         return message | {"products": apart, "within": np.einsum("ijj->ij", products).copy()}
 
     def bits(self, sent: GeneralizedSent, clients: Clients) -> float:
@@ -552,6 +562,15 @@ def check_number(name: str, value: Any) -> None:
     """Raise a ValueError if an argument is no whole number from 1."""
     if not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
+
+
+def _products(clients: Clients, about: NDArray) -> NDArray[np.float64]:
+    """Products of the rows of each client, about its centre."""
+    if clients.weight is None:
+        X = np.require(clients.X, float, ["C", "W"])
+        return kernels.products_of_clients(X, clients.indptr, about)
+    rows = np.sqrt(clients.weight)[:, None] * (clients.X - np.repeat(about, clients.n, axis=0))
+    return kernels.products_of_clients(rows, clients.indptr, np.zeros_like(about))
 
 
 def sums_of_clients(values: NDArray, clients: Clients) -> NDArray[np.float64]:

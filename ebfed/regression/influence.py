@@ -134,7 +134,7 @@ def groups_of_level(self: Any, level: str | None) -> LeftOut:
     for _ in range(len(names) - 1 - place):
         ids, above = parents_of(ids)
         owners = above[owners]
-    n, style = np.bincount(owners, self.clients_.n, len(ids)).astype(np.int64), self._style_
+    n, style = np.bincount(owners, self.clients_.totals(), len(ids)).astype(np.int64), self._style_
     if place < len(names) - 1:
         style = type(style)(style.backend, style.above[place].group, above=style.above[:place])
     return LeftOut(place, owners, ids, n, style)

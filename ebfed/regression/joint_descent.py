@@ -160,10 +160,13 @@ class LogisticDescent(GeneralizedRounds):
         theta = memory.get("theta", np.zeros((len(clients), len(mean))))
         # [E] Algorithm 5
         away = (theta - mean) / variance
-        signs = 2 * self.responses(clients, sent).y - 1
+        rows = self.responses(clients, sent)
+        signs = 2 * rows.y - 1
         logit = np.einsum("np,np->n", clients.X, np.repeat(theta, clients.n, axis=0))
         # [E] Equation 55
-        slope = sums_of_clients(clients.X * (-signs * expit(-signs * logit))[:, None], clients)
+        slope = sums_of_clients(
+            clients.X * (-rows.weight * signs * expit(-signs * logit))[:, None], clients
+        )
         by_log_variance = len(mean) / 2 - 0.5 * variance * (away**2).sum(axis=1)
         with np.errstate(over="ignore", invalid="ignore"):  # the server checks for divergence
             message = {

@@ -76,7 +76,7 @@ def posterior_of_level(fit: Any, block: Any, level: str) -> Posterior:
     names = getattr(fit, "covariate_names_", None)
     if names:  # parents have none: their coefficients are those at covariates of zero
         above = above.of(population.maps(np.zeros((len(own), len(names)))))
-    return above.labelled(own.ids, {"n": own.n}, style, tuple(fit.terms_))
+    return above.labelled(own.ids, {"n": own.totals()}, style, tuple(fit.terms_))
 
 
 def _place_of_level(fit: Any, level: str) -> tuple[int, Style]:

@@ -92,7 +92,7 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
         self, clients: Any, memory: MemoryT
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the numbers of rows of clients, and whether figures have no guarantee."""
-        return clients.n.astype(float), np.full(len(clients), not self.promises())
+        return clients.totals().astype(float), np.full(len(clients), not self.promises())
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, columns, and labels of the response where it is a class."""

@@ -92,6 +92,10 @@ class Dispersed:
                 logs = logs + cast(NDArray, block.log_weight)
         return cls(clients.ids, tuple(names.tolist()), counts, rows, logs)
 
+    def totals(self) -> NDArray[np.int64]:
+        """Return the number of rows of each client; see `Clients.totals`."""
+        return self.n
+
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -125,6 +125,10 @@ class Factors:
         factors = _compressed(rows[kept], indptr)
         return cls(summary.ids, summary.n, factors, logs)
 
+    def totals(self) -> NDArray[np.int64]:
+        """Return the number of rows of each client; see `Clients.totals`."""
+        return self.n
+
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -27,7 +27,7 @@ def test_a_frequency_is_a_number_of_rows(method):
     other = clone(estimator).fit(x, y, groups=groups)
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-12)
     at = np.searchsorted(one.groups_, other.groups_)
-    assert_array_equal(one.clients_.n[at], other.clients_.n)
+    assert_array_equal(one.clients_.totals()[at], other.clients_.n)
     assert_allclose(one.mean_, other.mean_, rtol=1e-10)
     assert_allclose(one.posterior().mean[at], other.posterior().mean, rtol=1e-9)
     again = one.posterior(X, Y, groups=GROUPS, sample_weight=TIMES)

@@ -54,7 +54,7 @@ class Responses:
         assert clients.y is not None
         if classes is not None:
             second = (np.asarray(clients.y) == classes[1]).astype(float)
-            return cls(second, np.ones(len(second)), np.zeros(len(second)))
+            return cls(second, clients.weights(), np.zeros(len(second)))
         return cls(*(np.require(column, float, ["C", "W"]) for column in clients.y.T))
 
 

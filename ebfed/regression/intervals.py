@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import Method
-from ebfed.inference.profiles import Profile
+from ebfed.inference.profiles import Held, Profile
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.kernels.threads import threads_for
 from ebfed.priors.identification import IdentificationWarning
@@ -123,14 +123,18 @@ def confint_of_rows(
     check_is_fitted(self, "mean_")
     rows = self.__ebfed_view__().parameters()
     profile = Profile(self._criterion(method))
+    every: list[Held | None] = []
+    for held, (*_, estimate, _) in zip(profile.every(), rows, strict=True):
+        known = held is None or held.kind not in ("mean", "shape") or not np.isnan(estimate)
+        every.append(held if known else None)  # rows do not identify it
     with threads_for(profile.criterion.n_dense):
         if method == "profile":
-            ends = _profiled(profile, level, progress)
+            ends = _profiled(profile, every, level, progress)
         else:
             n_boot = _checked_draws(n_boot)
             redraws = self._redraws(np.random.default_rng(random_state))
             ends = _bootstrapped(redraws, rows, level, n_boot, progress)
-    ends[[held is None for held in profile.every()]] = np.nan
+    ends[[held is None for held in every]] = np.nan
     return _frame_of_ends(rows, ends, self._style_)
 
 
@@ -156,13 +160,15 @@ def _checked_draws(n_boot: Any) -> int:
     return int(n_boot)
 
 
-def _profiled(profile: Profile, level: float, progress: bool) -> NDArray[np.float64]:
+def _profiled(
+    profile: Profile, every: Sequence[Held | None], level: float, progress: bool
+) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
 
     if refusal := profile.criterion.refusal():
         raise ValueError(refusal)
-    every, z = profile.every(), float(ndtri((1 + level) / 2))
+    z = float(ndtri((1 + level) / 2))
     ends = np.full((len(every), 2), np.nan)
     while True:
         before = profile.best[0]

@@ -185,7 +185,7 @@ class SupervisedEstimator(WithArguments, ABC):
         return self._report()[2](self)
 
     def _sizes(self) -> NDArray:
-        return self._n if self._is_server else self.clients_.totals()
+        return self._n if self._is_server else self.clients_.n
 
     def score(
         self,

@@ -33,7 +33,7 @@ class SupervisedRounds:
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, and columns."""
         return {
-            "n": clients.totals(),
+            "n": clients.n,
             "n_features": np.array([self.estimator.n_features_in_]),
             "columns": np.array(["\n".join(getattr(self.estimator, "feature_names_in_", ()))]),
         }

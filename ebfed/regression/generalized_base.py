@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
@@ -88,6 +89,9 @@ class ResponseRegression(RegressionEstimator):
             return super()._fit(clients, memory)
         finally:
             self._endless = None
+
+    def _sizes(self) -> NDArray:
+        return self._n if self._is_server else self.clients_.totals()
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]

@@ -101,6 +101,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
         """State numbers of rows, columns, labels of classes, and parents of groups."""
         facts = super().describe(clients, memory) | stated_levels(self.estimator, clients)
+        facts["n"] = clients.totals()
         if "parents" in facts:
             facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
         return facts

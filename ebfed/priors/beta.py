@@ -133,6 +133,8 @@ class Beta(Conjugate):
         "regression": "that of a logistic regression",
         "separated": "successes from failures",
     }
+    _by_column = (*Conjugate._by_column, "alpha_", "beta_", "concentration_")
+
     second_moment_ = WhenAsked[NDArray]()
     fourth_moment_ = WhenAsked[NDArray]()
 
@@ -156,26 +158,6 @@ class Beta(Conjugate):
         """Return alpha and beta of coordinate j."""
         return {"alpha": float(self.alpha_[j]), "beta": float(self.beta_[j])}
 
-    @property
-    def concentration_(self) -> NDArray:
-        """``alpha + beta``, capped at 1e14."""
-        with np.errstate(divide="ignore"):
-            return np.minimum(1 / self.dispersion_, POINT_MASS)
-
-    @property
-    def alpha_(self) -> NDArray:
-        """First parameter; infinite where the spread is zero."""
-        return self._parameter(self.mean_)
-
-    @property
-    def beta_(self) -> NDArray:
-        """Second parameter; infinite where the spread is zero."""
-        return self._parameter(1 - self.mean_)
-
-    def _parameter(self, share: NDArray) -> NDArray:
-        total = self.concentration_
-        return np.where(total < POINT_MASS, share * total, np.inf)
-
     # The population -----------------------------------------------------------------------------
 
     def parameters_of(self, first: float, second: float) -> tuple[float, float]:
@@ -184,6 +166,11 @@ class Beta(Conjugate):
 
     def _set(self, mean: NDArray, dispersion: NDArray) -> None:
         super()._set(mean, dispersion)
+        with np.errstate(divide="ignore"):
+            total = self.concentration_ = np.minimum(1 / self.dispersion_, POINT_MASS)
+        spread = total < POINT_MASS
+        self.alpha_ = np.where(spread, mean * total, np.inf)
+        self.beta_ = np.where(spread, (1 - mean) * total, np.inf)
         self.second_moment_, self.fourth_moment_ = self.variance_, 3 * self.variance_**2
 
     # Fitting ------------------------------------------------------------------------------------

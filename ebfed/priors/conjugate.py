@@ -401,11 +401,13 @@ class Conjugate(WithCovariates, Prior):
         """Return the population of clients with these covariates."""
         there = copy(self)
         predictor, variance = self._predict(covariates)
-        there.mean_, there.covariates_ = self._mean_at(predictor), np.asarray(covariates, float)
+        there._set(self._mean_at(predictor), self.dispersion_)
+        there.n_parameters_, there.covariates_ = self.n_parameters_, np.asarray(covariates, float)
         there.mean_variance_ = self.kind.steepness(there.mean_) ** 2 * variance
-        here, height = (self.kind.variance_of(each.mean_)[0] for each in (self, there))
-        there.variance_ = self.variance_ * (height / here)
-        there.variance_variance_ = self.variance_variance_ * (height / here) ** 2
+        there.variance_variance_ = (
+            self.variance_variance_
+            * (self.kind.variance_of(there.mean_)[0] / self.kind.variance_of(self.mean_)[0]) ** 2
+        )
         return there
 
     # Using --------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ class Gamma(Conjugate):
         "separated": "groups with events from groups without",
     }
 
+    _by_column = (*Conjugate._by_column, "shape_")
+
     def __init__(self, mean: float | None = None, shape: float | None = None):
         self.mean = mean
         self.shape = shape
@@ -96,17 +98,16 @@ class Gamma(Conjugate):
         """Return the shape of coordinate j."""
         return {"shape": float(self.shape_[j])}
 
-    @property
-    def shape_(self) -> NDArray:
-        """Shape, shape (d,); infinite where the spread is zero."""
-        with np.errstate(divide="ignore"):
-            return 1 / self.dispersion_
-
     # The population -----------------------------------------------------------------------------
 
     def parameters_of(self, first: float, second: float) -> tuple[float, float]:
         """Return mean and overdispersion of mean and shape."""
         return float(first), 1 / second
+
+    def _set(self, mean: NDArray, dispersion: NDArray) -> None:
+        super()._set(mean, dispersion)
+        with np.errstate(divide="ignore"):
+            self.shape_ = 1 / self.dispersion_
 
     # Fitting ------------------------------------------------------------------------------------
 

@@ -122,6 +122,8 @@ class InverseGamma(Conjugate):
         "separated": "variances",
     }
 
+    _by_column = (*Conjugate._by_column, "df_", "scale_")
+
     def __init__(self, df: float | None = None, variance: float | None = None, method: str = "ml"):
         self.df = df
         self.variance = variance
@@ -145,22 +147,17 @@ class InverseGamma(Conjugate):
         """Return the prior degrees of freedom and the prior variance of coordinate j."""
         return {"df": float(self.df_[j]), "scale": float(self.scale_[j])}
 
-    @property
-    def df_(self) -> NDArray:
-        """Prior degrees of freedom, shape (d,); infinite where groups do not differ."""
-        with np.errstate(divide="ignore"):
-            return 2 / self.dispersion_
-
-    @property
-    def scale_(self) -> NDArray:
-        """Prior variance, ``1 / E(1 / sigma**2)``, shape (d,), or (n, d) of given covariates."""
-        return np.exp(self.mean_ - _distance(self.dispersion_))
-
     # The population -----------------------------------------------------------------------------
 
     def parameters_of(self, first: float, second: float) -> tuple[float, float]:
         """Return mean and overdispersion of degrees of freedom and variance."""
         return float(np.log(second) + _distance(2 / first)), 2 / first
+
+    def _set(self, mean: NDArray, dispersion: NDArray) -> None:
+        super()._set(mean, dispersion)
+        with np.errstate(divide="ignore"):
+            self.df_ = 2 / self.dispersion_
+        self.scale_ = np.exp(mean - _distance(self.dispersion_))
 
     def _range(self) -> tuple[float, float]:
         """Range of practically all of the population, whose upper tail is long."""

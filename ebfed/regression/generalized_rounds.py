@@ -131,8 +131,8 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     ) -> tuple[GeneralizedMessage, GeneralizedMemory]:
         """Return sizes of columns; then a log-likelihood with its derivatives."""
         if sent["phase"] == "centre":
-            rows = clients.weights()[:, None] * clients.X
-            return {"centre": sums_of_clients(rows, clients)}, memory
+            weighed = clients.weights()[:, None] * clients.X
+            return {"centre": sums_of_clients(weighed, clients)}, memory
         rows = self.responses(clients, sent)
         if sent["phase"] == "size":
             return self._measure(clients, rows, sent.get("centre")), memory

@@ -47,9 +47,12 @@ estimates <- function(fit) {
       noise <- if (is.null(prior$noise_variance_)) unlist(fit$arguments$variances) else prior$noise_variance_
       (m * noise + prior$variance_ * total) / (noise + prior$variance_ * size)
     },
-    BernoulliEB = (m * prior$concentration_ + total) / (prior$concentration_ + size),
+    BernoulliEB = {
+      weight <- pmin(1 / prior$dispersion_, 1e14)
+      (m * weight + total) / (weight + size)
+    },
     PoissonEB = {
-      shape <- min(prior$shape_, 1e14)
+      shape <- pmin(1 / prior$dispersion_, 1e14)
       m * (shape + total) / (shape + m * size)
     },
     stop("no formula for ", fit$estimator)

@@ -406,10 +406,10 @@ def test_other_programs_recompute_the_estimates(name, tmp_path):
         noise, spread = learned("noise_variance_"), learned("variance_")
         estimate = (m * noise + spread * total) / (noise + spread * size)
     elif name == "BernoulliEB":
-        weight = learned("concentration_")
+        weight = 1 / learned("dispersion_")
         estimate = (m * weight + total) / (weight + size)
     else:
-        shape = learned("shape_")
+        shape = 1 / learned("dispersion_")
         estimate = m * (shape + total) / (shape + m * size)
     np.testing.assert_allclose(estimate, fit.predict(), rtol=1e-12)  # another order of products
 

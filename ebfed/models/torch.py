@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -304,7 +305,7 @@ class TorchLoss(Loss):
         return float(whole.detach()), slope.numpy()
 
 
-def lenet(n_outputs: int = 10) -> Any:
+def lenet(n_outputs: int = 10, heads: int = 1) -> Any:
     """Make a convolutional network for images of 28 x 28 pixels.
 
     Two convolutions of 5 x 5 with 6 and 16 filters, a rectifier and a maximum over 2 x 2 after
@@ -314,6 +315,10 @@ def lenet(n_outputs: int = 10) -> Any:
     ----------
     n_outputs : int
         Number of classes.
+    heads : int
+        How many output layers are averaged. With two, ``output`` and ``output_2`` after a
+        ``trunk``, one may be shared and the other personal:
+        ``PPSGD(personal=["output_2.weight", "output_2.bias"])``.
 
     Returns
     -------
@@ -329,7 +334,8 @@ def lenet(n_outputs: int = 10) -> Any:
     ----------
     LeCun, Bottou, Bengio and Haffner (1998), Gradient-based learning applied to document
     recognition; in these sizes, Ozkara, Girgis, Data and Diggavi (2023), A statistical framework
-    for personalized federated learning and estimation, Appendix K.
+    for personalized federated learning and estimation, Appendix K. With two heads, as Huang and
+    others (2023), Learning across data owners with joint differential privacy, section 4.
 
     Examples
     --------
@@ -337,12 +343,43 @@ def lenet(n_outputs: int = 10) -> Any:
     44426
     """
     nn = _import_torch().nn
-    return nn.Sequential(
+    n_outputs = check_count("n_outputs", n_outputs)
+    names = ["output", *(f"output_{head}" for head in range(2, check_count("heads", heads) + 1))]
+    trunk = (
         *(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
-        nn.Linear(84, check_count("n_outputs", n_outputs)),
     )
+    if heads == 1:
+        return nn.Sequential(*trunk, nn.Linear(84, n_outputs))
+
+    return _averaged()(nn.Sequential(*trunk), {name: nn.Linear(84, n_outputs) for name in names})
+
+
+@cache
+def _averaged() -> Any:
+    """Return the class of modules whose output layers are averaged."""
+    nn = _import_torch().nn
+
+    class Averaged(nn.Module):  # type: ignore[name-defined]
+        def __init__(self, trunk: Any, heads: dict[str, Any]):
+            super().__init__()
+            self.trunk, self.names = trunk, list(heads)
+            for name, layer in heads.items():
+                self.add_module(name, layer)
+
+        def forward(self, rows: Any) -> Any:
+            units = self.trunk(rows)
+            return sum(getattr(self, name)(units) for name in self.names) / len(self.names)
+
+    Averaged.__qualname__ = "Averaged"  # where pickles find it, by `__getattr__`
+    return Averaged
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Averaged":
+        return _averaged()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _import_torch() -> Any:

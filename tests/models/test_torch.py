@@ -2,13 +2,14 @@
 
 import copy
 import itertools
+import pickle
 import sys
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from ebfed.learning import FedAvg
+from ebfed.learning import PPSGD, ClientPrivacy, FedAvg
 from ebfed.models import MLP, Batch, Linear, Softmax, Torch
 from ebfed.models.torch import lenet
 
@@ -222,6 +223,48 @@ def test_lenet_takes_images_and_its_gradient_goes_down():
     expected = 0.5 * step * (start.gradient * (start.gradient + end.gradient)).sum(axis=1)
     # The trapezoidal rule; kinks and 32 bits leave some percent.
     np.testing.assert_allclose(start.loss - end.loss, expected, rtol=0.05)
+
+
+HEAD = ["output_2.weight", "output_2.bias"]
+
+
+def test_two_heads_are_averaged():
+    module = lenet(3, heads=2)
+    rows = torch.rand(4, 1, 28, 28)
+    units = module.trunk(rows)
+    expected = (module.output(units) + module.output_2(units)) / 2
+    assert torch.allclose(module(rows), expected)
+    predictor = Torch(module, (1, 28, 28)).bind(784, 3)
+    assert predictor.size == 44426 - 850 + 2 * (84 * 3 + 3)
+    assert set(HEAD) < set(predictor.blocks)
+    again = pickle.loads(pickle.dumps(module))
+    assert torch.equal(copy.deepcopy(module)(rows), again(rows))
+    with pytest.raises(ValueError, match="heads must be"):
+        lenet(heads=0)
+
+
+def test_clients_share_a_trunk_and_own_a_head():
+    """A bright bar in one of two places; half of the clients name the places otherwise."""
+    rng = np.random.default_rng(0)
+    place, groups = rng.integers(0, 2, (6, 10)), np.repeat(np.arange(6), 10)
+    X = 0.1 * rng.random((6, 10, 28, 28))
+    X[..., 4:9, 4:24] += (place == 0)[:, :, None, None]
+    X[..., 19:24, 4:24] += (place == 1)[:, :, None, None]
+    X, y = X.reshape(60, 784), np.where(np.arange(6)[:, None] % 2, place, 1 - place).ravel()
+    fit = PPSGD(
+        Torch(lenet(2, heads=2), (1, 28, 28)),
+        personal=HEAD,
+        objective="rows",
+        alpha=1 / 6,
+        n_rounds=100,
+        learning_rate=2.0,
+        privacy=ClientPrivacy(noise_multiplier=0.0, clip=9.0),
+        random_state=0,
+    ).fit(X, y, groups=groups)
+    assert fit.score(X, y, groups=groups) > 0.9
+    for name, place in fit._net.blocks.items():
+        differ = np.ptp(fit.parameters_[:, place], axis=0).max() > 0
+        assert differ == (name in HEAD), name
 
 
 def test_clients_take_turns_or_not_with_the_same_result(monkeypatch):

@@ -4,6 +4,8 @@ import io
 import json
 from contextlib import redirect_stdout
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import ledger
@@ -60,6 +62,46 @@ def test_rows(row):
         assert not row.here
     if row.run.startswith("run.py "):
         assert row.run.split()[1] in run.FOLDERS
+
+
+DERIVED = {"Appendix K.2, regression"}  # percentages of two figures
+
+
+@pytest.mark.parametrize("letter", ledger.PAPERS)
+def test_figures_of_studies_are_stored_ones(letter):
+    """No figure of a study is typed by hand; a stored table has a date and a commit."""
+    for item, fields in ledger.read()[letter].items():
+        if fields.get("run", "").startswith("run.py ") and "here" in fields:
+            assert ledger.FIGURE.search(fields["here"]) or item in DERIVED, item
+            assert fields["run"].removeprefix("run.py ") in ledger.stored(), item
+    for command, made in ledger.stored().items():
+        assert command.split()[0] in run.FOLDERS
+        assert len(made["date"]) == 10
+        assert "dirty" not in made["commit"]
+    quick = {command.split()[0] for command in ledger.stored() if command.endswith(" --quick")}
+    assert quick == set(run.FOLDERS)
+
+
+def test_tables_are_stored_and_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "FIGURES", tmp_path / "figures.json")
+    (tmp_path / "figures.json").write_text("{}")
+    ledger.stored.cache_clear()
+    table = pd.DataFrame({"method": ["a", "b", "b"], "n": [1, 1, 2], "mse": [0.5, 1 / 3, np.nan]})
+    ledger.store("bits --quick", [table.assign(mse_se=0.01, mse_sd=1.0)])
+    assert ledger.stored()["bits --quick"]["rows"][1] == {
+        **{"method": "b", "n": 1.0, "mse": 0.333333},
+        "mse_se": 0.01,
+    }
+    text = "a {mse:.1f method=a}, b {mse±*100:.2f method=b; n=1}"
+    assert ledger.filled(text, "bits --quick") == "a 0.5, b 33.33 ± 1.00"
+    with pytest.raises(ValueError, match="2 rows of 'bits --quick' have method=b"):
+        ledger.filled("{mse:.1f method=b}", "bits --quick")
+    with redirect_stdout(io.StringIO()):
+        run.main(["bits", "--quick", "--reps", "2", "--store"])
+    assert {*ledger.stored()} == {"bits --quick", "bits --quick --reps 2"}
+    rows = ledger.stored()["bits --quick --reps 2"]["rows"]
+    assert {row["method"] for row in rows} >= {"local", "non-private"}
+    ledger.stored.cache_clear()
 
 
 def test_tags_in_the_code_are_rows():

@@ -1,19 +1,24 @@
 """The ledger of the papers: what each numbered item says, where it is computed, what was found.
 
-The rows are those of ``ledger.toml`` beside this file. `to_text` is printed by ``run.py ledger``,
-`to_page` is a page of the site, and ``tests/papers/test_ledger.py`` holds rows, code and page
-together.
+The rows are those of ``ledger.toml`` beside this file, and their figures those of ``figures.json``,
+which ``run.py --all --quick`` and ``run.py NAME --store`` write: a figure such as ``{mse*1000:.2f
+method=local; n=10}`` is that of the row of the table with these values, and ``mse±`` has its
+standard error. `to_text` is printed by ``run.py ledger``, `to_page` is a page of the site, and
+``tests/papers/test_ledger.py`` holds rows, code and page together.
 """
 
 import ast
 import io
+import json
 import re
+import subprocess
 import textwrap
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,8 @@ VERDICTS = {
     "missing": "nothing here computes it yet",
     "stated": "a definition, an assumption, a setting or a step of a proof: nothing to measure",
 }
+FIGURES = HERE / "figures.json"
+FIGURE = re.compile(r"\{(\w+)(±?)(?:\*([\d.]+))?:(\.\d[fg]) ([^}]+)\}")
 TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ([A-Z][a-z]+ \w+(?:\.\w+)*)")
 
 
@@ -54,6 +61,7 @@ class Row:
     here: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "here", filled(self.here, self.run.removeprefix("run.py ")))
         if self.verdict not in VERDICTS:
             raise ValueError(
                 f"[{self.letter}] {self.item}: verdict must be one of {', '.join(VERDICTS)}; "
@@ -95,9 +103,73 @@ def rows() -> list[Row]:
     ]
 
 
+@cache
+def stored() -> dict[str, Any]:
+    """Read the tables of studies by command, each with its date and commit."""
+    return json.loads(FIGURES.read_text(encoding="utf-8"))
+
+
+def store(command: str, tables: Iterable[Any]) -> None:
+    """Write the tables of a study, as the command prints them, among the stored ones."""
+    changed = git("status", "--porcelain", "-uno", "--", ".", ":!vignettes/papers/figures.json")
+    commit = git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+    rows = [
+        {name: plain(x) for name, x in row.items() if x == x and x != "" and name[-3:] != "_sd"}
+        for table in tables
+        for row in table.to_dict("records")
+    ]
+    made = {"date": f"{date.today()}", "commit": commit, "rows": rows}
+    lines = [
+        f"{json.dumps(key)}: {json.dumps(x)}" for key, x in (stored() | {command: made}).items()
+    ]
+    FIGURES.write_text("{\n" + ",\n".join(sorted(lines)) + "\n}\n", encoding="utf-8")
+    stored.cache_clear()
+
+
+def git(*arguments: str) -> str:
+    """Return what git says in the clone."""
+    answer = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()
+
+
+def plain(value: Any) -> Any:
+    """Round a number to six digits, for a file that can be read.
+
+    >>> plain(1 / 3), plain("local")
+    (0.333333, 'local')
+    """
+    return float(f"{value:.6g}") if isinstance(value, float | int) else str(value)
+
+
+def filled(text: str, command: str) -> str:
+    """Put the stored figures of a command into a text."""
+
+    def figure(found: re.Match[str]) -> str:
+        name, error, scale, form, place = found.groups()
+        wanted = dict(each.split("=", 1) for each in place.split("; "))
+        rows = [
+            row
+            for row in stored()[command]["rows"]
+            if all(f"{row.get(key, 'none')}".removesuffix(".0") == x for key, x in wanted.items())
+        ]
+        if len(rows) != 1:
+            raise ValueError(f"{len(rows)} rows of {command!r} have {place}")
+        values = [
+            rows[0][each] * float(scale or 1) for each in (name, f"{name}_se")[: 1 + len(error)]
+        ]
+        return " ± ".join(format(value, form) for value in values)
+
+    return FIGURE.sub(figure, text)
+
+
 def made() -> str:
     """Say when studies were run, and with which code."""
-    return f"Figures of studies are of {read()['date']}, commit {read()['commit']}."
+    dates = sorted({each["date"] for each in stored().values()})
+    commits = sorted({each["commit"] for each in stored().values()})
+    days = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
+    return f"Figures of studies are of {days}, commit {', '.join(commits)}."
 
 
 def counts(part: list[Row]) -> str:

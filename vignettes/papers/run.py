@@ -85,6 +85,7 @@ def read(arguments):
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
     parser.add_argument("--data", help="folder with files of data, in place of EBFED_DATA")
+    parser.add_argument("--store", action="store_true", help="keep the table for the ledger")
     parser.add_argument("--json", action="store_true", help="print results for other programs")
     return parser.parse_args(arguments)
 
@@ -117,6 +118,11 @@ def main(arguments=None):
 def run_one(name, given):
     """Run a study, print its page, and write its files where a folder is given."""
     results = find(name).run(given.reps, given.seed, quick=given.quick, keep=given.out)
+    plain = given.reps is None and given.seed == 0
+    if given.store or (given.all and given.quick and plain):
+        options = " --quick" * given.quick + f" --reps {given.reps}" * (given.reps is not None)
+        tables = results.frames()
+        ledger.store(name + options, (tables[each] for each in tables if each != "runs"))
     print(json.dumps(results.to_dict(), indent=2) if given.json else results.to_text())
     for path in results.save(given.out) if given.out is not None else ():
         print(f"Wrote {path}", file=sys.stderr if given.json else sys.stdout)

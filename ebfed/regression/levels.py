@@ -13,6 +13,7 @@ __all__ = [
     "NOISELESS",
     "confounded",
     "confounded_notes",
+    "crowded_notes",
     "names_in",
     "open_levels",
     "sizes_of_levels",
@@ -39,6 +40,13 @@ NOISELESS = (
 FIXED_TOO = (
     "The variance of {terms} between {groups} is not identified, as columns of X tell these groups "
     "apart: it is taken to be zero."
+)
+
+
+CROWDED = (
+    "{m} groups have {q} coefficients each that may be correlated ({terms}): the covariance of "
+    "more coefficients than groups is not identified, and the estimate is singular. "
+    "covariance='diag' needs fewer groups."
 )
 
 
@@ -120,6 +128,35 @@ def confounded_notes(
         FIXED_TOO.format(terms=", ".join(own), groups=groups)
         for own, groups in zip(each, named, strict=True)
         if own
+    ]
+
+
+def crowded_notes(
+    terms: Sequence[Sequence[NDArray]], sizes: Sequence[int], names: Sequence[str]
+) -> list[str]:
+    """Note terms of correlated coefficients that are more than the groups.
+
+    Parameters
+    ----------
+    terms : sequence of sequence of ndarray
+        Columns of each term that varies, of each level.
+    sizes : sequence of int
+        Number of groups with rows of each level.
+    names : sequence of str
+        Names of the columns.
+
+    Examples
+    --------
+    >>> print(crowded_notes([[np.arange(3)]], [2], ["intercept", "x", "z"])[0])
+    2 groups have 3 coefficients each that may be correlated (intercept, x, z): the covariance of \
+more coefficients than groups is not identified, and the estimate is singular. covariance='diag' \
+needs fewer groups.
+    """
+    return [
+        CROWDED.format(m=m, q=len(term), terms=", ".join(names[j] for j in term))
+        for own, m in zip(terms, sizes, strict=True)
+        for term in own
+        if 1 < m < len(term)
     ]
 
 

@@ -28,6 +28,7 @@ from ebfed.regression.levels import (
     NOISELESS,
     confounded,
     confounded_notes,
+    crowded_notes,
     names_in,
     open_levels,
     sizes_of_levels,
@@ -276,7 +277,9 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         fixed = columns.fixed_places(_n_covariates(state["covariates"]))
         [known], lost = self._known(columns, messages, [], [varying], [], fixed)
         [sizes] = columns.sizes_of_terms([known])
-        notes = notes or lost
+        notes, n_groups = notes or lost, [int((n > 0).sum())]
+        for note in self._crowded(columns, n_groups):  # before a search that takes long
+            warnings.warn(note, IdentificationWarning, stacklevel=6)
 
         def fitted(rows: NDArray) -> Fit:
             return fit_mixed_model(
@@ -294,7 +297,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         fit, learned = self._minimised(state, messages, fitted)
         varying = known if lost else varying
         return _with_result(
-            self._end(state | {"round": 1}, columns, fit, [varying], notes), learned
+            self._end(state | {"round": 1}, columns, fit, [varying], notes, n_groups),
+            learned,
         )
 
     def fitted_parameters(self, state: LinearState) -> dict[str, tuple[NDArray, NDArray]]:
@@ -368,6 +372,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
         fixed = columns.fixed_places(_n_covariates(state["covariates"]))
         known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
+        for note in self._crowded(columns, sizes):  # before a search that takes long
+            warnings.warn(note, IdentificationWarning, stacklevel=7)
 
         def fitted(rows: NDArray) -> Fit:
             return fit_nested_model(
@@ -385,7 +391,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         fit, learned = self._minimised(state, messages, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}
         notes = [*dict.fromkeys(note for note in open_ if note), *lost]
-        last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes)
+        last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes, sizes)
         last = _with_result(last, learned)
         last["result"] |= {
             "levels": state["levels"],
@@ -419,7 +425,15 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         notes = _open_questions(n, varying)
         notes += confounded_notes([found.confounded], [varying], columns.terms, [])
         known = varying[~found.confounded]
-        return self._end(cast(LinearState, ended), columns, found, [known], notes, n_sums)
+        return self._end(
+            cast(LinearState, ended), columns, found, [known], notes, [(n > 0).sum()], n_sums
+        )
+
+    def _crowded(self, columns: Columns, sizes: Sequence[int]) -> list[str]:
+        """Note terms with more correlated coefficients than groups of their level."""
+        if self.covariance != "full":
+            return []
+        return crowded_notes(columns.terms_of_levels(), sizes, columns.terms)
 
     def _end(
         self,
@@ -428,9 +442,10 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         fit: Fit,
         varying: Sequence[NDArray],
         notes: list[str],
+        sizes: Sequence[int],
         n_sums: int = 0,
     ) -> LinearState:
-        """Add what was learned, in plain numbers."""
+        """Add what was learned of so many groups of each level, in plain numbers."""
         terms = columns.terms
         if state["n"].sum() <= fit.rank:
             notes = [*notes, NO_ROWS_LEFT]
@@ -444,6 +459,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         # the density of rows is that of rows times the roots of their weights, times these roots
         criterion = fit.criterion - state["log_weight"]
+        notes = [*notes, *self._crowded(columns, sizes)]
         result: LinearResult = {
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ebfed as eb
+from ebfed.priors import IdentificationWarning
 from ebfed.regression.numerics.mixed_model import Problem, _CommonProblem
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
@@ -109,3 +110,15 @@ def test_one_variance_of_more_columns_than_rows(m, p, seed):
     for noise in (0.0, 0.9 * fit.noise_variance_, 1.1 * fit.noise_variance_ + 0.1):
         moved = fit.noise_variance_ - noise  # rows keep about their variance
         assert here < criterion(fit.covariance_[0, 0] + moved / (p + 1), noise) + 1e-6
+
+
+def test_more_correlated_coefficients_than_groups_are_named():
+    """Before the search, which takes long where they are many."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
+    y = X[:, 0] + rng.normal(size=3)[groups] + rng.normal(size=60)
+    with pytest.warns(IdentificationWarning, match="3 groups have 4 coefficients each") as caught:
+        fit = eb.LinearEB("full").fit(X, y, groups=groups)
+    assert len(caught) == 1
+    assert "covariance='diag'" in fit.notes_[0]
+    assert not eb.LinearEB("diag").fit(X, y, groups=groups).notes_

@@ -28,7 +28,6 @@ from ebfed.regression.posteriors.quadrature import Method
 from ebfed.regression.reading import (
     known_of_rows,
     offset_of,
-    posterior_of_rows,
     responding_clients,
 )
 from ebfed.regression.row_predictions import RowPredictions
@@ -305,13 +304,8 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
     def _predictors(
         self, X: Any, groups: Any, offset: Any, averaged: bool | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Posterior mean and variance of the linear predictor of each row."""
         offset = offset_of(self, X, groups, offset)
-        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=bool(averaged))
-        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
-        variance = posterior.variance_along(rows, codes)
-        if averaged:  # responses are averaged over it
-            variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
+        mean, variance = self._without_offset(X, groups, bool(averaged))
         return mean + offset, variance
 
     def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:

@@ -34,7 +34,9 @@ from ebfed.regression.levelled import (
     view_of_levels,
 )
 from ebfed.regression.numerics.quadrature_population import Covariance
+from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.protocol import GeneralizedResult
+from ebfed.regression.reading import posterior_of_rows
 from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
@@ -125,6 +127,20 @@ class ResponseRegression(RegressionEstimator):
         if level is not None and level != self._style_.group:
             return posterior_of_level(self, block, level)
         return self._posterior_of(block)
+
+    def _without_offset(
+        self, X: Any, groups: Any, averaged: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Posterior mean and variance of the linear predictor of each row, but for its offset.
+
+        `averaged` is whether responses are averaged over them, as in `RowPredictions`.
+        """
+        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=averaged)
+        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
+        variance = posterior.variance_along(rows, codes)
+        if averaged:
+            variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
+        return mean, variance
 
     ranef = ranef_of_levels
     residuals = residuals_of_rows

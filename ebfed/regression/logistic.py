@@ -23,12 +23,10 @@ from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import (
-    averaged_variance,
     predictive_interval,
-    variance_of_mean,
 )
 from ebfed.regression.protocol import GeneralizedResult
-from ebfed.regression.reading import IntervalKind, check_interval, posterior_of_rows
+from ebfed.regression.reading import IntervalKind, check_interval
 from ebfed.tables.clients import Clients
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.scans import FITTED, where
@@ -178,9 +176,7 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
         lower, upper : ndarray of shape (n_rows,)
         """
         check_interval(level, kind, False, "binomial")
-        rows, codes, posterior = posterior_of_rows(self, X, groups)
-        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
-        found = mean, posterior.variance_along(rows, codes)
+        found = self._without_offset(X, groups, False)
         return predictive_interval(self._family, np.zeros(0), *found, level, kind == "row")
 
     score = RegressionEstimator.score  # the mixin's has no groups
@@ -216,8 +212,4 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
-        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=True)
-        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
-        own = variance_of_mean(rows, self.mean_covariance_)
-        variance = averaged_variance(posterior.variance_along(rows, codes), own)
-        return self._family.log_probabilities(mean, variance)
+        return self._family.log_probabilities(*self._without_offset(X, groups, True))

@@ -565,7 +565,7 @@ class FormulaFit:
         self._check_has("inference", "tests of coefficients")
         from ebfed.families.base import IDENTITY
         from ebfed.formula.margins import Margins, ReferenceGrid
-        from ebfed.regression.inferring import link_of, spread_of
+        from ebfed.regression.inferring import link_of
 
         if group not in ("typical", "new"):
             raise ValueError(f"group must be 'typical' or 'new'; got {group!r}.")
@@ -577,7 +577,7 @@ class FormulaFit:
             contrasts,
             own.inference() if ddf is None else own.inference(ddf),
             IDENTITY if slope is not None else link_of(own),
-            spread_of(own) if group == "new" else None,
+            own._total_spread() if group == "new" else None,
             Style(self.__ebfed_view__().style.backend),
         )
 

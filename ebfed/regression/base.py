@@ -413,6 +413,12 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         terms = self._columns().of_mean(getattr(self, "covariate_names_", ()))
         return Estimable(self._result.get("null", np.zeros((len(terms), 0))), terms)
 
+    def _total_spread(self) -> NDArray[np.float64]:
+        """Covariance of the coefficients of a new group, over all levels, (p, p)."""
+        within = np.asarray(self.covariance_)
+        p = len(within)
+        return within + sum(np.asarray(each)[:p, :p] for each in self._result.get("above", ()))
+
     @property
     def _of_mean(self) -> NDArray[np.int64]:
         """Places of the coefficients whose mean is not zero, among all that have one."""

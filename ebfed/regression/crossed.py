@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.supervised import check_size
-from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.identification import IdentificationWarning
@@ -48,7 +48,7 @@ from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unident
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
-from ebfed.regression.inferring import coefficient_tests, errors_and_degrees
+from ebfed.regression.inferring import coefficient_tests, errors_and_degrees, inference_of_fit
 from ebfed.regression.influence import LeftOut, influence_of_groups
 from ebfed.regression.intervals import check_drawn, confint_of_rows
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
@@ -70,7 +70,6 @@ from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["CrossedEB"]
 
-CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
 Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"]
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
 
@@ -346,6 +345,16 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         return self._kept["own"]
 
+    def _total_spread(self) -> NDArray[np.float64]:
+        """Covariance of the coefficients of new levels of all factors, (p, p)."""
+        total = np.zeros((len(self.terms_),) * 2)
+        for terms, each in zip(self._varying, self.covariances_.values(), strict=True):
+            own = places_of(terms, self.terms_)
+            if min(own) < 0:
+                raise ValueError("group='new' needs a column for every term that differs.")
+            total[np.ix_(own, own)] += each
+        return total
+
     def _places(self) -> NDArray[np.int64]:
         """Columns of X that have a coefficient of all rows."""
         if self.fixed is None:
@@ -533,31 +542,10 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
-    def inference(self, ddf: CrossedMethod | None = None) -> Inference:
-        """Return standard errors and degrees of freedom of contrasts of the coefficients.
-
-        Parameters
-        ----------
-        ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
-            Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
-            errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
-            levels in all, times their coefficients. Infinite ones are for tests by z, as `glmer`
-            has them. Of counts and successes, Satterthwaite's have standard errors of their own,
-            over spreads near the fitted ones: see `ebfed.inference.spread_degrees`. If None,
-            infinite where the search for the maximum did not converge.
-
-        Raises
-        ------
-        ValueError
-            If there are no such degrees of freedom of this fit.
-        """
-        check_is_fitted(self, "mean_")
-        return self._inference(ddf).within(self._estimable)
-
-    def _inference(self, ddf: CrossedMethod | None) -> Inference:
+    def _inference(self, ddf: Method | None) -> Inference:
         counts = self.family != "gaussian"
-        known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
-        known = known[::2] if counts else known
+        of_numbers = () if counts else ("kenward-roger",)
+        known = "satterthwaite", *of_numbers, "asymptotic"
         if ddf not in (None, *known):
             raise ValueError(
                 f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
@@ -593,6 +581,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         """Map from coefficients of the columns of the fit to those of all columns."""
         return np.eye(len(self.terms_))[:, self._columns]
 
+    inference = inference_of_fit
     diagnostics = diagnostics_of_crossed
     influence = influence_of_groups
     residuals = residuals_of_rows

@@ -16,10 +16,15 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.criteria import QuadratureCriterion
 from ebfed.regression.diagnosis import residuals_of_rows
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.generalized_inference import inference_of_generalized
+from ebfed.regression.generalized_inference import degrees_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import GeneralizedRounds
-from ebfed.regression.inferring import check_rows_of_all, coefficient_tests, errors_and_degrees
+from ebfed.regression.inferring import (
+    check_rows_of_all,
+    coefficient_tests,
+    errors_and_degrees,
+    inference_of_fit,
+)
 from ebfed.regression.influence import (
     LeftOut,
     fit_without,
@@ -147,7 +152,8 @@ class ResponseRegression(RegressionEstimator):
     influence = influence_of_groups
     _groups_of = groups_of_level
     _without = fit_without
-    inference = inference_of_generalized
+    inference = inference_of_fit
+    _inference = degrees_of_generalized
     tests = coefficient_tests
     confint = confint_of_rows
     _redraws = redraws_of_generalized

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.spread_degrees import NearbySpreads, SpreadDegrees
@@ -16,26 +15,11 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.criteria import QuadratureCriterion
 from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
 
-__all__ = ["inference_of_generalized"]
+__all__ = ["degrees_of_generalized"]
 
 
-def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
-    """Return standard errors and degrees of freedom of contrasts of the mean, on the link's scale.
-
-    Parameters
-    ----------
-    ddf : {"satterthwaite", "asymptotic"}, optional
-        ``"satterthwaite"``: of Student's t over populations that the rows do not tell from the
-        fitted one, standard errors included; see `ebfed.inference.spread_degrees`.
-        ``"asymptotic"``: infinite, for z tests as in lme4. Satterthwaite's if None, where the fit
-        has its rows, and a finite maximum of the likelihood.
-
-    Raises
-    ------
-    ValueError
-        If Satterthwaite's are asked of another fit.
-    """
-    check_is_fitted(self, "mean_")
+def degrees_of_generalized(self: Any, ddf: Method | None) -> Inference:
+    """Return what `inference` does of a generalized linear model of groups."""
     if ddf not in (None, "satterthwaite", "asymptotic"):
         raise ValueError(
             f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got {ddf!r}."
@@ -49,8 +33,8 @@ def inference_of_generalized(self: Any, ddf: Method | None = None) -> Inference:
         )
     known = has_rows_of_all(self) and "node_weights" in self._result
     if ddf == "asymptotic" or not known or not len(self._of_mean):
-        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf).within(self._estimable)
-    return _degrees(self).within(self._estimable)
+        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+    return _degrees(self)
 
 
 def _degrees(fit: RegressionEstimator) -> Inference:

@@ -28,12 +28,12 @@ __all__ = [
     "check_type",
     "coefficient_tests",
     "contrasts_of_mean",
+    "degrees_of_linear",
     "errors_and_degrees",
     "has_rows_of_all",
-    "inference_of_linear",
+    "inference_of_fit",
     "link_of",
     "mixed_fit",
-    "spread_of",
     "walds_intervals",
 ]
 
@@ -97,19 +97,37 @@ def mixed_fit(fit: RegressionEstimator) -> LinearMixedFit:
     )
 
 
-def inference_of_linear(self: RegressionEstimator, ddf: Method | None = None) -> Inference:
-    """Return standard errors and degrees of freedom of contrasts of the mean.
+def inference_of_fit(self: Any, ddf: Method | None = None) -> Inference:
+    """Return standard errors and degrees of freedom of contrasts of the mean, on the link's scale.
 
     Parameters
     ----------
     ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
-        See `tests`. Satterthwaite's if None; infinite where the noise of rows has levels.
+        ``"satterthwaite"``: of linear models, by how well the variances are known; of counts and
+        classes, of Student's t over populations that the rows do not tell from the fitted one,
+        standard errors included (see `ebfed.inference.spread_degrees`). ``"kenward-roger"``: with
+        standard errors that have what not knowing the variances adds; of linear models by REML,
+        and of crossed factors of up to 3,000 levels in all, times their coefficients.
+        ``"residual"``: rows less coefficients, of nested groups. ``"asymptotic"``: infinite, for z
+        tests, as `glmer` of lme4 has them. If None, Satterthwaite's; infinite where the noise of
+        rows has levels, or rows of a family are with other clients or have no finite maximum of the
+        likelihood.
+
+    Returns
+    -------
+    Inference
 
     Raises
     ------
     ValueError
-        If the noise of rows has levels, and degrees of freedom are those of one noise.
+        If there are no such degrees of freedom of this fit.
     """
+    check_is_fitted(self, "mean_")
+    return self._inference(ddf).within(self._estimable)
+
+
+def degrees_of_linear(self: RegressionEstimator, ddf: Method | None) -> Inference:
+    """Return what `inference_of_fit` does of a linear model of groups."""
     if ddf is None:
         ddf = "asymptotic" if self.noise_variances_ else "satterthwaite"
     elif self.noise_variances_ and ddf in ("satterthwaite", "kenward-roger"):
@@ -117,12 +135,11 @@ def inference_of_linear(self: RegressionEstimator, ddf: Method | None = None) ->
             f"ddf={ddf!r} takes no dispersion: it is of one noise variance. 'asymptotic' is for z "
             "tests, as in glmmTMB."
         )
-    known = self._estimable
     none = not len(self._of_mean)  # of the effects of groups alone there is nothing to test
     if none or (ddf == "asymptotic" and not has_rows_of_all(self)):
         result = self._result
-        return FixedDegrees(result["mean"], result["mean_covariance"], np.inf).within(known)
-    return inference_of(mixed_fit(self), ddf).within(known)
+        return FixedDegrees(result["mean"], result["mean_covariance"], np.inf)
+    return inference_of(mixed_fit(self), ddf)
 
 
 def errors_and_degrees(
@@ -171,19 +188,10 @@ def walds_intervals(self: Any, level: float, ddf: Method | None) -> Any:
 
 def link_of(fit: Any) -> Link:
     """Return the scale of the linear predictor of a fit; the identity for ordered classes."""
-    if fit.inference.__func__ is inference_of_linear:
+    family = getattr(fit, "_family", None)
+    if family is None or family.classes:
         return IDENTITY
-    family = getattr(fit, "family", "binomial")
-    if family in ("gaussian", "ordinal"):
-        return IDENTITY
-    return LOGIT if family == "binomial" else LOG
-
-
-def spread_of(fit: Any) -> NDArray[np.float64]:
-    """Return the covariance of the coefficients of a new group, over all levels, (p, p)."""
-    within = np.asarray(fit.covariance_)
-    p = len(within)
-    return within + sum(np.asarray(each)[:p, :p] for each in fit._result.get("above", ()))
+    return LOGIT if family.link == "logit" else LOG
 
 
 def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | None = None) -> Any:

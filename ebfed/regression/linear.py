@@ -32,8 +32,9 @@ from ebfed.regression.dispersion import (
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import (
     coefficient_tests,
+    degrees_of_linear,
     errors_and_degrees,
-    inference_of_linear,
+    inference_of_fit,
     mixed_fit,
 )
 from ebfed.regression.influence import (
@@ -439,7 +440,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     _groups_of = groups_of_level
     _changes_without = changes_of_linear
     _without = fit_without
-    inference = inference_of_linear
+    inference = inference_of_fit
+    _inference = degrees_of_linear
     tests = coefficient_tests
     confint = confint_of_rows
     _redraws = redraws_of_linear

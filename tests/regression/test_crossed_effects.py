@@ -76,3 +76,18 @@ def test_a_factor_must_be_of_the_fit():
         with pytest.raises(ValueError, match="all levels of one of them: give level= alone"):
             fit.posterior(**given)
     assert len(fit.posterior(level="b")) == 5
+
+
+def test_margins_of_new_levels_have_the_variances_of_all_factors():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, (12, 7), (150, 2)), columns=["a", "b"])
+    rows["x"] = rng.normal(size=150)
+    rows["y"] = rows["x"] + rng.normal(size=12)[rows["a"]] * (1 + rows["x"]) + rng.normal(size=150)
+    fit = eb.from_formula("y ~ x + (1 + x | a) + (1 | b)", rows)
+    typical, new = (
+        fit.margins(at={"x": 2.0}, group=group).frame()["std.error"][0]
+        for group in ("typical", "new")
+    )
+    along = np.array([1.0, 2.0])
+    own = along @ fit.covariances_["a"] @ along + fit.variances_["b"]
+    assert new**2 - typical**2 == pytest.approx(own)

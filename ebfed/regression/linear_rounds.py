@@ -278,7 +278,9 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         [known], lost = self._known(columns, messages, [], [varying], [], fixed)
         [sizes] = columns.sizes_of_terms([known])
         notes, n_groups = notes or lost, [int((n > 0).sum())]
-        for note in self._crowded(columns, n_groups):  # before a search that takes long
+        for note in self._crowded(
+            columns, n_groups, int(n.sum())
+        ):  # before a search that takes long
             warnings.warn(note, IdentificationWarning, stacklevel=6)
 
         def fitted(rows: NDArray) -> Fit:
@@ -372,7 +374,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
         fixed = columns.fixed_places(_n_covariates(state["covariates"]))
         known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
-        for note in self._crowded(columns, sizes):  # before a search that takes long
+        for note in self._crowded(columns, sizes, int(n.sum())):  # before a search that takes long
             warnings.warn(note, IdentificationWarning, stacklevel=7)
 
         def fitted(rows: NDArray) -> Fit:
@@ -429,9 +431,9 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             cast(LinearState, ended), columns, found, [known], notes, [(n > 0).sum()], n_sums
         )
 
-    def _crowded(self, columns: Columns, sizes: Sequence[int]) -> list[str]:
+    def _crowded(self, columns: Columns, sizes: Sequence[int], n_rows: int) -> list[str]:
         """Note terms with more correlated coefficients than groups of their level."""
-        if self.covariance != "full":
+        if self.covariance != "full" or n_rows <= len(columns):  # of few rows nothing is searched
             return []
         return crowded_notes(columns.terms_of_levels(), sizes, columns.terms)
 
@@ -459,7 +461,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         # the density of rows is that of rows times the roots of their weights, times these roots
         criterion = fit.criterion - state["log_weight"]
-        notes = [*notes, *self._crowded(columns, sizes)]
+        notes = [*notes, *self._crowded(columns, sizes, int(state["n"].sum()))]
         result: LinearResult = {
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,

@@ -30,6 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,16 @@ from scipy.linalg import block_diag
 from ebfed.inference.sums import entries_of_terms, root_of_terms
 from ebfed.inference.trust_region import climb
 
-__all__ = ["Criterion", "Entries", "Held", "Level", "Profile", "followed_end", "profile_end"]
+__all__ = [
+    "Criterion",
+    "Entries",
+    "Held",
+    "Level",
+    "Point",
+    "Profile",
+    "followed_end",
+    "profile_end",
+]
 
 # Rows and columns of the entries of a root that are searched.
 Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -143,6 +153,29 @@ class Level:
         return root_of_terms(scaled + tiny, blocks)[entries_of_terms(blocks)]
 
 
+class Point(NamedTuple):
+    """Parameters at which a deviance is asked for.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,)
+    roots : sequence of ndarray of shape (q, q)
+        A root of the covariance of each level.
+    shapes : ndarray of shape (t,)
+    entries : sequence of tuple of int64 ndarray
+        Entries of the roots, in which derivatives are taken after those in the mean, and before
+        those in the shapes.
+    held : tuple of int and float, optional
+        A coefficient that is not searched, and its value; None: that of the least deviance.
+    """
+
+    mean: NDArray
+    roots: Sequence[NDArray]
+    shapes: NDArray
+    entries: Sequence[Entries] = ()
+    held: tuple[int, float] | None = None
+
+
 class Criterion(ABC):
     """The deviance of a mixed model as a function of its parameters, but for a constant.
 
@@ -196,27 +229,8 @@ class Criterion(ABC):
     classes: bool = False
 
     @abstractmethod
-    def at(
-        self,
-        mean: NDArray,
-        roots: Sequence[NDArray],
-        entries: Sequence[Entries],
-        shapes: NDArray,
-        held: tuple[int, float] | None,
-    ) -> tuple[float, NDArray, NDArray | None]:
+    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, its slope, and second derivatives if there are any.
-
-        Parameters
-        ----------
-        mean : ndarray of shape (p,)
-        roots : sequence of ndarray of shape (q, q)
-            A root of the covariance of each level.
-        entries : sequence of tuple of int64 ndarray
-            Entries of these, in which derivatives are taken after those in the mean, and before
-            those in the shapes.
-        shapes : ndarray of shape (t,)
-        held : tuple of int and float, optional
-            A coefficient that is not searched, and its value; None: that of the least deviance.
 
         Raises
         ------
@@ -224,11 +238,9 @@ class Criterion(ABC):
             If there is no likelihood.
         """
 
-    def mean_at(
-        self, place: int, mean: NDArray, roots: Sequence[NDArray], shapes: NDArray
-    ) -> float:
+    def mean_at(self, place: int, point: Point) -> float:
         """Return a coefficient of the mean where the deviance is least at these parameters."""
-        return float(mean[place])
+        return float(point.mean[place])
 
     @abstractmethod
     def shape_at(self, number: int, mean: NDArray, shapes: NDArray) -> float:
@@ -530,7 +542,7 @@ class Profile:
         given, anywhere = self.criterion, (-np.inf, np.inf)
         mean, shapes = best[: self.p] * given.units, best[self._ends[-2] :]
         if held.kind == "mean":
-            centre = given.mean_at(held.first, mean, self._roots(best, None), shapes)
+            centre = given.mean_at(held.first, Point(mean, self._roots(best, None), shapes))
             step = float(given.errors[held.first])
             return centre, anywhere, step or float(given.units[held.first] if self.p else 1.0)
         if held.kind == "shape":
@@ -635,9 +647,8 @@ class Profile:
         alone = (held.first, value) if held is not None and held.kind == "mean" and not p else None
         mean, shapes = point[:p] * given.units, point[ends[-2] :]
         try:
-            deviance, slope, second = given.at(
-                mean, self._roots(point, held), entries, shapes, alone
-            )
+            asked = Point(mean, self._roots(point, held), shapes, entries, alone)
+            deviance, slope, second = given.at(asked)
         except np.linalg.LinAlgError:  # a step so long that digits are lost: a shorter one is tried
             return nothing
         bend = 0.0 if second is None else second

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space, solve_triangular
 
-from ebfed.inference.profiles import Criterion, Entries, Held, Level
+from ebfed.inference.profiles import Criterion, Entries, Held, Level, Point
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.families import ResponseFamily, Responses
@@ -85,17 +85,10 @@ class LinearCriterion(_OfNormalRows):
             named = _places_among(places, shown)
             self.levels.append(Level(units, blocks, named, shared, fit.kind == "full"))
 
-    def at(
-        self,
-        mean: NDArray,
-        roots: Sequence[NDArray],
-        entries: Sequence[Entries],
-        shapes: NDArray,
-        held: tuple[int, float] | None,
-    ) -> tuple[float, NDArray, NDArray | None]:
+    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, with the mean at its least one, and its slope."""
-        fit, noise = self.fit, self.noise(shapes)
-        sums = fit.sums([L @ L.T for L in roots], noise)
+        fit, noise, held = self.fit, self.noise(point.shapes), point.held
+        sums = fit.sums([L @ L.T for L in point.roots], noise)
         inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
         own = np.linalg.solve(inner, cross)
         deviance = float(sums.log_det + square - cross @ own)
@@ -109,7 +102,8 @@ class LinearCriterion(_OfNormalRows):
         residual = np.append(-own, 1.0)
         slopes = sums.trace - np.einsum("i,aij,j->a", residual, sums.first, residual)
         parts: list[NDArray] = []
-        for L, own_slopes, bases, some in zip(roots, fit.own, fit.bases, entries, strict=True):
+        levels = zip(point.roots, fit.own, fit.bases, point.entries, strict=True)
+        for L, own_slopes, bases, some in levels:
             if not len(L):
                 continue
             # of a symmetric matrix: an entry off the diagonal has half of the slope
@@ -118,11 +112,9 @@ class LinearCriterion(_OfNormalRows):
             parts.append((2 * halves @ L)[some])
         return deviance, np.concatenate([*parts, slopes[-1:] * noise]), None
 
-    def mean_at(
-        self, place: int, mean: NDArray, roots: Sequence[NDArray], shapes: NDArray
-    ) -> float:
+    def mean_at(self, place: int, point: Point) -> float:
         """Return a coefficient of the mean where the deviance is least."""
-        sums = self.fit.sums([L @ L.T for L in roots], self.noise(shapes))
+        sums = self.fit.sums([L @ L.T for L in point.roots], self.noise(point.shapes))
         own = np.linalg.solve(sums.inner[:-1, :-1], sums.inner[:-1, -1])
         return float((self.fit.mean + self.fit.basis[0] @ own)[place])
 
@@ -260,21 +252,14 @@ class QuadratureCriterion(_OfFamily):
             )
         return ""
 
-    def at(
-        self,
-        mean: NDArray,
-        roots: Sequence[NDArray],
-        entries: Sequence[Entries],
-        shapes: NDArray,
-        held: tuple[int, float] | None = None,
-    ) -> tuple[float, NDArray, NDArray | None]:
+    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, its slope and its second derivatives."""
         places, sizes = np.concatenate(self.places), [len(each) for each in self.places]
         ends = np.cumsum([0, *sizes])
         root = np.zeros((len(places),) * 2)
-        for L, first, last in zip(roots, ends[:-1], ends[1:], strict=True):
+        for L, first, last in zip(point.roots, ends[:-1], ends[1:], strict=True):
             root[first:last, first:last] = L / self.units[places[first:last], None]
-        pairs = list(zip(entries, ends[:-1], strict=True))
+        pairs = list(zip(point.entries, ends[:-1], strict=True))
         rows, columns = (
             np.concatenate([own[k] + first for own, first in pairs]).astype(np.int64)
             for k in range(2)
@@ -284,10 +269,10 @@ class QuadratureCriterion(_OfFamily):
                 self.clients,
                 self._responses,
                 self.family,
-                shapes,
-                self._base(shapes),
+                point.shapes,
+                self._base(point.shapes),
                 frame=np.diag(self.units),
-                mean=mean / self.units,
+                mean=point.mean / self.units,
                 root=root,
                 places=places.astype(np.int64),
                 sizes=sizes,
@@ -298,7 +283,7 @@ class QuadratureCriterion(_OfFamily):
             )
         if np.isfinite(evidence).all() and np.isfinite(curvature).all():
             self.mode = mode
-        scale = np.concatenate([self.units, self.units[places[rows]], np.ones(len(shapes))])
+        scale = np.concatenate([self.units, self.units[places[rows]], np.ones(len(point.shapes))])
         second = square_of(curvature.sum(axis=0)) / np.outer(scale, scale)
         return -2 * float(evidence.sum()), -2 * score.sum(axis=0) / scale, -2 * second
 
@@ -317,7 +302,7 @@ class QuadratureCriterion(_OfFamily):
             root = np.zeros_like(G)
             root[own] = level.turn @ level.searched(G, range(len(G)))
             roots.append(level.units[:, None] * root)
-        second, p = self.at(mean, roots, entries, self.shapes)[2], len(mean)
+        second, p = self.at(Point(mean, roots, self.shapes, entries))[2], len(mean)
         assert second is not None
         whole, t = len(second), len(self.shapes)
         kept = np.r_[:p, whole - t : whole]
@@ -416,31 +401,22 @@ class CrossedCriterion(_OfFactors, _OfNormalRows):
         own = [R / np.sqrt(noise) for R in self.roots_of(roots)]
         return CrossedSystem(sums, own, False)
 
-    def at(
-        self,
-        mean: NDArray,
-        roots: Sequence[NDArray],
-        entries: Sequence[Entries],
-        shapes: NDArray,
-        held: tuple[int, float] | None,
-    ) -> tuple[float, NDArray, NDArray | None]:
+    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, with the mean at its least one, and its slope."""
-        noise = self.noise(shapes)
-        system = self._system(roots, noise, held)
+        noise = self.noise(point.shapes)
+        system = self._system(point.roots, noise, point.held)
         n, squares = system.degrees, system.squares
         deviance = system.log_det + n * np.log(2 * np.pi * noise) + squares / noise
         by_root = [2 * S @ R for S, R in zip(system.slope(noise), system.roots, strict=True)]
         # roots over the noise fall as it grows
         inside = sum(float(np.vdot(S, R)) for S, R in zip(by_root, system.roots, strict=True))
-        by_entry = [each / np.sqrt(noise) for each in self.along(by_root, entries)]
+        by_entry = [each / np.sqrt(noise) for each in self.along(by_root, point.entries)]
         by_noise = n - squares / noise - inside / 2
         return float(deviance), np.concatenate([*by_entry, [by_noise]]), None
 
-    def mean_at(
-        self, place: int, mean: NDArray, roots: Sequence[NDArray], shapes: NDArray
-    ) -> float:
+    def mean_at(self, place: int, point: Point) -> float:
         """Return a coefficient of the mean where the deviance is least."""
-        there = self._system(roots, self.noise(shapes)).solution[2]
+        there = self._system(point.roots, self.noise(point.shapes)).solution[2]
         own = self._back[place] @ (there - self.fit.system.solution[2])
         return float(self.fit.mean[place] + own)
 
@@ -466,16 +442,10 @@ class CrossedLaplaceCriterion(_OfFactors, _OfFamily):
         self.units = 1 / np.sqrt(np.diag(products))
         self.products = products * np.outer(self.units, self.units)
 
-    def at(
-        self,
-        mean: NDArray,
-        roots: Sequence[NDArray],
-        entries: Sequence[Entries],
-        shapes: NDArray,
-        held: tuple[int, float] | None,
-    ) -> tuple[float, NDArray, NDArray | None]:
+    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance and its slope."""
-        mode = self.model.mode_at(self.roots_of(roots), self._triangle @ mean, shapes)
-        by_root, by_beta, by_shape = self.model.slopes_at(mode, shapes)
-        parts = [self._triangle.T @ by_beta, *self.along(by_root, entries), by_shape]
+        roots, beta = self.roots_of(point.roots), self._triangle @ point.mean
+        mode = self.model.mode_at(roots, beta, point.shapes)
+        by_root, by_beta, by_shape = self.model.slopes_at(mode, point.shapes)
+        parts = [self._triangle.T @ by_beta, *self.along(by_root, point.entries), by_shape]
         return mode.criterion, np.concatenate(parts), None

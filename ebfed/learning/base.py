@@ -12,6 +12,7 @@ extending has an example.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -37,7 +38,7 @@ from ebfed.models import Model
 from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "WithConsent"]
 
 
 def _classifies(learner: Learner) -> bool:
@@ -294,3 +295,37 @@ class Learner(SupervisedEstimator):
 
     _history_rows = history_rows
     export = export
+
+
+class WithConsent:
+    """Learners of which each client chooses what it is promised."""
+
+    _fit: Callable[..., Any]
+    protocol: Callable[[], LearnerRounds]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight : as for every learner
+        consent : array-like of shape (n_rows,), dict from group to choice, or str, optional
+            Choice of each row's group, or the column of the frame `X` that holds it. `FeO2`:
+            ``"private"`` (or a level of privacy, if there are several) or ``"open"``; None: no
+            client opted out. `DPFedAvg`: largest epsilon, at the delta of `privacy`; None: that of
+            `privacy` for all.
+
+        Returns
+        -------
+        self
+        """
+        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+        return self._fit(*self.protocol().prepare(X, y, **given))

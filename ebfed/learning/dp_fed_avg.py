@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
+from ebfed.learning.base import WithConsent
 from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.fitting import read_clients
 from ebfed.learning.individual import IndividualExchange
@@ -17,7 +18,7 @@ from ebfed.tables.consent import epsilons_of
 __all__ = ["DPFedAvg", "DPFedAvgRounds"]
 
 
-class DPFedAvg(FedAvg):
+class DPFedAvg(WithConsent, FedAvg):
     r"""Federated averaging of clipped changes, with noise.
 
     Each of m clients joins a round with probability q; K are the clients of the round. They train
@@ -73,31 +74,6 @@ class DPFedAvg(FedAvg):
     array([[100,   4],
            [400,  20]])
     """
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Learn from rows.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as for every learner
-        consent : array-like of shape (n_rows,), dict from group to number, or str, optional
-            Largest epsilon of each row's group, at the delta of `privacy`, or the column of the
-            frame `X` that holds it. None: that of `privacy` for all.
-
-        Returns
-        -------
-        self
-        """
-        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-        return self._fit(*self.protocol().prepare(X, y, **given))
 
     def protocol(self) -> DPFedAvgRounds:
         """Return what clients and server do, by these arguments."""

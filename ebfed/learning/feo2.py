@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
+from ebfed.learning.base import WithConsent
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto, DittoRounds
 from ebfed.learning.fitting import read_clients
@@ -22,7 +23,7 @@ __all__ = ["FeO2", "FeO2Rounds"]
 
 
 @dataclass(eq=False, repr=False)
-class FeO2(Ditto):
+class FeO2(WithConsent, Ditto):
     r"""Ditto, with noise on the messages of clients that did not opt out, and less weight.
 
     .. math:: w \leftarrow w + \frac{1}{q (N_{np} + r N_p)} \Big[\sum_{i \in K_{np}} \Delta_i
@@ -93,31 +94,6 @@ class FeO2(Ditto):
     """
 
     ratio: float | Literal["optimal"] = 1.0
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Learn from rows.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as for every learner
-        consent : array-like of shape (n_rows,), dict from group to choice, or str, optional
-            Choice of each row's group, ``"private"`` (or a level of privacy, if there are several)
-            or ``"open"``, or the column of the frame `X` that holds it. None: no client opted out.
-
-        Returns
-        -------
-        self
-        """
-        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
-        return self._fit(*self.protocol().prepare(X, y, **given))
 
     @property
     def ratio_(self) -> float | NDArray[np.float64]:

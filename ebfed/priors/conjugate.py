@@ -57,8 +57,8 @@ class Update(NamedTuple):
     by_mean, by_variance : ndarray
         What a unit of the sampling variance of the population's mean, and of that of its variance,
         adds to the variance.
-    most : ndarray or float
-        Variance that is not exceeded by what they add.
+    most : ndarray or None
+        Variance that is not exceeded by what they add, if there is one.
     """
 
     mean: NDArray
@@ -66,7 +66,7 @@ class Update(NamedTuple):
     weight: NDArray | None
     by_mean: NDArray
     by_variance: NDArray
-    most: NDArray | float = np.inf
+    most: NDArray | None = None
 
 
 class ConjugatePosterior(TwoMoments):
@@ -87,11 +87,12 @@ class ConjugatePosterior(TwoMoments):
         found = prior.update_of(likelihood)
         doubt = found.by_mean * prior.mean_variance_
         variance = found.variance + doubt + found.by_variance * prior.variance_variance_
-        variance = np.minimum(variance, np.maximum(found.most, found.variance))
+        self._common = doubt  # what all clients share, in variance: what the mean adds
+        if found.most is not None:
+            variance = np.minimum(variance, np.maximum(found.most, found.variance))
+            self._common = np.minimum(doubt, variance - found.variance)
         super().__init__(prior.kind, found.mean, np.sqrt(variance))
         self.weight, self._prior, self.likelihood = found.weight, prior, likelihood
-        # what all clients share, in variance: what the mean adds, if it was added
-        self._common = np.minimum(doubt, variance - found.variance)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d).

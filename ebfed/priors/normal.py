@@ -201,8 +201,10 @@ class Normal(WithCovariates, Prior):
         noisy = likelihood.has_scatter  # where the scale of the variances is open and not zero
         if self.covariance == "spherical":
             noisy[:] = noisy.any()
-        has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
-        design = Design.of(covariates, np.all(has_data, axis=0))
+        design = Design.of(None, np.ones(0, bool))
+        if covariates is not None:
+            has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
+            design = Design.of(covariates, np.all(has_data, axis=0))
         tables = [table_of(likelihood, j, noisy[j], design) for j in range(d)]
         if self.mean is not None:
             for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):

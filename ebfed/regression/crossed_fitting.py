@@ -414,16 +414,8 @@ class CrossedFit:
         z = self._along(design, codes, effects, mean)
         return z + np.sqrt(self.spread(design, codes)) * rng.standard_normal(len(z))
 
-    def with_rows(
-        self,
-        codes: Sequence[NDArray],
-        sizes: Sequence[int],
-        design: NDArray,
-        rows: Responses,
-        family: ResponseFamily,
-    ) -> Self:
-        """Find the effects of levels from other responses, the population kept."""
-        model = self.laplace_of(codes, sizes, design, rows, family)
+    def with_rows(self, model: CrossedLaplace) -> Self:
+        """Find the effects of levels from other rows, of `laplace_of`, the population kept."""
         roots = np.array([self.equations.roots[k][a, b] for k, a, b in model.entries])
         mode = model.mode(np.concatenate([roots, self.triangle @ self.mean, self.shapes]))
         return replace(

@@ -411,7 +411,8 @@ def diagnostics_of_crossed(
         assert family is not None
         places = [own for _, own in levels]
         sizes = [len(ids) for ids, _ in levels]
-        other = fit.with_rows(places, sizes, design, replace(observed, y=values), family)
+        rows_of = design, replace(observed, y=values), family
+        other = fit.with_rows(fit.laplace_of(places, sizes, *rows_of))
         at = np.column_stack(places)
         return other.predictor(design, at) + moved, other.variance(design, at)
 

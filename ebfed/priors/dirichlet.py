@@ -23,7 +23,7 @@ from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
 from ebfed.tables.values import numbers
 from ebfed.wire import WhenAsked
 
-__all__ = ["SINGLE", "Dirichlet", "DirichletPosterior", "dirichlet_sample"]
+__all__ = ["Dirichlet", "DirichletPosterior", "dirichlet_sample"]
 
 # Points that stand for the distribution of a share, in intervals of the population's mean.
 N_POINTS = 200

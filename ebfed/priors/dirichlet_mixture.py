@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
 from ebfed.priors.base import Prior
-from ebfed.priors.dirichlet import SINGLE, Dirichlet, dirichlet_sample
+from ebfed.priors.dirichlet import Dirichlet, dirichlet_sample
 from ebfed.priors.dirichlet_reports import Climbed, Mixture, Reports, dirichlet_scores
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.kmeans import kmeans
@@ -45,6 +45,8 @@ class DirichletMixture(Prior):
 
     .. math:: \sum_l r_{il}\, \mathrm{Dirichlet}(\alpha_l + z_i), \qquad
         r_{il} \propto w_l\, p(z_i \mid \mu_l, \rho_l).
+
+    A single component is `Dirichlet`, with the populations that messages leave plausible beside it.
 
     Reports must show several answers of some clients: single answers tell the mean of the
     population only, and pairs its covariances.
@@ -125,7 +127,6 @@ class DirichletMixture(Prior):
         else:
             numbers = [int(self.n_components)]
         if not reports.shows_pairs:
-            self._add_note(SINGLE, True)
             numbers = [1]
 
         def fit(k: int, counts: NDArray) -> tuple[Mixture, NDArray]:
@@ -143,8 +144,27 @@ class DirichletMixture(Prior):
             rng,
         )
         self.n_parameters_ = len(mixture.weights) * (d + 1) - 1
+        if len(mixture.weights) == 1:
+            self._take(Dirichlet().fit(likelihood))
+            return
         self._set(mixture)
         self._add_note("Intervals take the mixture of Dirichlets as known.")
+
+    def _take(self, one: Dirichlet) -> None:
+        """Be the only component, with the populations that messages leave plausible beside it."""
+        self._set(Mixture.single(one.mean_, 1 / (1 + one.concentration_)))
+        self.mean_variance_, self.variance_variance_ = one.mean_variance_, one.variance_variance_
+        self.plausible_ = one.plausible_
+        self.notes_ += one.notes_
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            dispersion = float(parameters["dispersion"])
+            one._set(Mixture.single(parameters["mean"], dispersion / (1 + dispersion)))
+            one.mean_variance_ = parameters["mean_variance"]
+            one.variance_variance_ = np.zeros_like(one.mean_)
+        return one
 
     def _climbed(self, reports: Reports, k: int, rng: np.random.Generator) -> Climbed:
         """Find the likeliest mixture of k, from several starts."""
@@ -227,6 +247,11 @@ class DirichletMixture(Prior):
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Return the mixture of the components' posteriors."""
+        if len(self.weights_) == 1:
+            only = self._component(0)
+            for name in ("mean_variance_", "variance_variance_"):
+                setattr(only, name, getattr(self, name, getattr(only, name)))
+            return only._posterior(likelihood)
         # robust intervals are those of one Dirichlet with the same moments
         dispersion = self.variance_.sum() / (self.mean_ * (1 - self.mean_) - self.variance_).sum()
         one = _dirichlet(self.mean_, float(dispersion))

@@ -65,9 +65,16 @@ def test_counts_of_two_kinds():
 
 def test_one_component_is_the_dirichlet():
     _, counts = draw(300, 6)
-    one, other = DirichletMixture(1).fit(Multinomial(counts)), Dirichlet().fit(Multinomial(counts))
-    np.testing.assert_allclose(one.alphas_[0], other.alpha_, rtol=1e-4)
-    np.testing.assert_allclose(one.variance_, other.variance_, rtol=1e-4)
+    summary = Categorical(4).summarise(counts.astype(float), None)
+    channel = RandomizedCategory(2.0, answers=4, compare=0.0)
+    votes = Multinomial(counts)
+    for messages in (votes, channel.likelihood(channel.encode(summary, 0), Categorical(4))):
+        one, other = DirichletMixture(1).fit(messages), Dirichlet().fit(messages)
+        np.testing.assert_allclose(one.alphas_[0], other.alpha_, rtol=1e-9)
+        first, second = one.posterior(votes), other.posterior(votes)
+        np.testing.assert_allclose(first.mean, second.mean, rtol=1e-9)
+        np.testing.assert_allclose(first.sd, second.sd, rtol=1e-6)
+        np.testing.assert_allclose(first.quantile(0.9), second.quantile(0.9), rtol=1e-6)
 
 
 def test_the_slope_of_a_mixture():

@@ -259,8 +259,9 @@ def private_mean_bound(noise_variance, n, m, epsilon, population_variance=0.0) -
 
     Examples
     --------
-    >>> private_mean_bound(0.25, 15, 10_000, [0.5, 1.0], population_variance=0.01).round(6)
-    array([6.984e-05, 1.961e-05])
+    >>> bound = private_mean_bound(0.25, 15, 10_000, [0.5, 1.0], population_variance=0.01)
+    >>> (1e6 * bound).round(1)
+    array([69.8, 19.6])
     """
     return np.pi / 2 / np.tanh(epsilon / 2) ** 2 * (population_variance + noise_variance / n) / m
 

@@ -145,10 +145,10 @@ class Poisson(Likelihood):
     def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
         """Log-probabilities of the counts under k gamma populations, shape (n, k)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            shapes = means**2 / variances
+            shapes = np.minimum(means**2 / variances, POISSON)
         if self.n_features > 1 or not np.ptp(shapes) <= 1e-12 * np.max(shapes, initial=0.0):
             return super().marginals(means, variances)
-        sizes = np.full(len(self), min(float(shapes[0, 0]), POISSON))
+        sizes = np.full(len(self), float(shapes[0, 0]))
         return log_masses(self.counts[:, 0], sizes, self.exposure[:, None] * means[:, 0])
 
     def sampling_variance(self, mean: float, variance: float) -> NDArray:

@@ -23,7 +23,7 @@ from ebfed.regression.numerics.crossed_model import (
     CrossedInverse,
     CrossedSystem,
 )
-from ebfed.regression.numerics.crossed_patterns import Table, pattern_of
+from ebfed.regression.numerics.crossed_patterns import CrossedTable, pattern_of
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, maximise, triangular
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
@@ -468,7 +468,7 @@ class CrossedFit:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Self:
         """Make a fit of plain data."""
-        table, among = Table.of(_sparse(data["table"])), _sparse(data["among"])
+        table, among = CrossedTable.of(_sparse(data["table"])), _sparse(data["among"])
         sizes, widths = data["sizes"], data["widths"]
         pattern = pattern_of(sizes[1:], widths[1:], table, among)
         sums = CrossedSums(

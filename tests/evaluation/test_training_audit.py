@@ -132,7 +132,7 @@ class WeighingRounds(FeO2Rounds):
     def exchange(self, n_clients):
         given = self.estimator
         common = self.schedule, n_clients, given.privacy, self.message_bounds
-        return given.kind(*common, given.ratio)
+        return given.kind(*common, given.ratio, self.levels)
 
 
 def test_half_the_noise_is_caught():

@@ -75,7 +75,8 @@ class NegativeBinomial(Poisson):
     ) -> NDArray[np.float64]:
         """Draw a count of each row, with a rate that is gamma."""
         size = float(np.exp(-shapes[0]))
-        return rng.poisson(rng.gamma(size, np.exp(z) / size)).astype(float)
+        means = rng.gamma(size, np.exp(z) / size)
+        return rng.poisson(np.minimum(means, 2.0**53)).astype(float)
 
     def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``m + dispersion m^2``."""

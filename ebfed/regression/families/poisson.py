@@ -75,8 +75,8 @@ class Poisson(LogLink):
     def draw(
         self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Draw a count of each row."""
-        return rng.poisson(np.exp(z)).astype(float)
+        """Draw a count of each row; means above 2**53, which floats do not count to, are that."""
+        return rng.poisson(np.minimum(np.exp(z), 2.0**53)).astype(float)
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""

@@ -28,7 +28,7 @@ from scipy.linalg import LinAlgError, solve_triangular
 from scipy.sparse import csr_matrix
 
 from ebfed.kernels import level_inverses
-from ebfed.regression.numerics.crossed_patterns import Table
+from ebfed.regression.numerics.crossed_patterns import CrossedTable
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums, placed
 
 __all__ = ["CrossedEquations", "CrossedInverse", "CrossedSystem"]
@@ -313,7 +313,7 @@ class CrossedEquations:
 
     def _forms(self, rows: csr_matrix, away: NDArray, inverse: CrossedInverse) -> NDArray:
         """Quadratic forms, in `inverse`, of rows and further columns."""
-        table = Table.of(rows)
+        table = CrossedTable.of(rows)
         products = self.sums.pattern.products(inverse.values, table)
         of_entries = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         found = np.zeros(rows.shape[0])

@@ -39,7 +39,7 @@ from ebfed.kernels import (
     table_totals,
 )
 
-__all__ = ["MOST_DENSE", "DensePattern", "Pattern", "SparsePattern", "Table", "pattern_of"]
+__all__ = ["MOST_DENSE", "CrossedTable", "DensePattern", "Pattern", "SparsePattern", "pattern_of"]
 
 # Coefficients whose matrix is dense.
 MOST_DENSE = 6_000
@@ -52,7 +52,7 @@ LONG = 1e8
 MOST_PAIRS = 2e8
 
 
-class Table(NamedTuple):
+class CrossedTable(NamedTuple):
     """A sparse matrix, by rows, of which products cost little beside their arithmetic.
 
     Attributes
@@ -154,7 +154,7 @@ class Pattern(ABC):
         """Product of a matrix and a dense one of shape (q, m)."""
 
     @abstractmethod
-    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: CrossedTable, shares: NDArray) -> NDArray:
         """Subtract ``sum_i V_i' A_i V_i``, V_i being the rows of level i: the lower triangle."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ class Pattern(ABC):
         """``M + F F'`` at the entries of the pattern, for F of shape (q, m); may overwrite M."""
 
     @abstractmethod
-    def products(self, values: NDArray, table: Table) -> NDArray:
+    def products(self, values: NDArray, table: CrossedTable) -> NDArray:
         """Products ``M v`` of a matrix and rows v, at their entries; NaN if these are no pairs."""
 
     @abstractmethod
@@ -240,7 +240,7 @@ class DensePattern(Pattern):
         """Product with a dense matrix."""
         return values @ other
 
-    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: CrossedTable, shares: NDArray) -> NDArray:
         """Subtract products of the rows of a table."""
         left = values.copy()
         subtract_products(table.ends, table.columns, table.values, shares, left)
@@ -260,7 +260,7 @@ class DensePattern(Pattern):
         values += tall @ tall.T
         return values
 
-    def products(self, values: NDArray, table: Table) -> NDArray:
+    def products(self, values: NDArray, table: CrossedTable) -> NDArray:
         """Products with the rows of a table."""
         return row_products(table.ends, table.columns, table.values, values)
 
@@ -355,10 +355,10 @@ class SparsePattern(Pattern):
         moved = np.ascontiguousarray(other[self.order])
         return multiply_entries(self.starts, self.rows, values, moved)[self.step]
 
-    def _of(self, table: Table) -> tuple[NDArray, NDArray, NDArray]:
+    def _of(self, table: CrossedTable) -> tuple[NDArray, NDArray, NDArray]:
         return table.ends, self.step[table.columns], table.values
 
-    def reduced(self, values: NDArray, table: Table, shares: NDArray) -> NDArray:
+    def reduced(self, values: NDArray, table: CrossedTable, shares: NDArray) -> NDArray:
         """Subtract products of the rows of a table."""
         left = values.copy()
         subtract_among(self._of(table), shares, self.starts, self.rows, left)
@@ -407,7 +407,7 @@ class SparsePattern(Pattern):
             values = values + column[self.rows] * column[self.columns]
         return values
 
-    def products(self, values: NDArray, table: Table) -> NDArray:
+    def products(self, values: NDArray, table: CrossedTable) -> NDArray:
         """Products with the rows of a table."""
         return products_among(self._of(table), self.starts, self.rows, values)
 
@@ -443,7 +443,7 @@ class _SparseTriangle(Triangle):
 
 
 def pattern_of(
-    sizes: Sequence[int], widths: Sequence[int], table: Table, among: csr_matrix
+    sizes: Sequence[int], widths: Sequence[int], table: CrossedTable, among: csr_matrix
 ) -> Pattern:
     """Choose the pattern of matrices with these entries.
 
@@ -451,7 +451,7 @@ def pattern_of(
     ----------
     sizes, widths : sequence of int
         Of the factors but the first.
-    table : Table of q columns
+    table : CrossedTable of q columns
         Coefficients that rows of the table have together.
     among : sparse matrix of shape (q, q)
         Pairs of coefficients of rows; those of a level have the same entries as each other.
@@ -472,7 +472,9 @@ def pattern_of(
     return found or dense
 
 
-def _few_entries(dense: DensePattern, table: Table, among: csr_matrix) -> SparsePattern | None:
+def _few_entries(
+    dense: DensePattern, table: CrossedTable, among: csr_matrix
+) -> SparsePattern | None:
     """Return the pattern of few entries; None if it would not be worth while."""
     lengths = np.diff(table.ends).astype(np.float64)
     if lengths @ lengths > MOST_PAIRS:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from ebfed.regression.numerics.crossed_patterns import Pattern, Table, pattern_of
+from ebfed.regression.numerics.crossed_patterns import CrossedTable, Pattern, pattern_of
 
 __all__ = ["CrossedDesign", "CrossedSums", "placed"]
 
@@ -27,7 +27,7 @@ class CrossedSums:
     ----------
     blocks : ndarray of shape (n_1, p_1, p_1)
         Weighed products of the columns of the first factor, by level.
-    table : Table of n_1 * p_1 rows
+    table : CrossedTable of n_1 * p_1 rows
         Their products with the q coefficients of all other factors. The rows of a level have
         entries in the same places, some of which may be zero.
     outer : ndarray of shape (n_1 * p_1, c)
@@ -45,7 +45,7 @@ class CrossedSums:
     """
 
     blocks: NDArray
-    table: Table
+    table: CrossedTable
     outer: NDArray
     among: NDArray
     below: NDArray
@@ -102,7 +102,7 @@ class _Pairs(NamedTuple):
         return cls(pairs // size, pairs % size, slots)
 
 
-class _Table(NamedTuple):
+class _Entries(NamedTuple):
     """Where the entries of the table are.
 
     Attributes
@@ -159,7 +159,7 @@ class CrossedDesign:
         }
 
     @cached_property
-    def places(self) -> _Table:
+    def places(self) -> _Entries:
         """Where the entries of the table are."""
         n, p, widths = int(self.sizes[0]), int(self.widths[0]), self.widths
         pairs = [self.among[k, 0] for k in range(1, len(self.codes))]
@@ -186,7 +186,7 @@ class CrossedDesign:
                 own = width > b
                 columns[first[own] + a * length[level[own]] + b] = begin[own] + b
         cuts = np.cumsum([len(each.one) for each in pairs])[:-1]
-        return _Table(columns, ends, np.split(first, cuts), np.split(length[level], cuts))
+        return _Entries(columns, ends, np.split(first, cuts), np.split(length[level], cuts))
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -196,7 +196,7 @@ class CrossedDesign:
         lengths = np.diff(places.ends)[::p]  # the rows of a level have entries in the same places
         own = np.repeat(np.arange(n * p) % p == 0, np.diff(places.ends))
         ends = np.concatenate(([0], np.cumsum(lengths)))
-        table = Table(ends, places.columns[own], np.ones(own.sum()), q)
+        table = CrossedTable(ends, places.columns[own], np.ones(own.sum()), q)
         rows, columns = [], []
         for (k, j), pairs in self.among.items():
             if j == 0:
@@ -247,7 +247,7 @@ class CrossedDesign:
                         pattern.put(among, rows, others, total)
         weighed = weight[:, None] * columns
         outer, below = self.totals(weighed)
-        table = Table(places.ends, places.columns, entries, q)
+        table = CrossedTable(places.ends, places.columns, entries, q)
         return CrossedSums(
             blocks,
             table,

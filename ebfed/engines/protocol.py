@@ -175,7 +175,7 @@ class LearningFacts(Facts):
     classes: NotRequired[NDArray]
     """Classes of the response; missing where it is a number."""
     consent: NotRequired[NDArray[np.int8]]
-    """Of a learner with opt-out: the level of privacy that each chose; the last is none."""
+    """Of a learner with opt-out: the level of privacy that each chose; the last is "open"."""
     users: NotRequired[NDArray[np.int64]]
     """Of a learner of owners: the number of users of each."""
     budget: NotRequired[NDArray[np.float64]]

@@ -31,7 +31,7 @@ def count_fill(ends, columns, order, most):
     counts : int64 ndarray of shape (n,)
         Empty if there are more.
     parent : int64 ndarray of shape (n,)
-        First row below the diagonal of each column; -1 if there is none.
+        First row below the diagonal of each column; -1 if the column ends there.
     """
     n = len(order)
     step, counts = np.empty(n, np.int64), np.ones(n, np.int64)
@@ -90,7 +90,7 @@ def fill_rows(ends, columns, order, counts, parent):
 
 @jit
 def entry_places(starts, rows, one, other):
-    """Find the entries of pairs of rows and columns, in either order; -1 where there is none.
+    """Find the entries of pairs of rows and columns, in either order; -1 where L has no entry.
 
     Parameters
     ----------

@@ -26,7 +26,6 @@ from ebfed.regression.protocol import (
     RegressionSent,
     RegressionState,
 )
-from ebfed.regression.reading import repeated
 from ebfed.tables.clients import Clients
 
 __all__ = [
@@ -81,12 +80,12 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
             raise ValueError(f"{type(self.estimator).__name__} has no classes of consent.")
         return self.estimator._read_block(X, y, groups, True, **of_rows)[0], {}
 
+    @abstractmethod
     def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Any:
         """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`.
 
         Weights of rows are precisions of numbers, and frequencies of classes.
         """
-        return clients if weight is None else repeated(clients, weight)
 
     def rows_shown(
         self, clients: Any, memory: MemoryT

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -39,7 +40,15 @@ from ebfed.kernels import (
     table_totals,
 )
 
-__all__ = ["MOST_DENSE", "CrossedTable", "DensePattern", "Pattern", "SparsePattern", "pattern_of"]
+__all__ = [
+    "MOST_DENSE",
+    "CrossedTable",
+    "DensePattern",
+    "Pattern",
+    "SparsePattern",
+    "pattern_of",
+    "spans_of",
+]
 
 # Coefficients whose matrix is dense.
 MOST_DENSE = 6_000
@@ -93,6 +102,18 @@ class CrossedTable(NamedTuple):
         return table_totals(self.ends, self.columns, self.values, other, self.size)
 
 
+def spans_of(sizes: Sequence[int], widths: Sequence[int]) -> list[slice]:
+    """Places of the coefficients of factors, from numbers of levels and of their coefficients.
+
+    Examples
+    --------
+    >>> spans_of([3, 2], [1, 2])
+    [slice(0, 3, None), slice(3, 7, None)]
+    """
+    ends = np.cumsum([0, *(n * width for n, width in zip(sizes, widths, strict=True))]).tolist()
+    return [slice(i, j) for i, j in pairwise(ends)]
+
+
 class Pattern(ABC):
     """Which pairs of q coefficients have entries, and arithmetic of matrices that have these.
 
@@ -106,13 +127,8 @@ class Pattern(ABC):
 
     def __init__(self, sizes: Sequence[int], widths: Sequence[int]):
         self.sizes, self.widths = [*map(int, sizes)], [*map(int, widths)]
-        ends = np.cumsum(
-            [0, *(n * width for n, width in zip(self.sizes, self.widths, strict=True))]
-        )
-        self.spans = [
-            slice(i, j) for i, j in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        ]
-        self.size = int(ends[-1])
+        self.spans = spans_of(self.sizes, self.widths)
+        self.size = self.spans[-1].stop
 
     def scaled_columns(
         self, matrix: NDArray, roots: Sequence[NDArray], transpose: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from ebfed.regression.numerics.crossed_patterns import CrossedTable, Pattern, pattern_of
+from ebfed.regression.numerics.crossed_patterns import CrossedTable, Pattern, pattern_of, spans_of
 
 __all__ = ["CrossedDesign", "CrossedSums", "placed"]
 
@@ -83,11 +82,6 @@ class CrossedSums:
         return replace(self, outer=outer, below=below, whole=whole)
 
 
-def _spans(sizes: NDArray, widths: NDArray) -> list[slice]:
-    ends = np.cumsum([0, *(sizes * widths)[1:].tolist()]).tolist()
-    return [slice(i, j) for i, j in itertools.pairwise(ends)]
-
-
 class _Pairs(NamedTuple):
     """Pairs of levels of two factors that occur in rows, and the pair of each row."""
 
@@ -146,7 +140,7 @@ class CrossedDesign:
     @cached_property
     def spans(self) -> list[slice]:
         """Places of the coefficients of each factor but the first."""
-        return _spans(self.sizes, self.widths)
+        return spans_of(self.sizes[1:].tolist(), self.widths[1:].tolist())
 
     @cached_property
     def among(self) -> dict[tuple[int, int], _Pairs]:

@@ -284,7 +284,8 @@ class AdaPeDRounds(LearnerRounds):
         message, memory = super().local(sent, memory, clients, rng)
         if self.estimator.unsampled:  # [E] Algorithm 7
             members, own = np.flatnonzero(memory["turn"] != 0), memory["own"]
-            for places, task in self.local_training().tasks(sent, memory, clients, members, rng):
+            training = self.local_training(sent, memory, clients)
+            for places, task in training.tasks(members, rng):
                 who = members[places]
                 theta, mu, psi = (own[name][who] for name in ("theta", "mu", "psi"))
                 psi = np.maximum(psi, self.estimator.psi_floor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,9 +112,10 @@ class FedAvgRounds(LearnerRounds):
         factor = share_of(rate, state["round"], given.n_rounds) * peak_of(rate)
         return average | {"w": step if factor == 1 else factor * step}, state
 
-    def local_training(self) -> LocalTraining:
+    def local_training(self, *block: Any) -> LocalTraining:
         """Return the object that trains clients; without fine-tuning there is one predictor."""
-        return LocalTraining(self) if self.estimator.fine_tune else SharedTraining(self)
+        kind = LocalTraining if self.estimator.fine_tune else SharedTraining
+        return kind(self, *block)
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the shared parameters."""

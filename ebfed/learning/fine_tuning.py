@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningMemory, LearningSent
-from ebfed.learning.minibatches import deal, encoder
-from ebfed.learning.validation import Portion
 from ebfed.privacy.calibration import check_positive
-from ebfed.tables.clients import Clients
 
 __all__ = ["TRIED", "FineTuning", "check_fine_tuning", "makes_last_steps", "shares_model"]
 
@@ -52,36 +47,21 @@ class FineTuning:
 
     Parameters
     ----------
-    rounds : LearnerRounds
     training : LocalTraining
-        Deals batches of rows.
-    sent : dict
-        The last broadcast.
-    memory : dict
-        What clients keep.
-    clients : Clients
+        The block in the last round.
     members : ndarray of positions of the clients
     """
 
-    def __init__(
-        self,
-        rounds: Any,
-        training: Any,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ):
-        self._rounds, self._given = rounds, rounds.estimator
-        self._training, self._sent = training, sent
-        self._memory, self._clients, self._members = memory, clients, members
+    def __init__(self, training: Any, members: NDArray[np.int64]):
+        self._training, self._members = training, members
+        self._rounds, self._given = training.rounds, training.given
 
     def rates(self) -> list[float]:
         """Return learning rates of the steps: the user's, or those that "auto" compares."""
         given, rounds = self._given, self._rounds
         if given.fine_tune_rate is not None:
             return [float(given.fine_tune_rate)]
-        last = rounds.peak_rate * rounds.schedule.rate(self._sent["round"])
+        last = rounds.peak_rate * rounds.schedule.rate(self._training.sent["round"])
         return [last, last / 10] if given.fine_tune == "auto" else [last]
 
     def tune(self, theta: NDArray) -> NDArray[np.float64]:
@@ -116,7 +96,7 @@ class FineTuning:
         rates = self.rates()
         rate = np.full(len(theta), rates[0])
         for eta in rates:
-            for places, task in self._tasks():
+            for places, task in self._training.tasks(self._members, None):
                 path = task.path(theta[places], TRIED[-1])
                 place = path.start
                 descend = task.steps(np.full((len(places), 1), eta, theta.dtype))
@@ -138,11 +118,8 @@ class FineTuning:
         theta : ndarray of shape (len(places), p)
         places : ndarray of positions among members
         """
-        rounds, net = self._rounds, self._rounds.predictor(self._sent)
-        held = Portion.held_back(self._clients, rounds.estimator.validation_fraction)
-        who, out = self._members[places], np.full(len(places), np.nan)
-        encode = encoder(rounds, self._sent)
-        for some, rows in deal(held, who, None, encode=encode, n_parameters=net.size):
+        net, out = self._training.net, np.full(len(places), np.nan)
+        for some, rows in self._training.held_back(self._members[places]):
             batch = rows.all()
             loss = net.loss.of(net.outputs(theta[some], batch.X), batch.y, batch.weight)[0]
             out[some] = np.where(rows.n > 0, loss, np.nan)
@@ -157,7 +134,7 @@ class FineTuning:
     ) -> NDArray[np.float64]:
         """Return parameters after as many steps of each client as `count` has."""
         out = theta.copy()
-        for places, task in self._tasks(whole):
+        for places, task in self._training.tasks(self._members, None, whole):
             steps = np.where(self._tunes(task), count[places], 0)[:, None]
             most = int(steps.max(initial=0))
             path = task.path(theta[places], most)
@@ -172,7 +149,3 @@ class FineTuning:
     def _tunes(self, task: Any) -> NDArray[np.bool_]:
         """Whether clients have rows, and a predictor to begin with."""
         return (task.n > 0) & (shares_model(self._rounds) | ~task.new[:, 0])
-
-    def _tasks(self, whole: bool = False) -> Iterator[tuple[NDArray[np.int64], Any]]:
-        some = self._sent, self._memory, self._clients, self._members, None
-        return self._training.tasks(*some, whole=whole)

@@ -22,7 +22,7 @@ from ebfed.learning.fingerprints import fingerprint
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
-from ebfed.learning.validation import Portion, check_metric, hold_back
+from ebfed.learning.validation import check_metric, hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.clients import Clients, order_of_rows
@@ -89,19 +89,6 @@ def _weighted(learner: Any, clients: Clients, codes: NDArray | None, weights: ND
         learner._check_classes(found)
         learner.classes_ = found if declared is None else np.union1d(found, declared)
     return clients
-
-
-def rows_shown(
-    learner: Any, clients: Clients, memory: LearningMemory
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return how many rows a change, or an evaluation, is of, and whether it has no guarantee."""
-    learner.check()
-    size = np.inf if learner.batch_size is None else learner.batch_size  # of the last loss, too
-    rows = np.minimum(Portion.training(clients, learner.validation_fraction).n, size)
-    if learner.evaluate_every:
-        held = Portion.held_back(clients, learner.validation_fraction).n
-        rows = np.minimum(rows, np.where(held, held, np.inf))
-    return rows.astype(float), learner.exchange(len(clients)).opened(memory, len(clients))
 
 
 def hold_rounds(

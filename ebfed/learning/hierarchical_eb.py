@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,9 +229,9 @@ class HierarchicalEBRounds(FedAvgRounds):
         """Whether outputs are divided by temperatures."""
         return self.estimator.validation_fraction > 0 and not self.numeric
 
-    def local_training(self) -> StrengthTraining:
+    def local_training(self, *block: Any) -> StrengthTraining:
         """Return what trains w, and then weighs strengths."""
-        return StrengthTraining(self)
+        return StrengthTraining(self, *block)
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Move w, or the weights of strengths and what is known of temperatures."""

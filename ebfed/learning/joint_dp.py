@@ -294,9 +294,9 @@ class JointDPSGDRounds(LearnerRounds):
         """Whether gradients of u are at other own parameters than predictions."""
         return self.estimator.protect == "shared" and len(own) > 0
 
-    def local_training(self) -> OwnerTraining:
+    def local_training(self, *block: Any) -> OwnerTraining:
         """Return what adds up gradients over users."""
-        return OwnerTraining(self)
+        return OwnerTraining(self, *block)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Not used: a round has no batches."""

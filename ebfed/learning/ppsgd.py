@@ -139,9 +139,11 @@ class PPSGDRounds(LearnerRounds):
             )
         return super().prepare(X, y, groups=groups, consent=consent, **beside)
 
-    def local_training(self) -> LocalTraining:
+    def local_training(self, *block: Any) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""
-        return LocalTraining(self, total=self.estimator.objective == "rows")
+        training = LocalTraining(self, *block)
+        training.total = self.estimator.objective == "rows"
+        return training
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator

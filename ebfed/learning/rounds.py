@@ -216,9 +216,15 @@ class LearnerRounds(SupervisedRounds, ABC):
             self.schedule, n_clients, self.estimator.privacy, self.message_bounds
         )
 
-    def local_training(self) -> LocalTraining:
-        """Return the object that calls `train` and `personal_parameters` with batches of rows."""
-        return LocalTraining(self)
+    def local_training(self, *block: Any) -> LocalTraining:
+        """Return what calls `train` and `personal_parameters` with batches of rows.
+
+        Parameters
+        ----------
+        *block
+            What the server broadcast, what clients keep, and the clients.
+        """
+        return LocalTraining(self, *block)
 
     # What a method may use --------------------------------------------------------------------
 
@@ -314,7 +320,7 @@ class LearnerRounds(SupervisedRounds, ABC):
         self.schedule.check_places(sent)
         memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
         members = np.flatnonzero(memory["turn"] == 0)
-        work = self.local_training().work(sent, memory, clients, members, rng)
+        work = self.local_training(sent, memory, clients).work(members, rng)
         sizes = {name: len(value) for name, value in sent["shared"].items()}
         kept = KEPT if exchange.adds_portions and exchange.needs_sums else None
         message: LearningMessage | None = None
@@ -360,7 +366,7 @@ class LearnerRounds(SupervisedRounds, ABC):
         """Return the estimator, these clients' own copy, with its learned attributes."""
         self.schedule.check_places(sent)
         memory = remember(sent, memory, len(clients))
-        parameters = self.local_training().predictors(sent, memory, clients)
+        parameters = self.local_training(sent, memory, clients).predictors()
         return settle(self, sent, memory, clients, parameters)
 
     def estimates(self, backend: str | None = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningMemory, LearningSent
+from ebfed.engines.protocol import LearningSent
 from ebfed.learning.temperatures import (
     N_POPULATIONS,
     evidence,
@@ -17,7 +17,6 @@ from ebfed.learning.temperatures import (
 )
 from ebfed.learning.training import LocalTraining, Task, Work
 from ebfed.models import Predictor
-from ebfed.tables.clients import Clients
 
 __all__ = ["StrengthTraining", "moved", "responsibilities", "unit_of"]
 
@@ -79,144 +78,86 @@ def unit_of(sent: LearningSent) -> float:
 
 
 class StrengthTraining(LocalTraining):
-    """Rounds that train the shared parameters, then rounds that weigh strengths.
+    """Rounds that train the shared parameters, then rounds that weigh strengths."""
 
-    Parameters
-    ----------
-    rounds : LearnerRounds
-    """
-
-    def work(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> Work:
-        """Let members of a block work for a round; see `LocalTraining.work`."""
-        if sent["round"] < self._rounds.shared_rounds:
-            yield from super().work(sent, memory, clients, members, rng)
+    def work(self, members: NDArray[np.int64], rng: Any) -> Work:
+        """Let members of the block work for a round; see `LocalTraining.work`."""
+        sent, own = self.sent, self.memory["own"]
+        if sent["round"] < self.rounds.shared_rounds:
+            yield from super().work(members, rng)
             return
-        if sent["record"] >= 0:
-            self._record(sent, memory, clients, members, rng)
-        self._score(sent, memory, clients, members, rng)
-        self._evaluate(sent, memory, clients, members)
-        weights = sent["shared"]["strengths"]
-        change = responsibilities(memory["own"]["scores"][members], weights) - weights
-        change[clients.n[members] == 0] = 0.0
+        if sent["record"] >= 0:  # how well w predicts the first batch
+            for places, task in self.tasks(members, rng):
+                task.gradient(self.shared["w"], next(iter(task)))
+                self.record(members[places], task)
+        self._score(members, rng)
+        self._evaluate(members)
+        weights, empty = sent["shared"]["strengths"], self.clients.n[members] == 0
+        change = responsibilities(own["scores"][members], weights) - weights
+        change[empty] = 0.0
         none = np.zeros((len(members), len(sent["shared"]["w"])))
         changes = {"w": none, "strengths": unit_of(sent) * change}
         if "temperatures" in sent["shared"]:
-            found = evidence(memory["own"]["held"][members].astype(float))
-            found[clients.n[members] == 0] = 0.0
+            found = evidence(own["held"][members].astype(float))
+            found[empty] = 0.0
             changes["temperatures"] = found
         yield np.arange(len(members)), changes
 
-    def predictors(
-        self, sent: LearningSent, memory: LearningMemory, clients: Clients
-    ) -> NDArray[np.float64]:
+    def predictors(self) -> NDArray[np.float64]:
         """Return the weighted average over strengths of each client's parameters, shape (m, p)."""
-        everyone = np.arange(len(clients))
-        self._score(sent, memory, clients, everyone, None)
+        everyone, sent, own = self.everyone, self.sent, self.memory["own"]
+        self._score(everyone, None)
         # those that no round invited have their own predictors, too
-        memory["trained"][clients.n > 0] = True
-        heats = "temperature" in memory["own"]
+        self.memory["trained"][self.clients.n > 0] = True
+        heats = "temperature" in own
         if heats:
-            held = self._held(sent, memory, clients, everyone)
             population = sent["shared"].get("temperatures", np.zeros(N_POPULATIONS))
-            found = own_temperatures(
-                held, population, self._rounds.expected_invited(sent["n_clients"])
-            )
-            memory["own"]["temperature"][:, 0] = found
-        return self._average(sent, memory, clients, everyone, memory["own"]["scores"], heats)
+            invited = self.rounds.expected_invited(sent["n_clients"])
+            own["temperature"][:, 0] = own_temperatures(self._held(everyone), population, invited)
+        return self._average(everyone, own["scores"], heats)
 
-    def _predictors_now(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _predictors_now(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, were this the end."""
-        scores = memory["own"]["scores"][members]
-        if sent["round"] < self._rounds.shared_rounds:  # of another w, or none
-            w = self.shared(sent)["w"]
-            for places, task in self.tasks(sent, memory, clients, members, None):
-                scores[places] = self._likelihoods(w, task)
-        return self._average(sent, memory, clients, members, scores)
+        scores = self.memory["own"]["scores"][members]
+        if self.sent["round"] < self.rounds.shared_rounds:  # of another w, or none
+            for places, task in self.tasks(members, None):
+                scores[places] = self._likelihoods(self.shared["w"], task)
+        return self._average(members, scores)
 
     def _average(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        scores: NDArray,
-        whole: bool = False,
+        self, members: NDArray[np.int64], scores: NDArray, whole: bool = False
     ) -> NDArray[np.float64]:
         """Return the weighted average over strengths of members' parameters, shape (c, p)."""
-        r = responsibilities(scores, sent["shared"]["strengths"])
-        w = self.shared(sent)["w"]
+        r = responsibilities(scores, self.sent["shared"]["strengths"])
+        w = self.shared["w"]
         theta = np.zeros((len(members), w.shape[1]), w.dtype)
-        for who, task in self.tasks(sent, memory, clients, members, None, whole):
+        for who, task in self.tasks(members, None, whole):
             for near, weight in zip(self._paths(w, task), r[who].T, strict=True):
                 part = weight[:, None].astype(w.dtype)
                 theta[who] += np.where(part > 0, part * near, 0.0)
         return theta
 
-    def _held(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _held(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return log-likelihoods of rows that members hold back, for each temperature."""
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = memory["own"]["scores"][members]
-            theta = self._average(sent, memory, clients, members, scores)
-            net = self._rounds.predictor(sent)
-            return held_likelihoods(self._rounds, net, sent, theta, clients, members)
+            theta = self._average(members, self.memory["own"]["scores"][members])
+            return held_likelihoods(self, members, theta)
 
-    def _score(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> None:
+    def _score(self, members: NDArray[np.int64], rng: Any) -> None:
         """Find the log-likelihoods of members that have none for the w that is now shared."""
-        own, round_ = memory["own"], self._rounds.shared_rounds
+        own, round_ = self.memory["own"], self.rounds.shared_rounds
         missing = members[own["scored"][members, 0] != round_]
-        w = self.shared(sent)["w"]
-        for places, task in self.tasks(sent, memory, clients, missing, rng):
-            own["scores"][missing[places]] = self._likelihoods(w, task)
-        if "temperatures" in sent["shared"] and sent["round"] < self._given.n_rounds:
-            own["held"][missing] = self._held(sent, memory, clients, missing)
+        for places, task in self.tasks(missing, rng):
+            own["scores"][missing[places]] = self._likelihoods(self.shared["w"], task)
+        if "temperatures" in self.sent["shared"] and self.sent["round"] < self.given.n_rounds:
+            own["held"][missing] = self._held(missing)
         own["scored"][missing] = round_
-
-    def _record(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> None:
-        """Write down how well w predicts the first batch of members."""
-        w = self.shared(sent)["w"]
-        for places, task in self.tasks(sent, memory, clients, members, rng):
-            task.gradient(w, next(iter(task)))
-            memory["loss"][members[places], sent["record"]] = task._rows.loss
-            memory["score"][members[places], sent["record"]] = task._rows.score
 
     def _likelihoods(self, w: NDArray, task: Task) -> NDArray[np.float64]:
         """Return the log-likelihoods of rows that were left out, shape (c, n_strengths)."""
-        losses = np.zeros((len(task), len(self._given.strengths)))
+        losses = np.zeros((len(task), len(self.given.strengths)))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, held in task.folds(self._given.folds):
+            for part, held in task.folds(self.given.folds):
                 for g, theta in enumerate(self._paths(w, part)):
                     outputs = task.net.outputs(theta, held.X)
                     losses[:, g] += task.net.loss.of(outputs, held.y, held.weight)[0]
@@ -227,9 +168,9 @@ class StrengthTraining(LocalTraining):
 
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
-        options = self._given
+        options = self.given
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
-        eta = self._rounds.peak_rate if rate is None else rate
+        eta = self.rounds.peak_rate if rate is None else rate
         steps = options.fine_tune * int((strengths > 0).sum())
         path = task.path(w, steps)
         batches = path.batches(steps)

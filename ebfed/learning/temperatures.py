@@ -8,12 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from ebfed.engines.protocol import LearningSent
-from ebfed.learning.minibatches import deal, encoder
-from ebfed.learning.validation import Portion
-from ebfed.models import Predictor
-from ebfed.tables.clients import Clients
-
 __all__ = ["GRID", "N_POPULATIONS", "evidence", "held_likelihoods", "own_temperatures"]
 
 # Temperatures that are compared.
@@ -83,32 +77,18 @@ def own_temperatures(scores: NDArray, population: NDArray, n_clients: float) -> 
     return np.exp(given @ likely)
 
 
-def held_likelihoods(
-    rounds: Any,
-    net: Predictor,
-    sent: LearningSent,
-    theta: NDArray,
-    clients: Clients,
-    members: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def held_likelihoods(training: Any, members: NDArray[np.int64], theta: NDArray) -> NDArray:
     """Return log-likelihoods of the rows that members hold back, shape (len(members), len(GRID)).
 
     Parameters
     ----------
-    rounds : LearnerRounds
-    net : Predictor
-    sent : dict
-        A broadcast.
+    training : LocalTraining
+    members : ndarray of positions of clients
     theta : ndarray of shape (len(members), p)
         Parameters that were trained on the other rows.
-    clients : Clients
-    members : ndarray of positions of clients
     """
-    scores = np.zeros((len(members), len(GRID)))
-    held = Portion.held_back(clients, rounds.estimator.validation_fraction)
-    encode = encoder(rounds, sent)
-    every = deal(held, members, None, encode=encode, n_parameters=net.size, total=True)
-    for some, rows in every:
+    scores, net = np.zeros((len(members), len(GRID))), training.net
+    for some, rows in training.held_back(members, total=True):
         batch = rows.all()
         outputs = net.outputs(theta[some], batch.X)
         for k, temperature in enumerate(GRID):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -183,38 +184,51 @@ class Task:
 
 
 class LocalTraining:
-    """Rounds in which clients call `LearnerRounds.train` on batches of their rows.
+    """A block of clients in a round, who call `LearnerRounds.train` on batches of their rows.
 
     Parameters
     ----------
     rounds : LearnerRounds
-    total : bool
-        Whether the loss of a client is the sum over its rows, rather than their mean.
+    sent : dict
+        What the server broadcast.
+    memory : dict
+        What the clients keep, which is written to.
+    clients : Clients
     """
 
-    def __init__(self, rounds: Any, total: bool = False):
-        self._rounds, self._given, self._total = rounds, rounds.estimator, total
+    # Whether the loss of a client is the sum over its rows, rather than their mean.
+    total: bool = False
 
-    def shared(self, sent: LearningSent) -> Named:
-        """Return the shared parameters in the precision of clients, each of shape (1, size)."""
-        precision = precision_of(self._given)
-        return {name: value[None].astype(precision) for name, value in sent["shared"].items()}
-
-    def work(
+    def __init__(
         self,
+        rounds: Any,
         sent: LearningSent,
         memory: LearningMemory,
         clients: Clients,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> Work:
-        """Let members of a block work for a round, and write down what they keep.
+    ):
+        self.rounds, self.given = rounds, rounds.estimator
+        self.sent, self.memory, self.clients = sent, memory, clients
+        self.net: Predictor = rounds.predictor(sent)
+
+    @cached_property
+    def shared(self) -> Named:
+        """Shared parameters in the precision of clients, each of shape (1, size)."""
+        precision = precision_of(self.given)
+        return {name: value[None].astype(precision) for name, value in self.sent["shared"].items()}
+
+    @property
+    def everyone(self) -> NDArray[np.int64]:
+        """Positions of all clients of the block."""
+        return np.arange(len(self.clients))
+
+    def work(self, members: NDArray[np.int64], rng: Any) -> Work:
+        """Let members of the block work for a round, and write down what they keep.
 
         Parameters
         ----------
-        sent, memory, clients, rng
-            As in `LearnerRounds.local`.
         members : ndarray of positions of the clients that work
+        rng : Stream, or "secure"
+            As in `LearnerRounds.local`.
 
         Yields
         ------
@@ -223,103 +237,75 @@ class LocalTraining:
         changes : dict of ndarrays, or Columns, of shape (len(places), size)
             By which each would move the shared parameters.
         """
-        shared, paths = self.shared(sent), self._rounds.holds_paths
-        self._evaluate(sent, memory, clients, members)
-        for places, task in self.tasks(sent, memory, clients, members, rng, paths=paths):
+        shared, memory, paths = self.shared, self.memory, self.rounds.holds_paths
+        self._evaluate(members)
+        for places, task in self.tasks(members, rng, paths=paths):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
             with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
-                changes, own = self._rounds.train(shared, own, task)
+                changes, own = self.rounds.train(shared, own, task)
             for name, value in own.items():
                 memory["own"][name][who] = value
-            if sent["record"] >= 0:
-                with np.errstate(over="ignore"):
-                    memory["loss"][who, sent["record"]] = task._rows.loss
-                memory["score"][who, sent["record"]] = task._rows.score
-            if (empty := clients.n[who] == 0).any():  # they change nothing
+            self.record(who, task)
+            if (empty := self.clients.n[who] == 0).any():  # they change nothing
                 changes = {k: np.where(empty[:, None], 0.0, each) for k, each in changes.items()}
             yield places, changes
 
-    def _evaluate(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ) -> None:
+    def record(self, who: NDArray[np.int64], task: Task) -> None:
+        """Write down how well clients predicted their first batch, if the round is recorded."""
+        if (place := self.sent["record"]) >= 0:
+            with np.errstate(over="ignore"):
+                self.memory["loss"][who, place] = task._rows.loss
+            self.memory["score"][who, place] = task._rows.score
+
+    def _evaluate(self, members: NDArray[np.int64]) -> None:
         """Write down how well members predict rows that are held back, if it is time to."""
-        if sent["evaluate"] >= 0:
-            theta = self._predictors_now(sent, memory, clients, members)
-            scores = scores_of(self._rounds, sent, theta, clients, members)
-            memory["validation"][members, sent["evaluate"]] = scores
+        if self.sent["evaluate"] >= 0:
+            theta, scores = self._predictors_now(members), np.full(len(members), np.nan)
+            classes = None if self.rounds.numeric else self.sent["classes"]
+            weighted, metric = self.clients.weight is not None, self.given.metric
+            for places, rows in self.held_back(members, np.asarray):
+                batch = rows.all()
+                expected = self.net.predict(theta[places], batch.X)
+                scores[places] = scores_of(metric, batch, expected, classes, weighted)
+            self.memory["validation"][members, self.sent["evaluate"]] = scores
 
-    def _predictors_now(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _predictors_now(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, were this the end."""
-        theta = self._personal(sent, memory, clients, members)
-        if self._given.fine_tune == "auto":  # which chooses by the rows that are held back
+        theta = self._personal(members)
+        if self.given.fine_tune == "auto":  # which chooses by the rows that are held back
             return theta
-        return self.tuned(sent, memory, clients, members, theta)
+        return self.tuned(members, theta)
 
-    def predictors(
-        self, sent: LearningSent, memory: LearningMemory, clients: Clients
-    ) -> NDArray[np.float64]:
+    def predictors(self) -> NDArray[np.float64]:
         """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
-        everyone = np.arange(len(clients))
-        theta = self._personal(sent, memory, clients, everyone)
-        return self.tuned(sent, memory, clients, everyone, theta)
+        return self.tuned(self.everyone, self._personal(self.everyone))
 
-    def tuned(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        theta: NDArray,
-    ) -> NDArray[np.float64]:
+    def tuned(self, members: NDArray[np.int64], theta: NDArray) -> NDArray[np.float64]:
         """Return the parameters of members' predictors, shape (c, p), after `fine_tune` steps."""
-        if not self._given.fine_tune:
+        if not self.given.fine_tune:
             return theta
-        steps = FineTuning(self._rounds, self, sent, memory, clients, members)
         with np.errstate(over="ignore", invalid="ignore"):
-            return steps.tune(theta)
+            return FineTuning(self, members).tune(theta)
 
-    def _personal(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _personal(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the parameters of members' personal predictors, were this the end."""
-        size = self._rounds.predictor(sent).size
-        theta = np.empty((len(members), size), precision_of(self._given))
-        shared = self.shared(sent)
-        for places, task in self.tasks(sent, memory, clients, members, None):
-            own = {name: memory["own"][name][members[places]] for name in sent["own"]}
+        theta = np.empty((len(members), self.net.size), precision_of(self.given))
+        shared = self.shared
+        for places, task in self.tasks(members, None):
+            own = {x: self.memory["own"][x][members[places]] for x in self.sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
-                theta[places] = self._rounds.personal_parameters(shared, own, task)
+                theta[places] = self.rounds.personal_parameters(shared, own, task)
         return theta
 
     def tasks(
-        self,
-        sent: LearningSent,
-        memory: LearningMemory,
-        clients: Clients,
-        members: NDArray[np.int64],
-        rng: Any,
-        whole: bool = False,
-        paths: bool = False,
+        self, members: NDArray[np.int64], rng: Any, whole: bool = False, paths: bool = False
     ) -> Iterator[tuple[NDArray[np.int64], Task]]:
         """Cut clients into sets that are computed together.
 
         Parameters
         ----------
+        members : ndarray of positions of clients
         rng : Stream, "secure" or None
             None for the order of rows that `LearnerRounds.personal_parameters` sees: it is known
             beforehand.
@@ -328,41 +314,50 @@ class LocalTraining:
         paths : bool
             Whether of each client no more is held than its path needs.
         """
-        rounds = self._rounds
-        net, steps = rounds.predictor(sent), rounds.estimator.local_steps
+        net, given, sent = self.net, self.given, self.sent
+        steps = given.local_steps
 
         def cells(n: int, size: int | None) -> int:
-            return path_of(net, n, steps, size, rounds.estimator.optimizer).cells(net, n)
+            return path_of(net, n, steps, size, given.optimizer).cells(net, n)
 
         dealt = deal(
-            Portion.training(clients, 0 if whole else rounds.estimator.validation_fraction),
+            Portion.training(self.clients, 0 if whole else given.validation_fraction),
             members,
             rng,
-            encode=encoder(rounds, sent),
+            encode=encoder(self.rounds, sent),
             n_parameters=cells if paths else net.size,
-            batch_size=rounds.estimator.batch_size,
+            batch_size=given.batch_size,
             steps=steps,
-            shuffle=rounds.estimator.shuffle,
+            shuffle=given.shuffle,
             skip=0 if rng is None else steps * (sent["round"] - sent["began"]),
-            total=self._total,
+            total=self.total,
         )
-        schedule, m = rounds.schedule, sent["n_clients"]
+        schedule, m = self.rounds.schedule, sent["n_clients"]
         rate, share = schedule.rate(sent["round"]), schedule.clients(m) / m
         for places, rows in dealt:
-            new = ~memory["trained"][members[places]]
-            figures = rate, sent["expected"], share, rounds.estimator.weight_decay
-            yield places, Task(rows, net, *figures, new, rounds.estimator.optimizer)
+            new = ~self.memory["trained"][members[places]]
+            figures = rate, sent["expected"], share, given.weight_decay
+            yield places, Task(rows, net, *figures, new, given.optimizer)
+
+    def held_back(
+        self,
+        members: NDArray[np.int64],
+        encode: Callable[[NDArray], NDArray] | None = None,
+        total: bool = False,
+    ) -> Iterator[tuple[NDArray[np.int64], Minibatches]]:
+        """Cut the rows that members hold back into sets that are computed together; see `deal`."""
+        held = Portion.held_back(self.clients, self.given.validation_fraction)
+        encode = encoder(self.rounds, self.sent) if encode is None else encode
+        return deal(held, members, None, encode=encode, n_parameters=self.net.size, total=total)
 
 
 class SharedTraining(LocalTraining):
     """Rounds after which all clients predict by the shared parameters."""
 
-    def predictors(
-        self, sent: LearningSent, memory: LearningMemory, clients: Clients
-    ) -> NDArray[np.float64]:
+    def predictors(self) -> NDArray[np.float64]:
         """Return the shared parameters of all clients, shape (m, p): a view of one row."""
-        shared = self._rounds.unseen_predictor(sent)[1].astype(precision_of(self._given))
-        return np.broadcast_to(shared, (len(clients), len(shared)))
+        shared = self.rounds.unseen_predictor(self.sent)[1].astype(precision_of(self.given))
+        return np.broadcast_to(shared, (len(self.clients), len(shared)))
 
 
 def portions(

@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningSent
-from ebfed.learning.minibatches import deal
+from ebfed.models import Batch
 from ebfed.tables.clients import Clients
 
 __all__ = ["Portion", "check_metric", "has_stalled", "hold_back", "scores_of"]
@@ -75,35 +74,28 @@ def hold_back(clients: Clients, fraction: float) -> Clients:
 
 
 def scores_of(
-    rounds: Any,
-    sent: LearningSent,
-    parameters: NDArray,
-    clients: Clients,
-    members: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """Return the metric of each member on its rows that are held back; NaN if it has none.
+    metric: Any, batch: Batch, expected: NDArray, classes: NDArray | None, weighted: bool
+) -> list[float]:
+    """Return the metric of each client on the rows of a batch; NaN if it has none.
 
     Parameters
     ----------
-    rounds : LearnerRounds
-    sent : dict
-        A broadcast.
-    parameters : ndarray of shape (len(members), p)
-        Of the members' predictors.
-    clients : Clients
-    members : ndarray of positions of clients
+    metric : callable or None
+        The user's.
+    batch : Batch
+    expected : ndarray of shape (c, b, k)
+        Predictions of its rows.
+    classes : ndarray or None
+        None where numbers are predicted.
+    weighted : bool
+        Whether rows have weights.
     """
-    net, scores = rounds.predictor(sent), np.full(len(members), np.nan)
-    held = Portion.held_back(clients, rounds.estimator.validation_fraction)
-    classes = None if rounds.numeric else sent["classes"]
-    for places, rows in deal(held, members, None, n_parameters=net.size):
-        batch = rows.all()
-        expected = net.predict(parameters[places], batch.X)
-        for place, y, guess, weight in zip(places, batch.y, expected, batch.weight, strict=True):
-            real = weight > 0
-            if real.any():
-                own = None if clients.weight is None else weight[real]
-                scores[place] = _metric(rounds.estimator.metric, y[real], guess[real], classes, own)
+    scores = []
+    for y, guess, weight in zip(batch.y, expected, batch.weight, strict=True):
+        real = weight > 0
+        own = weight[real] if weighted else None
+        some = real.any()
+        scores.append(_metric(metric, y[real], guess[real], classes, own) if some else np.nan)
     return scores
 
 

@@ -271,8 +271,8 @@ class RawTraining(OwnerTraining):
 
 
 class RawRounds(JointDPSGDRounds):
-    def local_training(self):
-        return RawTraining(self)
+    def local_training(self, *block):
+        return RawTraining(self, *block)
 
 
 class Raw(JointDPSGD):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,29 @@ from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import LARGEST
 
-__all__ = ["Exchange", "Silence", "size_of"]
+__all__ = ["Exchange", "Senders", "Silence", "size_of"]
 
 # How names of losses begin among the parts of a message.
 LOSSES = "losses of "
+
+
+class Senders(NamedTuple):
+    """Clients of a block that send something in a round.
+
+    Attributes
+    ----------
+    sent : dict
+        What the server broadcast.
+    memory : dict
+        What the clients of the block keep, which is written to.
+    members : ndarray of positions in the block
+    rng : Stream, or "secure" for clients whose privacy is real
+    """
+
+    sent: LearningSent
+    memory: LearningMemory
+    members: NDArray[np.int64]
+    rng: Any
 
 
 @dataclass(frozen=True)
@@ -83,25 +102,17 @@ class Exchange:
         """Return what m clients keep, with a place for what this exchange writes."""
         return memory
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
         """Return what members of a block send.
 
         Parameters
         ----------
         changes : dict of ndarrays of shape (len(members), size)
             By which each would move the shared parameters.
-        sent, memory, rng
-            As in `LearnerRounds.local`.
-        members : ndarray of positions in the block
+        who : Senders
         """
         message: LearningMessage = {"changes": changes}
+        sent, memory, members = who.sent, who.memory, who.members
         if names := self._recorded(sent):
             noted: Any = {name: dict(memory)[name] for name in names}
             noted = {name: np.float64(x[members, sent["record"]]) for name, x in noted.items()}
@@ -282,7 +293,7 @@ class Exchange:
         message: LearningMessage,
         rng: Any,
     ) -> tuple[Named, LearningState]:
-        """Average the changes of all clients; there is none if no client takes part.
+        """Average the changes of all clients; what none sends does not move.
 
         Parameters
         ----------
@@ -298,9 +309,10 @@ class Exchange:
         average : dict of ndarrays of shape (size,)
         state : dict
         """
-        changes = message["changes"]
-        averages = {name: total(changes[name]) / _weight(message, name) for name in state["shared"]}
-        return averages, state
+        averages = {
+            name: total(x) / _weight(message, name) for name, x in message["changes"].items()
+        }
+        return unmoved(state) | averages, state
 
     def shifts(self, messages: Sequence[LearningMessage]) -> NDArray[np.float64]:
         """Return how far each node moves the average change; see `shifts_of_means`.
@@ -353,14 +365,7 @@ class Silence(Exchange):
     needs_sums: ClassVar[bool] = False
     sends_losses: ClassVar[bool] = False
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
         """Return an empty message."""
         return {"changes": {}}
 
@@ -382,15 +387,10 @@ class Silence(Exchange):
         """Return no shape."""
         return {}
 
-    def average(
-        self,
-        state: LearningState,
-        sent: LearningSent,
-        message: LearningMessage,
-        rng: Any,
-    ) -> tuple[Named, LearningState]:
-        """Return no change."""
-        return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
+
+def unmoved(state: LearningState) -> Named:
+    """Return changes that move nothing."""
+    return {name: np.zeros_like(value) for name, value in state["shared"].items()}
 
 
 def size_of(sent: LearningSent) -> int:

@@ -16,6 +16,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
+from ebfed.learning.exchange import Senders
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.privacy.odometer import Plan
 
@@ -53,20 +54,13 @@ class IndividualExchange(PrivateExchange):
 
     # Clients ----------------------------------------------------------------------------------
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
         """Send nothing of a client whose budget is spent, whatever the server asks for."""
-        if "budget" in memory and len(members):
-            over = self.lasting(memory["budget"][members]) <= sent["round"]
+        if "budget" in who.memory and len(who.members):
+            over = self.lasting(who.memory["budget"][who.members]) <= who.sent["round"]
             if over.any():
                 raise ValueError(f"the budgets of {int(over.sum())} clients are spent.")
-        return super().send(changes, sent, memory, members, rng)
+        return super().send(changes, who)
 
     # Server -----------------------------------------------------------------------------------
 
@@ -96,18 +90,6 @@ class IndividualExchange(PrivateExchange):
         expected = float(self.schedule.sample_rate * weights.sum())
         return sent | {"budget": state["budget"], "expected": expected}
 
-    def average(
-        self,
-        state: LearningState,
-        sent: LearningSent,
-        message: LearningMessage,
-        rng: Any,
-    ) -> tuple[Named, LearningState]:
-        """Average with noise; nothing moves when all budgets are spent."""
-        if sent["expected"] == 0:
-            return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
-        return super().average(state, sent, message, rng)
-
     def check_resume(
         self, state: LearningState, memory: LearningMemory, kept: LearningMemory
     ) -> None:
@@ -122,24 +104,9 @@ class IndividualExchange(PrivateExchange):
         """State all that a run may take from m clients, by how long their budgets last."""
         if "budget" not in memory:
             return super().plan(memory, m)
-        lasting, delta = self.lasting(memory["budget"]), self.privacy.delta
-        plans = []
-        for times in np.unique(lasting[lasting > 0]).tolist():
-            event = self.round.whole(self.multiplier, times, delta)
-            epsilon = self.round.epsilon(self.multiplier, times, delta)
-            plans.append(
-                Plan(
-                    _name(times),
-                    lasting == times,
-                    event,
-                    self.round.relation,
-                    epsilon,
-                    delta,
-                    self.schedule.n_rounds,
-                    trusts_server=self.server_adds_noise,
-                )
-            )
-        return plans
+        lasting = self.lasting(memory["budget"])
+        numbers = np.unique(lasting[lasting > 0]).tolist()
+        return [self.plan_of(_name(times), lasting == times, times) for times in numbers]
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int

@@ -19,7 +19,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.learning.exchange import size_of
+from ebfed.learning.exchange import Senders, size_of
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange, noisy_sum
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -98,17 +98,10 @@ class OptOutExchange(PrivateExchange):
 
     # Clients ----------------------------------------------------------------------------------
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
         """Return what clients send: changes times their weights, so that their sum is enough."""
-        message = super().send(changes, sent, memory, members, rng)
-        weights = self.weights(memory["consent"][members], sent)[:, None]
+        message = super().send(changes, who)
+        weights = self.weights(who.memory["consent"][who.members], who.sent)[:, None]
         changes = {name: weights * values for name, values in message["changes"].items()}
         return message | {"changes": changes}
 
@@ -116,17 +109,10 @@ class OptOutExchange(PrivateExchange):
         """Return the weight of each client, by its choice."""
         return np.append(sent["ratio"], 1.0)[consent]
 
-    def disturb(
-        self,
-        values: NDArray,
-        scale: ArrayLike,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> NDArray[np.float64]:
+    def disturb(self, values: NDArray, scale: ArrayLike, who: Senders) -> NDArray[np.float64]:
         """Add the noise that each private client draws for itself."""
-        own = np.append(scale, 0.0)[memory["consent"][members], None]
-        return super().disturb(values, own, memory, members, rng)
+        own = np.append(scale, 0.0)[who.memory["consent"][who.members], None]
+        return super().disturb(values, own, who)
 
     def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
         """Return which clients are to send something that no noise protects."""

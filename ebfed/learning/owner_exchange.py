@@ -17,8 +17,8 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.accounts import Round
-from ebfed.learning.exchange import size_of
-from ebfed.learning.privacy import PrivateExchange, noisy_sum
+from ebfed.learning.exchange import Senders, size_of
+from ebfed.learning.privacy import PrivateExchange
 from ebfed.learning.winsorized_rounds import WinsorizedRound
 from ebfed.privacy.winsorized_mean import WinsorizedMean
 
@@ -78,28 +78,15 @@ class OwnerExchange(PrivateExchange):
 
     # Clients ----------------------------------------------------------------------------------
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
-        """Add noise where the server is not trusted; gradients are clipped already."""
-        memory["answered"][members] += 1
+    @property
+    def clients_add_noise(self) -> bool:
+        """Whether noise is added to what each owner sends: winsorized means have it already."""
+        return super().clients_add_noise and self.private_mean != "winsorized"
+
+    def shortened(self, changes: Named, who: Senders) -> LearningMessage:
+        """Return sums over users, of gradients that are clipped already, and of their bits."""
         message: LearningMessage = {"changes": {"u": changes["u"]}}
-        if "bit" in changes:  # sums over users, as those of gradients are
-            message["bit"] = changes["bit"]
-        if self.privacy.trust == "server" or self.private_mean == "winsorized":
-            return message  # the server adds noise, or the means have it
-        scales, noise = self.scales(sent)
-        message["changes"] = {
-            "u": self.disturb(message["changes"]["u"], scales["u"], memory, members, rng)
-        }
-        if "bit" in message:
-            message["bit"] = self.disturb(message["bit"], noise, memory, members, rng)
-        return message
+        return message | {"bit": changes["bit"]} if "bit" in changes else message
 
     # Server -----------------------------------------------------------------------------------
 
@@ -117,25 +104,11 @@ class OwnerExchange(PrivateExchange):
             return super().invite(state, rng)
         return np.zeros(self.n_clients, np.int8)
 
-    def average(
-        self,
-        state: LearningState,
-        sent: LearningSent,
-        message: LearningMessage,
-        rng: Any,
-    ) -> tuple[Named, LearningState]:
-        """Sum over users with noise, divided by how many were expected, or are known to be in."""
-        scales, noise = self.server_scales(sent)
-        total = noisy_sum(message["changes"]["u"], scales["u"], rng)
+    def expected(self, state: LearningState, sent: LearningSent) -> float:
+        """Return how many users were expected, or are known to be in."""
         if self.private_mean == "winsorized":
-            expected = float(state["users"][state["turn"] == 0].sum())
-        else:
-            expected = self.schedule.sample_rate * float(state["users"].sum())
-        average = {"u": total / max(expected, 1e-300)}
-        if self.privacy.clip_quantile is None:
-            return average, state
-        bits = float(noisy_sum(message["bit"], noise, rng)[0]) / max(expected, 1e-300)
-        return average, self.follow(state, bits)
+            return float(state["users"][state["turn"] == 0].sum())
+        return self.schedule.sample_rate * float(state["users"].sum())
 
     # Accounts ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.learning.clipping import project, shorten
+from ebfed.learning.exchange import Senders
 from ebfed.learning.minibatches import encoder
 from ebfed.learning.training import LocalTraining, Work
 from ebfed.learning.users import Sums, Users
@@ -115,4 +116,4 @@ class OwnerTraining(LocalTraining):
         if not values.size:
             return values
         scale = self.exchange.scales(self.sent)[0]["u"]
-        return self.exchange.disturb(values, scale, self.memory, members, rng)
+        return self.exchange.disturb(values, scale, Senders(self.sent, self.memory, members, rng))

@@ -53,7 +53,7 @@ from ebfed.engines.sums import total
 from ebfed.learning.accounts import Round, Trust
 from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import shorten
-from ebfed.learning.exchange import Exchange, size_of
+from ebfed.learning.exchange import Exchange, Senders, size_of, unmoved
 from ebfed.learning.memory import writable
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
@@ -197,6 +197,11 @@ class PrivateExchange(Exchange):
         return self.privacy.trust == "server"
 
     @property
+    def clients_add_noise(self) -> bool:
+        """Whether noise is added to what each client sends."""
+        return self.privacy.trust == "none"
+
+    @property
     def limit(self) -> float:
         """What each number of a message is below in size; infinite where norms are bounded."""
         return LARGEST if self.privacy.trust == "none" else math.inf
@@ -274,38 +279,23 @@ class PrivateExchange(Exchange):
             "answered": writable(memory.get("answered", np.zeros(m, np.int64))),
         }
 
-    def send(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> LearningMessage:
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
         """Clip, and add noise where the server is not trusted."""
-        message, norm = self._clip(changes, sent, memory, members)
-        if self.privacy.clip_quantile is not None:  # 0 for a client that changes nothing
-            bit = np.where(norm <= sent["clip"], 0.5, -0.5) * (norm > 0)
-            message["bit"] = bit[:, None]
-        memory["answered"][members] += 1
-        if self.privacy.trust == "none":
-            scales, noise = self.scales(sent)
+        message = self.shortened(changes, who)
+        who.memory["answered"][who.members] += 1
+        if self.clients_add_noise:
+            scales, noise = self.scales(who.sent)
             message["changes"] = {
-                name: self.disturb(values, scales[name], memory, members, rng)
+                name: self.disturb(values, scales[name], who)
                 for name, values in message["changes"].items()
             }
             if "bit" in message:
-                message["bit"] = self.disturb(message["bit"], noise, memory, members, rng)
+                message["bit"] = self.disturb(message["bit"], noise, who)
         return message
 
-    def _clip(
-        self,
-        changes: Named,
-        sent: LearningSent,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-    ) -> tuple[LearningMessage, NDArray[np.float64]]:
-        """Shorten changes to their limits; return them, and the norm of what C is for."""
+    def shortened(self, changes: Named, who: Senders) -> LearningMessage:
+        """Shorten changes to their limits; say in a bit whether C was more than needed."""
+        sent, memory, members = who.sent, who.memory, who.members
         self.limits(sent)  # which are checked
         norm, short = np.zeros(len(members)), dict[str, NDArray]()
         for (names, limit), whole in zip(
@@ -316,7 +306,11 @@ class PrivateExchange(Exchange):
             norm = length if names[0] not in self.bounds(sent) else norm
             edges = np.cumsum([changes[name].shape[1] for name in names])[:-1]
             short |= zip(names, np.split(whole, edges, axis=1), strict=True)
-        return {"changes": {name: short[name] for name in changes}}, norm
+        message: LearningMessage = {"changes": {name: short[name] for name in changes}}
+        if self.privacy.clip_quantile is not None:  # 0 for a client that changes nothing
+            bit = np.where(norm <= sent["clip"], 0.5, -0.5) * (norm > 0)
+            message["bit"] = bit[:, None]
+        return message
 
     def clipped(self, sent: LearningSent) -> list[tuple[list[str], float]]:
         """Return which parts are clipped together, and to which norm: C is that of the first."""
@@ -328,26 +322,19 @@ class PrivateExchange(Exchange):
         """Return parts that are clipped together as one array each."""
         return [np.hstack([changes[name] for name in names]) for names, _ in self.clipped(sent)]
 
-    def disturb(
-        self,
-        values: NDArray,
-        scale: ArrayLike,
-        memory: LearningMemory,
-        members: NDArray[np.int64],
-        rng: Any,
-    ) -> NDArray[np.float64]:
+    def disturb(self, values: NDArray, scale: ArrayLike, who: Senders) -> NDArray[np.float64]:
         """Add the noise that each client draws for itself."""
         if not np.any(scale):
             return values
         scale = np.asarray(scale, np.float64)
-        if isinstance(rng, Stream):
-            key, tag, start = rng.words(values.shape[1])  # each client has a range of its own
+        if isinstance(who.rng, Stream):
+            key, tag, start = who.rng.words(values.shape[1])  # each client has a range of its own
             noise = np.empty_like(values)
-            for row, member in zip(noise, members.tolist(), strict=True):
+            for row, member in zip(noise, who.members.tolist(), strict=True):
                 first = start + np.uint64(member * values.shape[1])
                 kernels.fill_normals(row, key, tag, first)
             return values + scale * noise
-        return secure.add_gaussian(values, scale, rng)
+        return secure.add_gaussian(values, scale, who.rng)
 
     # Server -----------------------------------------------------------------------------------
 
@@ -422,7 +409,9 @@ class PrivateExchange(Exchange):
         scales, noise = self.server_scales(sent)
         if "nodes" in message:  # a secure sum has its noise; clients of this process have none
             scales, noise = dict.fromkeys(scales, 0.0), 0.0
-        expected, changes = sent["expected"], message["changes"]
+        expected, changes = self.expected(state, sent), message["changes"]
+        if expected == 0:  # as where all budgets are spent
+            return unmoved(state), state
         average = {
             name: noisy_sum(changes[name], scales[name], rng) / expected for name in sent["shared"]
         }
@@ -430,6 +419,10 @@ class PrivateExchange(Exchange):
             return average, state
         bits = float(noisy_sum(message["bit"], noise, rng)[0]) / expected
         return average, self.follow(state, bits)
+
+    def expected(self, state: LearningState, sent: LearningSent) -> float:
+        """Return what a sum over clients is divided by."""
+        return sent["expected"]
 
     def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
         """Return the standard deviations of the noise that the server adds."""
@@ -473,23 +466,22 @@ class PrivateExchange(Exchange):
         """State all that a run may take from m clients: an answer in every round."""
         return [self.plan_of("all clients", np.ones(m, bool))]
 
-    def plan_of(self, who: str, members: NDArray[np.bool_]) -> Plan:
-        """State all that a run may take from these clients."""
-        round_, times, delta = self.round, self.schedule.n_rounds, self.privacy.delta
+    def plan_of(self, who: str, members: NDArray[np.bool_], times: int | None = None) -> Plan:
+        """State all that a run may take from these clients, in so many of its rounds, or all."""
+        round_, rounds, delta = self.round, self.schedule.n_rounds, self.privacy.delta
         if self.multiplier == 0:
-            return Plan.exact(who, members, times)
-        event, epsilon = round_.whole(self.multiplier, times, delta), self.total
+            return Plan.exact(who, members, rounds)
+        times = rounds if times is None else times
+        event, epsilon = round_.whole(self.multiplier, times, delta), self.total(times)
         trusts = self.server_adds_noise
         return Plan(
-            who, members, event, round_.relation, epsilon, delta, times, trusts_server=trusts
+            who, members, event, round_.relation, epsilon, delta, rounds, trusts_server=trusts
         )
 
-    @property
-    def total(self) -> float:
-        """Epsilon of all rounds."""
-        promised = math.inf if self.privacy.epsilon is None else self.privacy.epsilon
-        total = self.round.epsilon(self.multiplier, self.schedule.n_rounds, self.privacy.delta)
-        return min(total, promised)
+    def total(self, times: int) -> float:
+        """Epsilon of so many rounds, at most what the noise was chosen to keep."""
+        promised = math.inf if self.privacy.epsilon is None else float(self.privacy.epsilon)
+        return min(self.round.epsilon(self.multiplier, times, self.privacy.delta), promised)
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
@@ -510,9 +502,7 @@ class PrivateExchange(Exchange):
         kept: Any = {} if memory is None else memory
         if round_.trust == "none" and sent["done"] and "answered" in kept:
             times = int(kept["answered"][members].max(initial=0))
-        epsilon = round_.epsilon(z, times, privacy.delta) if times else 0.0
-        if privacy.epsilon is not None:  # which the noise was chosen to keep, for all rounds
-            epsilon = min(epsilon, float(privacy.epsilon))
+        epsilon = self.total(times) if times else 0.0
         size = size_of(sent) + (privacy.clip_quantile is not None)
         private = math.isfinite(epsilon)
         by = {"server": "the server", "nobody": "the nodes together"}.get(

@@ -30,7 +30,7 @@ from ebfed.engines.protocol import (
 from ebfed.engines.sums import largest
 from ebfed.engines.supervised_rounds import SupervisedRounds
 from ebfed.learning.checks import check_arguments
-from ebfed.learning.exchange import Exchange
+from ebfed.learning.exchange import Exchange, Senders
 from ebfed.learning.fitting import read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
@@ -330,7 +330,7 @@ class LearnerRounds(SupervisedRounds, ABC):
             if exchange.schedule.by_rows:
                 weight = exchange.schedule.weights(clients.totals()[who], sent["largest"])[:, None]
                 changes = {name: weight * change for name, change in changes.items()}
-            part = exchange.send(changes, sent, memory, who, rng)
+            part = exchange.send(changes, Senders(sent, memory, who, rng))
             if exchange.sends_weights:
                 part["weights"] = weight
             message = exchange.rounded(part, moved, message)

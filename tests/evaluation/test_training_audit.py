@@ -76,9 +76,9 @@ def test_who_has_no_rows_sends_no_bit():
 
 class EachCoordinateClipped(Planted):
     class kind(PrivateExchange):
-        def send(self, changes, sent, *others):
-            clipped = np.clip(changes["w"], -sent["clip"], sent["clip"])
-            return super().send(changes, sent, *others) | {"changes": {"w": clipped}}
+        def send(self, changes, who):
+            clipped = np.clip(changes["w"], -who.sent["clip"], who.sent["clip"])
+            return super().send(changes, who) | {"changes": {"w": clipped}}
 
 
 class AlwaysInvited(Planted):

@@ -131,8 +131,8 @@ class SameNoise(Planted):
         def average(self, state, sent, message, rng):
             return super().average(state, sent, message, np.random.default_rng(state["key"]))
 
-        def disturb(self, values, scale, memory, members, rng):
-            return super().disturb(values, scale, memory, members, Stream(rng.key, 0))
+        def disturb(self, values, scale, who):
+            return super().disturb(values, scale, who._replace(rng=Stream(who.rng.key, 0)))
 
 
 class NoNoise(Planted):

@@ -136,7 +136,7 @@ class Matched(Cohort):
     ----------
     cohort : Cohort
         The nodes, block by block.
-    protocol : Matching
+    protocol : Rounds
         Whose messages can be merged (`Rounds.matches`).
     given : list of ndarray
         What `digests` returned at each node.

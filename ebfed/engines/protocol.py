@@ -13,6 +13,7 @@ runs in this process and anywhere a cohort can carry a dict. Each wing declares 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NotRequired, Protocol, Self, TypedDict, runtime_checkable
 
@@ -35,7 +36,6 @@ __all__ = [
     "LocationMemory",
     "LocationSent",
     "LocationState",
-    "Matching",
     "Message",
     "Named",
     "Rounds",
@@ -285,21 +285,24 @@ class LearningMessage(TypedDict):
     """Of sums over the clients of a block: how many they are, shape (1, 1)."""
 
 
-class Rounds(Protocol):
+class Rounds(ABC):
     """What a method does on each side, as `Estimator.protocol` returns it: engines drive it."""
 
-    answers_every_round: ClassVar[bool]
+    answers_every_round: ClassVar[bool] = True
     """Whether a client answers in every round, rather than in one."""
 
-    begins_again: ClassVar[bool]
+    begins_again: ClassVar[bool] = False
     """Whether a fit without a node that misses the first round begins with the others' facts."""
 
-    @property
-    def estimator(self) -> Any:
-        """The estimator whose arguments these are; in the end, its learned attributes are set."""
+    forgets: ClassVar[tuple[str, ...]] = ("messages", "key", "secure")
+    """Keys of the last state that are not kept: messages, and what noise is drawn from."""
+
+    estimator: Any
+    """The estimator whose arguments these are; in the end, its learned attributes are set."""
 
     # Clients ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def prepare(
         self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
     ) -> tuple[Any, Any]:
@@ -312,14 +315,17 @@ class Rounds(Protocol):
             What the clients keep to themselves, one entry each.
         """
 
+    @abstractmethod
     def rows_shown(
         self, clients: Any, memory: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return how many rows of each client a figure is of, and whether it has no guarantee."""
 
+    @abstractmethod
     def describe(self, clients: Any, memory: Any) -> Any:
         """State what is public of a block of clients before the first round."""
 
+    @abstractmethod
     def local(self, sent: Any, memory: Any, clients: Any, rng: Any) -> tuple[Any, Any]:
         """Compute the messages of a block of clients, and what they keep.
 
@@ -337,36 +343,49 @@ class Rounds(Protocol):
         """Return the sums over a block that the server needs of a message, if it needs no more.
 
         A block on another machine sends them in place of what `local` returned. The state after a
-        round is the same, to the last bit. A method that needs each client's part returns the
-        message as it is.
+        round is the same, to the last bit. Here, as of a method that needs each client's part, it
+        is the message as it is.
         """
+        return message
 
+    def secure_sums(self, sent: Any, *, nodes: int, rows: int, survivors: int) -> Any:
+        """Return how a node encodes its message where nobody is trusted; None if somebody is."""
+        return None
+
+    @abstractmethod
     def plan(self, sent: Any, memory: Any, clients: Any) -> list[Plan]:
         """State all that a run may take from a block of clients, before its first round."""
 
+    @abstractmethod
     def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
         """List what a round takes from a block of clients: rows of a ledger."""
 
+    @abstractmethod
     def finish(self, sent: Any, memory: Any, clients: Any) -> Any:
         """Return the estimator, these clients' own copy, with what the last broadcast says."""
 
     def estimates(self, backend: str | None = None) -> Any:
-        """Return what was learned of each client: a frame, a row or more for each.
+        """Return what was learned of each client, a frame: here, the posterior of each group.
 
         Parameters
         ----------
         backend : str, optional
             The library of the frame; that of the frame that was fitted if None.
         """
+        posterior = self.estimator.posterior()
+        return (posterior if backend is None else posterior.using(backend)).to_frame()
 
     # Server -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if that is not what clients may state."""
 
+    @abstractmethod
     def check_message(self, message: Any, facts: Any, sent: Any, turn: NDArray) -> None:
         """Raise a ValueError if that is no answer of the clients that stated these facts."""
 
+    @abstractmethod
     def start(self, facts: Any, key: NDArray) -> Any:
         """Return the state before the first round.
 
@@ -378,12 +397,15 @@ class Rounds(Protocol):
             Of what the server draws; see `Stream`.
         """
 
+    @abstractmethod
     def broadcast(self, state: Any) -> Any:
         """Return the part of the state that clients need."""
 
+    @abstractmethod
     def update(self, state: Any, messages: Any) -> Any:
         """Return the next state, ``done`` if it is the last."""
 
+    @abstractmethod
     def fitted_parameters(self, state: Any) -> dict[str, tuple[NDArray, NDArray]]:
         """Return the parameters of the last state by name, which are finite, with their errors.
 
@@ -406,31 +428,34 @@ class Rounds(Protocol):
             NaN where it is not known; None if it is found from `update` without each node, in the
             last round.
         """
+        return None
 
+    @abstractmethod
     def conclude(self, state: Any) -> Any:
         """Return the estimator, fitted as the server's own copy, which holds no client's rows."""
 
     def keep(self, state: Any) -> dict[str, Any]:
         """Return what is to be kept of the last state: neither messages nor the key of noise."""
+        return {name: x for name, x in state.items() if name not in self.forgets}
 
     def expected_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""
+        return None
 
     # The same group at two nodes --------------------------------------------------------------
 
     @property
     def matches(self) -> bool:
-        """Whether messages can be merged: if so, these are rounds of `Matching`."""
-
-
-class Matching(Rounds, Protocol):
-    """A method whose messages about a group from several nodes can be merged into one."""
+        """Whether messages of one group can be merged, by the three methods that follow."""
+        return False
 
     def merge_facts(self, facts: Any, codes: Any) -> Any:
         """Return the facts of all groups, of which each node has those with these numbers."""
+        raise NotImplementedError
 
     def merge(self, messages: Any, codes: Any) -> Any:
         """Return one message for each group that has answered, in the order of their numbers."""
+        raise NotImplementedError
 
     def with_merged(self, message: Any, clients: Any, memory: Any) -> tuple[Any, Any]:
         """Return clients and memory as if all rows of a node's groups were at this node.
@@ -440,6 +465,7 @@ class Matching(Rounds, Protocol):
         ValueError
             If the message cannot be that.
         """
+        raise NotImplementedError
 
 
 @runtime_checkable

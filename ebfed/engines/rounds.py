@@ -14,7 +14,7 @@ from ebfed.engines.local import Local
 from ebfed.engines.protocol import Rounds
 from ebfed.streams import is_fixed, make_key, noise_key
 
-__all__ = ["converse", "converse_here", "without_messages"]
+__all__ = ["converse", "converse_here"]
 
 
 def converse(
@@ -116,8 +116,3 @@ def converse_here(
     estimator._simulated = goes_on or is_fixed(estimator.random_state)
     cohort = Blocks(engine, protocol, worker.protocol(), clients, memory, key)
     return converse(protocol, cohort, key, state, **hooks), cohort.memory
-
-
-def without_messages(state: Any) -> dict[str, Any]:
-    """Return a state without messages, and without what noise is drawn from."""
-    return {name: x for name, x in state.items() if name not in ("messages", "key", "secure")}

@@ -38,7 +38,6 @@ __all__ = [
     "sums_of",
     "total",
     "totals_of",
-    "unsummed",
 ]
 
 Share = Literal["groups", "sums"]
@@ -342,15 +341,6 @@ def check_share(share: object) -> None:
     """
     if share not in get_args(Share):
         raise ValueError(f"share must be 'groups' or 'sums'; got {share!r}.")
-
-
-def unsummed(message: Any) -> Any:
-    """Return a message as it is: `Rounds.add_up` of methods that need each client's part."""
-    return message
-
-
-def no_secure_sums(sent: Any, *, nodes: int, rows: int, survivors: int) -> Any:
-    """Return None: `Rounds.secure_sums` of methods that send messages as they are."""
 
 
 def _start(before: NDArray | None) -> NDArray[np.float64]:

@@ -8,27 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.arguments import check_single
-from ebfed.engines.rounds import without_messages
-from ebfed.engines.sums import no_secure_sums, unsummed
+from ebfed.engines.protocol import Rounds
 
 __all__ = ["SupervisedRounds"]
 
 
-class SupervisedRounds:
+class SupervisedRounds(Rounds):
     """What the protocols of supervised methods have in common."""
 
-    answers_every_round: ClassVar[bool] = True
-    begins_again: ClassVar[bool] = False
-
-    estimator: Any
-
-    add_up = staticmethod(unsummed)
-    secure_sums = staticmethod(no_secure_sums)
-
-    @property
-    def matches(self) -> bool:
-        """Whether messages of one group from several nodes can be merged."""
-        return False
+    # Nor is it kept who took part in the last round.
+    forgets: ClassVar[tuple[str, ...]] = (*Rounds.forgets, "turn")
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, and columns."""
@@ -74,10 +63,3 @@ class SupervisedRounds:
             "history": [],
             "converged": None,
         }
-
-    def keep(self, state: Any) -> dict[str, Any]:
-        """Return what is to be kept of the last state.
-
-        That is neither messages, nor the key of noise, nor who took part in the last round.
-        """
-        return {name: x for name, x in without_messages(state).items() if name != "turn"}

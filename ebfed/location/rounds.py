@@ -26,11 +26,10 @@ from ebfed.engines.protocol import (
     LocationSent,
     LocationState,
     Message,
+    Rounds,
 )
 from ebfed.engines.publishing import name_columns
 from ebfed.engines.robust import pair
-from ebfed.engines.rounds import without_messages
-from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location import matching
@@ -65,7 +64,7 @@ COUNTABLE = 2**53
 RESULTS = ("settings", "prior", "log_likelihood", "n_clients")
 
 
-class LocationRounds:
+class LocationRounds(Rounds):
     """The protocol of a location estimator; see `ebfed.engines.protocol.Rounds`.
 
     Parameters
@@ -79,7 +78,6 @@ class LocationRounds:
     """
 
     answers_every_round: ClassVar[bool] = False
-    begins_again: ClassVar[bool] = False
     # Keys of the last state that are broadcast.
     results: ClassVar[tuple[str, ...]] = RESULTS
     # Whether the server needs no more than summaries of groups.
@@ -87,8 +85,7 @@ class LocationRounds:
     # Whether the noise that protects clients is the server's.
     server_adds_noise: ClassVar[bool] = False
 
-    add_up = staticmethod(unsummed)
-    secure_sums = staticmethod(no_secure_sums)
+    merge_facts = staticmethod(matching.merged_facts)
 
     def __init__(self, estimator: Any, family: Family, prior: Prior):
         self.estimator, self.family, self.prior = estimator, family, prior
@@ -339,18 +336,7 @@ class LocationRounds:
         learned.ledger = simulated(rows) if fit._simulated or by_server else rows
         return fit
 
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the posterior of each group as a frame, of some library if that is named."""
-        posterior = self.estimator.posterior()
-        return (posterior if backend is None else posterior.using(backend)).to_frame()
-
     # The same group at two nodes --------------------------------------------------------------
-
-    def merge_facts(
-        self, facts: Sequence[LocationFacts], codes: Sequence[NDArray[np.int64]]
-    ) -> LocationFacts:
-        """Return the facts of all groups; see `matching.merged_facts`."""
-        return matching.merged_facts(facts, codes)
 
     def merge(
         self, messages: Sequence[dict[str, Message]], codes: Sequence[NDArray[np.int64]]
@@ -589,23 +575,9 @@ class LocationRounds:
             fitted = self.fit_prior(state)
         return self.settle(state, self._sharpened(fitted, state["n_features"]))
 
-    def shifts(
-        self, before: LocationState, after: LocationState, messages: Sequence[Any]
-    ) -> NDArray[np.float64] | None:
-        """Return None: the last round can be taken without a node."""
-        return None
-
     def fitted_parameters(self, state: LocationState) -> dict[str, tuple[NDArray, NDArray]]:
         """Return the parameters of the population, with standard errors; see `population_of`."""
         return population_of(state)
-
-    def keep(self, state: LocationState) -> dict[str, Any]:
-        """Return what is to be kept of the last state: neither messages nor the key of noise."""
-        return without_messages(state)
-
-    def expected_rounds(self) -> int | None:
-        """Return None: how many rounds there are follows from the channels."""
-        return None
 
     def conclude(self, state: LocationState) -> Any:
         """Return the estimator, fitted as the server's own copy.

@@ -62,10 +62,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
 
     estimator: Any = field(kw_only=True, repr=False, compare=False)
 
-    def expected_rounds(self) -> int | None:
-        """Return the number of rounds, if that is fixed."""
-        return None
-
     def promises(self) -> bool:
         """Whether the privacy of clients is protected."""
         return False
@@ -143,11 +139,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
         fit._ledger = simulated(rows) if fit._simulated else rows
         return fit
 
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the posterior of each group as a frame, of some library if that is named."""
-        posterior = self.estimator.posterior()
-        return (posterior if backend is None else posterior.using(backend)).to_frame()
-
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: Any) -> None:
@@ -195,24 +186,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
             "converged": state["converged"],
             "result": state["result"],
         }
-
-    @abstractmethod
-    def check_message(
-        self, message: MessageT, facts: RegressionFacts, sent: SentT, turn: NDArray
-    ) -> None:
-        """Raise a ValueError if clients that stated these facts cannot have sent this."""
-
-    @abstractmethod
-    def update(self, state: StateT, messages: MessageT) -> StateT:
-        """Return the next state, with ``result`` if it is ``done``."""
-
-    @abstractmethod
-    def fitted_parameters(self, state: StateT) -> dict[str, tuple[NDArray, NDArray]]:
-        """Return the parameters of the last state by name, with standard errors, NaN if unknown."""
-
-    def shifts(self, before: StateT, after: StateT, messages: Any) -> NDArray[np.float64] | None:
-        """Return how far each node moves the fit; None: see `update` without each node."""
-        return None
 
     def conclude(self, state: Any) -> Any:
         """Return the estimator, fitted as the server's own copy, which holds no client's rows."""

@@ -30,7 +30,7 @@ from ebfed.tables.of_rows import NOTHING
 if TYPE_CHECKING:
     from ebfed.likelihoods import Likelihood
 
-__all__ = ["IDENTITY", "LOG", "LOGIT", "Family", "Figures", "Link"]
+__all__ = ["IDENTITY", "LINKS", "LOG", "LOGIT", "Family", "Figures", "Link"]
 
 # Arrays of a summary, or of the message of a channel that hides nothing.
 Figures = Mapping[str, NDArray]
@@ -72,6 +72,18 @@ def _expit(x: Any) -> Any:
     return expit(x)
 
 
+def _probit(p: Any) -> Any:
+    from scipy.special import ndtri
+
+    return ndtri(p)
+
+
+def _phi(x: Any) -> Any:
+    from scipy.special import ndtr
+
+    return ndtr(x)
+
+
 def _same(x: Any) -> Any:
     return x
 
@@ -79,6 +91,14 @@ def _same(x: Any) -> Any:
 IDENTITY = Link("identity", _same, _same, np.ones_like)
 LOGIT = Link("logit", _logit, _expit, lambda p: 1 / (p * (1 - p)))
 LOG = Link("log", np.log, np.exp, lambda x: 1 / x)
+PROBIT = Link("probit", _probit, _phi, lambda p: np.sqrt(2 * np.pi) * np.exp(_probit(p) ** 2 / 2))
+CLOGLOG = Link(
+    "cloglog",
+    lambda p: np.log(-np.log1p(-p)),
+    lambda x: -np.expm1(-np.exp(x)),
+    lambda p: -1 / ((1 - p) * np.log1p(-p)),
+)
+LINKS = {each.name: each for each in (IDENTITY, LOGIT, LOG, PROBIT, CLOGLOG)}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -22,12 +26,27 @@ def jit(function: Callable) -> Any:
     return compiled
 
 
+@cache
+def _checksum(path: str) -> int:
+    """Checksum of a file, and of the files of kernels from which it imports functions."""
+    source = Path(path).read_bytes()
+    names = re.findall(rb"^from ebfed\.kernels\.([a-z]\w*) import", source, re.MULTILINE)
+    others = [_checksum(str(Path(__file__).with_name(f"{name.decode()}.py"))) for name in names]
+    return zlib.crc32(repr((zlib.crc32(source), others)).encode())
+
+
 class _Cache(FunctionCache):
-    """Code on disk, which is compiled anew where a file is damaged or cut off.
+    """Code on disk, which is compiled anew where a file is damaged or cut off, or a source changed.
 
     A process that is killed, or a full disk, leaves such files; unpickling them raises errors of
-    many kinds.
+    many kinds. Numba looks at the source of a function itself; but functions of other files are
+    compiled into it, and these change too when the package is upgraded.
     """
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        with suppress(OSError):  # there is no file of the source: numba's own stamp is left
+            self._cache_file._source_stamp = _checksum(function.__code__.co_filename)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

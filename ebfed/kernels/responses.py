@@ -8,7 +8,9 @@ of negative binomial ones have ``y log s`` less, with s the size.
 
 Shapes are parameters of a family besides z: for negative binomial rows the size (one over the
 dispersion), for gamma rows the shape. Derivatives are in the logarithm of the dispersion, and of
-the shape. Ordinal rows are of classes 1, 2, …, K; with thresholds t_1 = 0 < t_2 < …, ``P(y <= k) =
+the shape. Binomial rows have a logit, or other links: ``P(success)`` is the normal distribution
+function at z (probit), or ``1 - e^(-e^z)`` (cloglog), where all is in the part that is not linear.
+Ordinal rows are of classes 1, 2, …, K; with thresholds t_1 = 0 < t_2 < …, ``P(y <= k) =
 1 / (1 + e^(z - t_k))``. Shapes are exponentials of t_2, …, and derivatives are in these thresholds.
 """
 
@@ -16,12 +18,17 @@ import math
 
 from ebfed.kernels._jit import jit
 
-BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL = range(5)
+BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL, PROBIT, CLOGLOG = range(7)
 
 # Linear predictors beyond which exponentials do not grow: their squares are floats.
 FARTHEST = 300.0
 # Counts beyond which values are taken otherwise.
 LARGE = 1e5
+# Standard deviations beyond which ratios of normal tails are continued fractions, and their terms.
+TAIL, TERMS = -4.0, 60
+LOG_ROOT_2_PI = 0.5 * math.log(2 * math.pi)
+# Rates below which ratios have their series, and beyond which a success is certain.
+RARE, CERTAIN = 1e-3, 500.0
 
 
 @jit
@@ -45,7 +52,7 @@ def _tilt(kind, y, weight, shapes):
         return -weight * shapes[0]
     if kind == ORDINAL:
         return -weight if y < len(shapes) + 2 else 0.0
-    return weight * y
+    return 0.0 if kind in (PROBIT, CLOGLOG) else weight * y
 
 
 @jit
@@ -90,8 +97,65 @@ def _large_negative_binomial(y, e, size):
 
 
 @jit
+def _normal_tail(z):
+    """Log of the normal distribution function, its slope, minus its second, and its third one."""
+    if z < TAIL:
+        more = 0.0
+        for k in range(TERMS, 0, -1):
+            more = k / (-z + more)
+        ratio = more - z
+        value = -0.5 * z * z - LOG_ROOT_2_PI - math.log(ratio)
+    else:
+        below = 0.5 * math.erfc(-z / math.sqrt(2.0))
+        value = math.log1p(-0.5 * math.erfc(z / math.sqrt(2.0))) if z > 0 else math.log(below)
+        ratio = math.exp(-0.5 * z * z - LOG_ROOT_2_PI - value)
+        more = ratio + z
+    bend = ratio * more
+    return value, ratio, bend, ratio * (more * more + bend - 1)
+
+
+@jit
+def _some_event(z):
+    """Log of ``1 - e^(-e^z)``, its slope in z, minus its second derivative, and its third one."""
+    m = math.exp(min(z, FARTHEST))
+    if m > CERTAIN:
+        return 0.0, 0.0, 0.0, 0.0
+    if m < RARE:
+        value = z - m / 2 + m * m / 24
+        ratio = 1 - m / 2 + m * m / 12
+        more = m / 2 + m * m / 12
+    else:
+        none = math.exp(-m)
+        value = math.log1p(-none) if none < 0.5 else math.log(-math.expm1(-m))
+        ratio = m / math.expm1(m)
+        more = m + ratio - 1
+    bend = ratio * more
+    return value, ratio, bend, bend * more - ratio * (m - bend)
+
+
+@jit
+def _linked(kind, y, weight, z):
+    """Log-likelihood of a row of another link, its slope, minus its second, and its third one."""
+    value, slope, bend, third = 0.0, 0.0, 0.0, 0.0
+    won, lost = weight * y, weight * (1 - y)
+    if won > 0:
+        v, s, b, t = _normal_tail(z) if kind == PROBIT else _some_event(z)
+        value, slope, bend, third = won * v, won * s, won * b, won * t
+    if lost > 0:
+        if kind == PROBIT:
+            v, s, b, t = _normal_tail(-z)
+            return value + lost * v, slope - lost * s, bend + lost * b, third - lost * t
+        m = lost * math.exp(min(z, FARTHEST))
+        return value - m, slope - m, bend + m, third - m
+    return value, slope, bend, third
+
+
+@jit
 def _row(kind, y, weight, z, shapes):
     """Log-likelihood of a row, its slope in z, and minus its second derivative."""
+    if kind in (PROBIT, CLOGLOG):
+        value, slope, bend, _ = _linked(kind, y, weight, z)
+        return value, slope, bend
     far = -z if kind in (GAMMA, ORDINAL) else z
     e = math.exp(min(max(far, -FARTHEST), FARTHEST))
     linear = _tilt(kind, y, weight, shapes)
@@ -128,6 +192,8 @@ def _twist(kind, y, weight, z, shapes, bend):
         return bend
     if kind == GAMMA:
         return -bend
+    if kind in (PROBIT, CLOGLOG):
+        return -_linked(kind, y, weight, z)[3]
     e = math.exp(min(max(-z if kind == ORDINAL else z, -FARTHEST), FARTHEST))
     if kind == ORDINAL:
         above, below = _ends(y, shapes)
@@ -197,6 +263,10 @@ def _respond(kind, y, weight, shapes, e, height, bend, count):
             height[k] -= weight * (math.log1p(above * e[k]) + math.log1p(below * e[k]))
             bend[k] = weight * (p * (1 - p) + q * (1 - q))
             e[k] = linear + weight * (p + q)
+    elif kind in (PROBIT, CLOGLOG):
+        for k in range(count):
+            value, e[k], bend[k], _ = _linked(kind, y, weight, math.log(e[k]))
+            height[k] += value
     else:
         for k in range(count):
             p = e[k] / (1 + e[k])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit, ndtr
+from scipy.special import ndtr
 
+from ebfed.families.base import LINKS
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import CrossedRows, responding_clients, weighed_clients
@@ -117,7 +118,7 @@ class FamilyLaw(RowLaw):
         if self.family.classes:
             return z
         with np.errstate(divide="ignore"):
-            return np.log(mean) if self.family.link == "log" else logit(mean)
+            return LINKS[self.family.link].to_line(mean)
 
     def spread(self, z: NDArray) -> NDArray[np.float64]:
         """Variance of a row of weight 1."""

@@ -16,7 +16,7 @@ from ebfed.priors import Posterior
 from ebfed.regression.beside import groups_beside, responses_beside
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_generalized
-from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.families import BinomialLink, ResponseFamily, family_named
 from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.numerics.quadrature_population import Covariance
@@ -68,6 +68,10 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         Dispersion, shape and thresholds are fitted by maximum likelihood too; `tidy` has them.
     covariance : {"diag", "spherical", "full"}
         Covariance of the coefficients: a variance for each, one for all, or any.
+    link : {"logit", "probit", "cloglog"}, optional
+        Link of binomial rows: ``P(success)`` is ``1 / (1 + e^-z)`` (if None), ``Phi(z)``, the
+        normal distribution function, or ``1 - e^(-e^z)``, the probability of any event at a rate
+        ``e^z``. Other families have theirs.
     varying : sequence of str or int, or mapping, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
         have one coefficient for all. All, if None. Lists of columns are terms whose coefficients
@@ -85,12 +89,12 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         Method by which coefficients of groups are integrated over.
 
         - ``"auto"``: ``"aghq"`` of at most three that differ between groups of one level; of more,
-          ``"ep"`` of binomial rows; otherwise ``"laplace"``.
+          ``"ep"`` of binomial rows with a logit; otherwise ``"laplace"``.
         - ``"aghq"``: adaptive Gauss-Hermite quadrature, to numerical precision: 15 to 201 nodes for
           one coefficient, 11 to 45 on each axis for two, 7 to 31 for three, more where posteriors
           are wider.
-        - ``"ep"``: expectation propagation, of binomial rows in groups of one level. The likelihood
-          is approximate, and can lie above the exact one.
+        - ``"ep"``: expectation propagation, of binomial rows with a logit, in groups of one level.
+          The likelihood is approximate, and can lie above the exact one.
         - ``"laplace"``: Laplace's approximation, as of `glmer` with ``nAGQ=1``. It underestimates
           spreads where groups have few rows, and a note says so; of binomial rows with fewer in a
           group than coefficients it may have its maximum at spreads without end.
@@ -159,6 +163,7 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
     family: FamilyName = "poisson"
     covariance: Covariance = "diag"
     _: KW_ONLY
+    link: BinomialLink | None = None
     varying: Varying = None
     fixed: Sequence[str | int] | None = None
     fit_intercept: bool = True
@@ -180,7 +185,7 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
 
     @property
     def _family(self) -> ResponseFamily:
-        return family_named(self.family)
+        return family_named(self.family, self.link)
 
     @property
     def _shapes(self) -> NDArray[np.float64]:

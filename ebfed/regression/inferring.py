@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.families.base import IDENTITY, LOG, LOGIT, Link
+from ebfed.families.base import IDENTITY, LINKS, Link
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
 from ebfed.inference.sums import LinearMixedFit
@@ -191,7 +191,7 @@ def link_of(fit: Any) -> Link:
     family = getattr(fit, "_family", None)
     if family is None or family.classes:
         return IDENTITY
-    return LOGIT if family.link == "logit" else LOG
+    return LINKS[family.link]
 
 
 def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | None = None) -> Any:

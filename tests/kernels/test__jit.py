@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,16 @@ def doubled(x):
 """
 
 
+CALLER = """
+from ebfed.kernels._jit import jit
+from ebfed.kernels.called import doubled
+
+@jit
+def twice(x):
+    return doubled(doubled(x))
+"""
+
+
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize("left", [b"", None, b"no pickle"])
 def test_a_damaged_cache_is_compiled_anew(suffix, left, tmp_path, monkeypatch):
@@ -56,6 +67,21 @@ def test_a_damaged_cache_is_compiled_anew(suffix, left, tmp_path, monkeypatch):
     assert not loaded()
     assert loaded()
     assert damaged.read_bytes()[:20] == whole[:20]
+
+
+def test_code_is_compiled_anew_where_a_function_that_it_calls_has_changed(tmp_path):
+    """Numba looks at the file of the function alone: an upgrade left results of the old version."""
+    package = tmp_path / "ebfed"
+    shutil.copytree(ROOT / "ebfed", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "kernels" / "caller.py").write_text(CALLER)
+    place = dict(os.environ, NUMBA_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=str(tmp_path))
+    command = [sys.executable, "-c", "from ebfed.kernels import caller; print(caller.twice(1.0))"]
+    printed = []
+    for factor in (2, 2, 3):
+        (package / "kernels" / "called.py").write_text(KERNEL.replace("2 *", f"{factor} *"))
+        run = subprocess.run(command, env=place, capture_output=True, text=True, cwd=tmp_path)
+        printed.append(run.stdout.strip())
+    assert printed == ["4.0", "4.0", "9.0"], run.stderr
 
 
 def test_code_that_is_stored_is_loaded_without_the_compiler(tmp_path):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ebfed.regression.families.base import ResponseFamily as ResponseFamily
     from ebfed.regression.families.base import Responses as Responses
     from ebfed.regression.families.binomial import Binomial as Binomial
+    from ebfed.regression.families.binomial import BinomialLink as BinomialLink
     from ebfed.regression.families.gamma import Gamma as Gamma
     from ebfed.regression.families.named import FAMILIES as FAMILIES
     from ebfed.regression.families.named import family_named as family_named

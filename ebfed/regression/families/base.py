@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,8 @@ class ResponseFamily(ABC):
     name : str
     kind : int
         Number of the family in `ebfed.kernels.responses`.
-    link : {"logit", "log"}
+    link : str
+        Name of one of `ebfed.families.base.LINKS`.
     classes : bool
         Whether responses are numbers of classes, each with a probability of its own.
     n_figures : int
@@ -87,7 +88,7 @@ class ResponseFamily(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[int]
-    link: ClassVar[Literal["logit", "log"]]
+    link: ClassVar[str]
     classes: ClassVar[bool] = False
     n_figures: ClassVar[int] = 0
     whole: ClassVar[bool] = True
@@ -204,7 +205,7 @@ class ResponseFamily(ABC):
 class LogLink(ResponseFamily):
     """A family of rows with mean ``e^z``."""
 
-    link: ClassVar[Literal["logit", "log"]] = "log"
+    link: ClassVar[str] = "log"
 
     def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean of a log-normal number.

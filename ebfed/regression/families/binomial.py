@@ -1,4 +1,4 @@
-"""Rows of successes: a share of trials, or one trial each."""
+"""Rows of successes, a share of trials or one trial each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from ebfed.kernels.responses import BINOMIAL
 from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
 from ebfed.regression.families.lazy_predictors import LazyPredictors
 
-__all__ = ["Binomial"]
+__all__ = ["Binomial", "BinomialLink"]
+
+BinomialLink = Literal["logit", "probit", "cloglog"]
 
 
 class Binomial(ResponseFamily):
     """Rows of ``weight`` trials, of which the share y are successes.
 
-    ``l = y z - log(1 + e^z)``, so that ``P(success) = 1 / (1 + e^-z)``; as in R, the number of
-    trials is the weight of a row.
+    ``l = y log p + (1 - y) log(1 - p)``, with ``p = 1 / (1 + e^-z)``, or another function of z in
+    classes that follow from this one; as in R, the number of trials is the weight of a row.
 
     Examples
     --------
@@ -30,7 +32,7 @@ class Binomial(ResponseFamily):
 
     name: ClassVar[str] = "binomial"
     kind: ClassVar[int] = BINOMIAL
-    link: ClassVar[Literal["logit", "log"]] = "logit"
+    link: ClassVar[BinomialLink] = "logit"
     certain: ClassVar[bool] = True
 
     def check(self, y: NDArray, weight: NDArray) -> None:
@@ -82,19 +84,23 @@ class Binomial(ResponseFamily):
         return [1.0 - won, won]
 
     def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
-        """``1 / (1 + e^-z)``."""
+        """Probability of a success, ``1 / (1 + e^-z)``."""
         return expit(z)
+
+    def failure(self, z: NDArray) -> NDArray[np.float64]:
+        """Probability of a failure, with digits where that is small."""
+        return expit(-z)
 
     def draw(
         self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """Draw the share of successes of each row."""
         trials = np.rint(weight).astype(np.int64)
-        return rng.binomial(trials, expit(z)) / np.maximum(trials, 1)
+        return rng.binomial(trials, self.inverse(z, shapes)) / np.maximum(trials, 1)
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y in one trial."""
-        return np.where(y < 0, 0.0, np.where(y < 1, expit(-z), 1.0))
+        return np.where(y < 0, 0.0, np.where(y < 1, self.failure(z), 1.0))
 
     def around(
         self, y: NDArray, z: NDArray, weight: NDArray, shapes: NDArray
@@ -102,14 +108,14 @@ class Binomial(ResponseFamily):
         """Probabilities of fewer successes than this share of the trials, and of at most these."""
         trials = np.rint(weight)
         won = np.rint(y * trials)
-        lost, failure = trials - won, expit(-z)
+        lost, failure = trials - won, self.failure(z)
         upto = betainc(np.maximum(lost, 1), won + 1, failure)
         fewer = betainc(lost + 1, np.maximum(won, 1), failure)
         return np.where(won > 0, fewer, 0.0), np.where(lost > 0, upto, 1.0)
 
     def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``p (1 - p)``."""
-        return expit(z) * expit(-z)
+        return self.inverse(z, shapes) * self.failure(z)
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y log(y / m) + (1 - y) log((1 - y) / (1 - m)))``."""

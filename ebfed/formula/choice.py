@@ -126,6 +126,7 @@ def chosen(
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
         said = {"reports": "channel" in settings, "fractions": fractions, "trials": trials}
+        said |= {"linked": settings.get("link") is not None}
         estimator = choose(model, design, family, prior, varying, **said)
         if is_a(estimator, "LogisticEB", "GeneralizedEB"):
             prior = None
@@ -152,6 +153,7 @@ def choose(
     reports: bool = False,
     fractions: bool = False,
     trials: bool = False,
+    linked: bool = False,
 ) -> Any:
     """Choose an estimator for a formula.
 
@@ -182,12 +184,13 @@ def choose(
         single = not of_prior
     elif prior is None and kind in REGRESSION:
         mixed = model.varying is not None and not reports
-        single = single and not mixed and not (model.offset and kind == "binomial")
+        single = single and not mixed and not ((model.offset or linked) and kind == "binomial")
     if kind not in REGRESSION or (single and kind in LOCATION):
         from ebfed import location
 
         return getattr(location, LOCATION[kind])()
-    general = bool(trials or fractions or model.offset or model.above or design.without_mean)
+    general = trials or fractions or linked
+    general = bool(general or model.offset or model.above or design.without_mean)
     if varying is not None and joint_in(model, varying):
         general = general or some_of(varying, design) or several_in(model, varying)
     if kind == "binomial" and general:

@@ -46,7 +46,7 @@ from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_sa
 from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
-from ebfed.regression.families import ResponseFamily, Responses, family_named
+from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.inferring import coefficient_tests, errors_and_degrees, inference_of_fit
 from ebfed.regression.influence import LeftOut, influence_of_groups
@@ -71,7 +71,7 @@ from ebfed.tables.unseen import warn_of_blanks
 __all__ = ["CrossedEB"]
 
 Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"]
-NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
+METHODS = {"gaussian": ("auto", "reml", "ml"), "others": ("auto", "laplace")}
 
 
 class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
@@ -103,10 +103,13 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    method : {"reml", "ml"}
-        Likelihood of Gaussian rows that is maximised: restricted, or not.
+    method : {"auto", "reml", "ml", "laplace"}
+        What is maximised: of Gaussian rows the likelihood, restricted (``"reml"``, and if
+        ``"auto"``) or not (``"ml"``); of others ``"laplace"``, which ``"auto"`` is too.
     family : {"gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal"}
         Family of the rows; see `GeneralizedEB`.
+    link : {"logit", "probit", "cloglog"}, optional
+        Link of binomial rows; see `GeneralizedEB`.
     fit_intercept : bool
         Whether to put a column of ones first.
     varying : dict of list of str, optional
@@ -177,9 +180,10 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: Literal["reml", "ml"] = "reml",
+        method: Literal["auto", "reml", "ml", "laplace"] = "auto",
         *,
         family: Family = "gaussian",
+        link: BinomialLink | None = None,
         fit_intercept: bool = True,
         varying: Mapping[str, Sequence[Any]] | None = None,
         covariance: Literal["full", "diag"] | Mapping[str, str] = "full",
@@ -187,6 +191,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
     ):
         self.method = method
         self.family = family
+        self.link = link
         self.fit_intercept = fit_intercept
         self.varying = varying
         self.covariance = covariance
@@ -232,8 +237,10 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             If there are fewer than two factors, a factor has one level, or as many as rows, or too
             many; rows are missing or infinite; columns are collinear; or nothing varies.
         """
-        if str(self.method) not in ("reml", "ml"):
-            raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
+        known = METHODS["gaussian" if str(self.family) == "gaussian" else "others"]
+        if str(self.method) not in known:
+            names = " or ".join(map(repr, known))
+            raise ValueError(f"method of {self.family} rows must be {names}; got {self.method!r}.")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
         family = self._family
@@ -281,7 +288,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         first = [[each[k] for k in order] for each in columns_of]
         given: list[Any] = [*first, design, terms, columns, found]
         self._problem = CrossedProblem(*given)
-        fit = self._problem.fit(family, self.method == "reml")
+        fit = self._problem.fit(family, self._restricted)
         kept: dict[str, Any] = read | {
             "order": order,
             "varying": varying,
@@ -371,9 +378,18 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         return self._estimable.masked(design, "rows")
 
     @property
+    def _restricted(self) -> bool:
+        """Whether the likelihood is that of Gaussian rows, restricted."""
+        return str(self.family) == "gaussian" and str(self.method) != "ml"
+
+    @property
     def _family(self) -> ResponseFamily | None:
         """Family of the rows; None if they are Gaussian."""
-        return None if str(self.family) == "gaussian" else family_named(self.family)
+        if str(self.family) != "gaussian":
+            return family_named(self.family, self.link)
+        if self.link is not None:
+            raise ValueError(f"link of gaussian rows must be None; got {self.link!r}.")
+        return None
 
     def _design(self, rows: CrossedRows, reset: bool) -> NDArray:
         """Columns of rows, that of the intercept first."""
@@ -611,7 +627,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             check_drawn(family, problem.responses)
 
         def again() -> CrossedEB:
-            found = problem.drawn(fit, family, rng).fit(family, self.method == "reml")
+            found = problem.drawn(fit, family, rng).fit(family, self._restricted)
             return copy(self)._learn(found, self._kept, self._styles, self._ids, self._n)
 
         return again
@@ -668,8 +684,9 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         else:
             found += self._of_shapes(means)
         given, terms = self._effects(first, given_mean=True), self._varying[0]
+        name = "REML" if self._restricted else "ML"
         figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
-        if gaussian and self.method == "reml":
+        if gaussian and self._restricted:
             figures["REMLcrit"] = self.criterion_
         return RegressionView(
             title=type(self).__name__,
@@ -681,13 +698,13 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             notes=self.notes_,
             terms=terms,
             varies=np.ones(len(terms), bool),
-            method=NAMES[self.method] if gaussian else f"{self.family}, Laplace",
+            method=f"{name}, exact" if gaussian else f"{self.family}, Laplace",
             n_parameters=len(found) + n_more,
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,
             expected=lambda: np.zeros(given.mean.shape),
             log_likelihood=lambda: self.log_likelihood_,
-            likelihood_kind=self.method.upper() if gaussian else "approximate",
+            likelihood_kind=name if gaussian else "approximate",
             maximum=self._fit.maximum if gaussian else None,
             population=f"normal effects of the levels of {counts}",
             has_density=gaussian,

@@ -37,6 +37,7 @@ PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
 # by executed pages
 NEEDED = ("ebfed/**/*.py", "vignettes/papers/**/*.py", "data/*", "tests/reference/*")
+LIKELIHOODS = ROOT / "tests" / "benchmarks" / "likelihoods.json"
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 
 # Executed pages
@@ -210,6 +211,29 @@ def benchmarks_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def likelihoods_page() -> str:
+    """Write the last record of likelihoods of mixed models as a table."""
+    record = json.loads(LIKELIHOODS.read_text())
+    engines = ("ours", "glmm", "mixedlm")
+    rows = [
+        f"Of {record['date']}; in brackets, milliseconds.",
+        "",
+        f"| table | rows | model | family | {' | '.join(engines)} |",
+        f"|---|--:|---|---|{'--:|' * len(engines)}",
+    ]
+    for name, each in record["fits"].items():
+        shown = []
+        for engine in engines:
+            found = each.get(engine, {})
+            value = found.get("log_likelihood")
+            text = "" if value is None else f"{value:.4f} ({found['milliseconds']:.3g})"
+            shown.append(text or found.get("refused", ""))
+        model = each["formula"].replace("|", "\\|")
+        cells = [name, f"{each['rows']:,}", f"`{model}`", each["family"].replace("_", " "), *shown]
+        rows.append(f"| {' | '.join(cells)} |")
+    return (PAGES / "likelihoods.md").read_text() + "\n" + "\n".join(rows) + "\n"
+
+
 def ledger_page() -> str:
     """Write what the papers say, and what was found."""
     return f"{(PAGES / 'ledger.md').read_text()}\n{ledger.to_page()}"
@@ -236,6 +260,7 @@ def write_pages(nav: list) -> None:
     shutil.copytree(HERE / "assets", DOCS / "assets")
     written = {path.relative_to(PAGES).as_posix(): path.read_text() for path in PAGES.rglob("*.md")}
     written |= {"benchmarks.md": benchmarks_page(), "ledger.md": ledger_page()}
+    written["likelihoods.md"] = likelihoods_page()
     written["changelog.md"] = (ROOT / "CHANGELOG.md").read_text()
     key, sources = source_hash(), executed_pages()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ebfed.evaluation.comparison import criteria, view_by_name
+from ebfed.families.base import LINKS
 from ebfed.report.tidying import tidy
 from ebfed.report.view import FitView, GroupView, LocationView
 from ebfed.tables.frames import Style, frame
@@ -17,7 +18,7 @@ from ebfed.tables.frames import Style, frame
 __all__ = ["anova"]
 
 # Populations of location models that are normal, of which a smaller one is a larger one's boundary.
-NORMAL = ("normal", "log-normal", "logit-normal", "Normal", "NestedNormal")
+NORMAL = ("normal", "Normal", "NestedNormal", *(f"{link}-normal" for link in LINKS))
 # Of the log likelihood, by which a larger model may lie below a smaller one: what optimisers leave.
 ROUNDING = 1e-6
 

@@ -1096,7 +1096,7 @@ def from_formula(
       same with coefficients, see `LinearEB`.
     - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
       factors; ``(1 | dept:service)`` is of pairs, and ``(1 + x | student)`` has
-      slopes, of Gaussian rows.
+      slopes.
     - ``rate | county``: a number for each county, `GaussianEB`, `BernoulliEB` or `PoissonEB`; so is
       ``y ~ 1 + (1 | county)`` with `prior`, or where groups send reports through a `channel`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
@@ -1172,7 +1172,7 @@ def from_formula(
     max_memory : float, optional
         Most gibibytes that a fit of such a table may need; half the memory of the machine if None.
     **settings
-        Arguments of the estimator: ``method="ml"``, ``channel=…``
+        Arguments of the estimator: ``method="ml"``, ``link="probit"``, ``channel=…``
 
     Returns
     -------

@@ -685,6 +685,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             found += self._of_shapes(means)
         given, terms = self._effects(first, given_mean=True), self._varying[0]
         name = "REML" if self._restricted else "ML"
+        family = self.family if self.link is None else f"{self.family} ({self.link})"
         figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
         if gaussian and self._restricted:
             figures["REMLcrit"] = self.criterion_
@@ -698,7 +699,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             notes=self.notes_,
             terms=terms,
             varies=np.ones(len(terms), bool),
-            method=f"{name}, exact" if gaussian else f"{self.family}, Laplace",
+            method=f"{name}, exact" if gaussian else f"{family}, Laplace",
             n_parameters=len(found) + n_more,
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,

@@ -189,7 +189,8 @@ def test_a_pickle_is_the_same_fit():
     [
         ({"groups": ["a"]}, "two factors or more"),
         ({"groups": None}, "two factors or more"),
-        ({"method": "mle"}, "method must be"),
+        ({"method": "mle"}, "method of gaussian rows must be"),
+        ({"method": "ml", "family": "poisson"}, "method of poisson rows must be"),
         ({"y": np.full(300, np.nan)}, "y contains NaN"),
         ({"y": np.ones(300)}, "y must vary"),
         ({"one": True}, "two levels or more"),
@@ -203,7 +204,7 @@ def test_bad_input_is_refused(change, message):
         rows["b"] = 1
     if "own" in change:
         rows["a"] = np.arange(300)
-    est = eb.CrossedEB(change.get("method", "reml"))
+    est = eb.CrossedEB(**{name: change[name] for name in change.keys() & {"method", "family"}})
     with pytest.raises((ValueError, TypeError), match=message):
         est.fit(
             rows[["x", "a", "b"]],

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -362,9 +362,17 @@ def entries_of_terms(terms: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int6
     >>> [each.tolist() for each in entries_of_terms(np.array([0, 1, 1]))]
     [[0, 1, 2, 2], [0, 1, 1, 2]]
     """
+    return _entries(tuple(terms.tolist()))
+
+
+@lru_cache(maxsize=64)  # a search asks at each of its steps
+def _entries(terms: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows, columns = np.tril_indices(len(terms))
-    same = terms[rows] == terms[columns]
-    return rows[same], columns[same]
+    same = np.take(terms, rows) == np.take(terms, columns)
+    found = rows[same], columns[same]
+    for each in found:
+        each.setflags(write=False)
+    return found
 
 
 def root_of_terms(matrix: NDArray, terms: NDArray) -> NDArray[np.float64]:

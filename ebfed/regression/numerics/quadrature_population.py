@@ -73,7 +73,7 @@ def square_of(halves: NDArray) -> NDArray:
     """
     d = int(np.sqrt(2 * len(halves)))
     square = np.zeros((d, d))
-    rows, columns = np.tril_indices(d)
+    rows, columns = entries_of_terms(np.zeros(d))
     square[rows, columns] = square[columns, rows] = halves
     return square
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
+from ebfed.priors.identification import IdentificationWarning
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.separation import Endless
 
@@ -20,7 +19,6 @@ __all__ = [
     "PERFECT",
     "UNBOUNDED",
     "UNCENTRED",
-    "open_questions",
     "unending",
     "warn_of_unending",
     "warn_unfinished",
@@ -94,23 +92,3 @@ def warn_unfinished(how: str, gain: float, advice: str) -> None:
         ConvergenceWarning,
         stacklevel=8,
     )
-
-
-def open_questions(n: NDArray, alone: bool = False) -> list[str]:
-    """Note what the numbers of rows alone do not identify.
-
-    Parameters
-    ----------
-    n : ndarray of shape (n_groups,)
-    alone : bool
-        Whether one row of a group is enough, as a count, whose noise is known.
-    """
-    has_data = n[n > 0]
-    if len(has_data) < 2:
-        return [ONE_GROUP]
-    if has_data.max() == 1 and not alone:
-        return [
-            "No group has two rows: the spread of the population is not identified. It is taken to "
-            "be zero, so that all groups have the same coefficients."
-        ]
-    return []

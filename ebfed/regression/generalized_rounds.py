@@ -38,7 +38,6 @@ from ebfed.regression.generalized_notes import (
     NO_SPREAD,
     PERFECT,
     UNBOUNDED,
-    open_questions,
     warn_of_unending,
 )
 from ebfed.regression.levelled import check_levels, stated_levels
@@ -268,18 +267,14 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         ValueError
             If groups of one parent are with several nodes.
         """
-        n, alone = facts["n"], bool(np.any(facts.get("alone", False)))
-        if not columns.levels:
-            return open_questions(n, alone) or [""]
-        keys = facts["parents"]
-        if int(facts["n_tops"].sum()) != len(np.unique(keys[:, 0])):
+        if columns.levels and int(facts["n_tops"].sum()) != len(np.unique(facts["parents"][:, 0])):
             raise ValueError(
                 f"all groups of a {columns.levels[0]} must be with one node: the likelihood of "
                 "its rows is no product over its groups. Fit them where they are together."
             )
-        sizes = sizes_of_levels(number_parents(keys)[1], n)
-        places = columns.places_of_levels()
-        return open_levels(sizes, int(n.sum()), columns.levels, places, alone)
+        parents = number_parents(facts["parents"])[1] if columns.levels else []
+        given = columns.levels, columns.places_of_levels(), bool(np.any(facts.get("alone", False)))
+        return open_levels(facts["n"], parents, *given)
 
     def _check_arguments(self) -> None:
         check_share(self.share)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.identification import ONE_GROUP
+
 __all__ = [
     "FIXED_TOO",
     "NOISELESS",
@@ -27,8 +29,8 @@ ALONE = (
     "and taken to be that of the {parent} alone."
 )
 ONE_ROW = (
-    "No group of level {level!r} has two rows: noise and spread between them are not identified "
-    "apart. The spread is taken to be zero."
+    "No group{of} has two rows: noise and spread between groups are not identified apart. The "
+    "spread is taken to be zero, so that groups do not differ."
 )
 
 NOISELESS = (
@@ -161,8 +163,8 @@ needs fewer groups.
 
 
 def open_levels(
-    sizes: Sequence[int],
-    n_rows: int,
+    n: NDArray,
+    parents: Sequence[NDArray],
     levels: Sequence[str],
     varying: Sequence[NDArray],
     alone: bool = False,
@@ -171,31 +173,34 @@ def open_levels(
 
     Parameters
     ----------
-    sizes : sequence of int
-        Number of groups with rows of each level, from the top.
-    n_rows : int
+    n : ndarray of shape (n_groups,)
+        Number of rows of each group of the lowest level.
+    parents : sequence of ndarray
+        Place of each group's parent, from the second level.
     levels : sequence of str
+        Names; none of groups of one level.
     varying : sequence of ndarray
+        Columns whose coefficients differ, of each level.
     alone : bool
         Whether one row of a group is enough, as a count, whose noise is known.
 
     Examples
     --------
-    >>> one = [np.arange(1)] * 2
-    >>> open_levels([8, 30], 120, ["lea", "school"], one)
+    >>> one, names = [np.arange(1)] * 2, ["lea", "school"]
+    >>> open_levels(np.full(4, 5), [np.array([0, 0, 1, 1])], names, one)
     ['', '']
-    >>> print(open_levels([8, 8], 120, ["lea", "school"], one)[1])
+    >>> print(open_levels(np.full(2, 5), [np.array([0, 1])], names, one)[1])
     Every lea has one group of level 'school': their variances are not identified apart, and taken \
 to be that of the lea alone.
     """
-    notes = []
-    for j, (level, places) in enumerate(zip(levels, varying, strict=True)):
-        note = ""
-        if sizes[j] < 2:
-            note = ONE_PARENT.format(level=level)
-        elif sizes[j] >= n_rows and not alone:
-            note = ONE_ROW.format(level=level)
-        elif j and sizes[j] <= sizes[j - 1] and len(varying[j - 1]):
+    sizes, notes = sizes_of_levels(parents, n), []
+    for j, (size, places) in enumerate(zip(sizes, varying, strict=True)):
+        note, level = "", levels[j] if levels else ""
+        if size < 2:
+            note = ONE_PARENT.format(level=level) if levels else ONE_GROUP
+        elif size >= n.sum() and not alone:
+            note = ONE_ROW.format(of=f" of level {level!r}" if levels else "")
+        elif j and size <= sizes[j - 1] and len(varying[j - 1]):
             note = ALONE.format(level=level, parent=levels[j - 1])
         notes.append(note if len(places) else "")
     return notes

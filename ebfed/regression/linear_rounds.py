@@ -19,7 +19,6 @@ from ebfed.engines.robust import pair
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
-from ebfed.priors.identification import ONE_GROUP
 from ebfed.privacy import ledger
 from ebfed.regression import matching
 from ebfed.regression.columns import Columns, Varying
@@ -269,39 +268,43 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             sums = totals_of(cast(dict, messages), shapes, len(state["n"]))
             answers = [*state["answers"], (state["question"], sums)]
             return self._sought(state | {"round": state["round"] + 1}, answers)
-        if "levels" in state:
-            return self._nested(state, messages)
-        columns = self._columns(state["n_features"], state["columns"])
-        n, varying = messages["n"], columns.places_of_levels()[0]
-        notes = _open_questions(n, varying)
+        levels = state.get("levels", "")
+        columns = self._columns(state["n_features"], state["columns"], levels)
+        n, places = messages["n"], columns.places_of_levels()
+        parents = number_parents(state["parents"])[1] if levels else []
+        sizes = sizes_of_levels(parents, n)
+        open_ = open_levels(n, parents, columns.levels, places)
+        known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
         fixed = columns.fixed_places(_n_covariates(state["covariates"]))
-        [known], lost = self._known(columns, messages, [], [varying], [], fixed)
-        [sizes] = columns.sizes_of_terms([known])
-        notes, n_groups = notes or lost, [int((n > 0).sum())]
-        for note in self._crowded(
-            columns, n_groups, int(n.sum())
-        ):  # before a search that takes long
+        known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
+        for note in self._crowded(columns, sizes, int(n.sum())):  # before a search that takes long
             warnings.warn(note, IdentificationWarning, stacklevel=6)
+        given: dict[str, Any] = {
+            "covariance": self.covariance,
+            "method": self.method,
+            "intercept": self.fit_intercept,
+            "fixed": fixed,
+        }
+        terms, n_rows = columns.sizes_of_terms(known), int(n.sum())
 
         def fitted(rows: NDArray) -> Fit:
-            return fit_mixed_model(
-                rows,
-                int(n.sum()),
-                known,
-                covariance=self.covariance,
-                method=self.method,
-                intercept=self.fit_intercept,
-                identified=not _open_questions(n, varying),
-                fixed=fixed,
-                sizes=sizes,
-            )
+            if levels:
+                return fit_nested_model(rows, parents, n_rows, known, sizes=terms, **given)
+            return fit_mixed_model(rows, n_rows, known[0], sizes=terms[0], **given)
 
         fit, learned = self._minimised(state, messages, fitted)
-        varying = known if lost else varying
-        return _with_result(
-            self._end(state | {"round": 1}, columns, fit, [varying], notes, n_groups),
-            learned,
-        )
+        ended = {name: x for name, x in state.items() if name != "parents"}
+        notes = [*dict.fromkeys(note for note in open_ if note), *lost]
+        last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes, sizes)
+        last = _with_result(last, learned)
+        if levels:
+            last["result"] |= {
+                "levels": levels,
+                "above": fit.covariances[:-1],
+                "above_error": fit.covariance_errors[:-1],
+                "n_parents": np.array(sizes[:-1]),
+            }
+        return last
 
     def fitted_parameters(self, state: LinearState) -> dict[str, tuple[NDArray, NDArray]]:
         """Return coefficients, variances and the noise, with their standard errors."""
@@ -364,49 +367,12 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         found = fit_dispersed(block, lambda rows: fitted(rows.rows), coefficients)
         return found.fit, {"dispersion": state["dispersion"], "ratios": found.ratios}
 
-    def _nested(self, state: LinearState, messages: LinearMessage) -> LinearState:
-        """Fit the mixed model of several levels."""
-        columns = self._columns(state["n_features"], state["columns"], state["levels"])
-        n, places = messages["n"], columns.places_of_levels()
-        parents = number_parents(state["parents"])[1]
-        sizes = sizes_of_levels(parents, n)
-        open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
-        known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
-        fixed = columns.fixed_places(_n_covariates(state["covariates"]))
-        known, lost = self._known(columns, messages, parents, known, columns.levels, fixed)
-        for note in self._crowded(columns, sizes, int(n.sum())):  # before a search that takes long
-            warnings.warn(note, IdentificationWarning, stacklevel=7)
-
-        def fitted(rows: NDArray) -> Fit:
-            return fit_nested_model(
-                rows,
-                parents,
-                int(n.sum()),
-                known,
-                covariance=self.covariance,
-                method=self.method,
-                intercept=self.fit_intercept,
-                fixed=fixed,
-                sizes=columns.sizes_of_terms(known),
-            )
-
-        fit, learned = self._minimised(state, messages, fitted)
-        ended = {name: x for name, x in state.items() if name != "parents"}
-        notes = [*dict.fromkeys(note for note in open_ if note), *lost]
-        last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes, sizes)
-        last = _with_result(last, learned)
-        last["result"] |= {
-            "levels": state["levels"],
-            "above": fit.covariances[:-1],
-            "above_error": fit.covariance_errors[:-1],
-            "n_parents": np.array(sizes[:-1]),
-        }
-        return last
-
     def _sought(self, state: LinearState, answers: list[tuple[Question, Answer]]) -> LinearState:
         """Go on with the search for the optimum, to the next question or to the end."""
         columns = self._columns(state["n_features"], state["columns"])
-        n, varying = state["n"], columns.places_of_levels()[0]
+        n, [varying] = state["n"], columns.places_of_levels()
+        notes = [note for note in open_levels(n, [], (), [varying]) if note]
+        varying = varying[:0] if notes else varying
         found = search(
             answers,
             (len(n), _width(columns, state["covariates"])),
@@ -415,7 +381,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
             covariance=self.covariance,
             method=self.method,
             intercept=self.fit_intercept,
-            identified=not _open_questions(n, varying),
             fixed=columns.fixed_places(_n_covariates(state["covariates"])),
             sizes=columns.sizes_of_terms([varying])[0],
         )
@@ -424,7 +389,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         ended = {name: x for name, x in state.items() if name not in ("question", "answers")}
         width = _width(columns, state["covariates"])
         n_sums = sum(_size(question, width) for question, _ in answers)
-        notes = _open_questions(n, varying)
         notes += confounded_notes([found.confounded], [varying], columns.terms, [])
         known = varying[~found.confounded]
         return self._end(
@@ -535,18 +499,3 @@ def _remarks(
                     "differ there no more than their noise explains."
                 )
     return remarks
-
-
-def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
-    """Note what the numbers of rows alone do not identify."""
-    if not len(varying):
-        return []
-    has_data = n[n > 0]
-    if len(has_data) < 2:
-        return [ONE_GROUP]
-    if has_data.max() == 1:
-        return [
-            "No group has two rows: noise and spread of the population are not identified apart. "
-            "The spread is taken to be zero, so that all groups have the same coefficients."
-        ]
-    return []

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.priors.n_components import check_n_components
 from ebfed.privacy.calibration import is_number
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.levels import open_levels
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
 from ebfed.regression.population import (
     FittedPopulation,
@@ -136,17 +137,8 @@ class MixtureSettings:
                 f"n_components={self.n_components} is more than there are groups with rows: "
                 f"n_samples={len(has_data)} of them."
             )
-        if self.has_variances and len(has_data) == 1:
-            return [
-                "Only one group has data: the spread of the population is not identified and "
-                "taken to be zero."
-            ]
-        if self.has_variances and has_data.max(initial=0) <= 1:
-            return [
-                "No group has two rows: noise and spread of the population are not identified "
-                "apart. The spread is taken to be zero."
-            ]
-        return []
+        open_ = open_levels(facts["n"], [], (), [np.arange(self.has_variances)])
+        return [note for note in open_ if note]
 
 
 def weigh_factors(block: Factors, population: MixturePopulation) -> Evidence:

@@ -138,7 +138,6 @@ def fit_mixed_model(
     covariance: Covariance = "diag",
     method: Literal["reml", "ml"] = "reml",
     intercept: bool = False,
-    identified: bool = True,
     fixed: NDArray | None = None,
     sizes: Sequence[int] | None = None,
 ) -> Fit:
@@ -157,8 +156,6 @@ def fit_mixed_model(
     method : {"reml", "ml"}
     intercept : bool
         Whether the first column is all ones.
-    identified : bool
-        Whether numbers of rows identify the spread; taken to be zero if not.
     fixed : int64 ndarray, optional
         Columns that have a coefficient in beta, which is zero for the others; all if None.
     sizes : sequence of int, optional
@@ -170,7 +167,7 @@ def fit_mixed_model(
     # to find the library takes longer than a small fit, for which it starts no threads
     with one_thread() if rows.size > FEW else nullcontext():
         problem = kind(rows, n_rows, varying, covariance, method, intercept, terms, fixed)
-        return problem.fit(identified)
+        return problem.fit()
 
 
 class Problem:
@@ -269,11 +266,11 @@ class Problem:
                     sizes[block] = np.sqrt(np.mean(sizes[block] ** 2))
         return sizes
 
-    def fit(self, identified: bool) -> Fit:
-        """Minimise the criterion, if numbers of rows identify the spread."""
+    def fit(self) -> Fit:
+        """Minimise the criterion."""
         root = np.zeros((len(self.varying), len(self.varying)))
         path: list[float] = []
-        if identified and self.noisy and len(self.varying):
+        if self.noisy and len(self.varying):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:

@@ -181,7 +181,6 @@ def search(
     covariance: Covariance,
     method: str,
     intercept: bool,
-    identified: bool,
     fixed: NDArray | None = None,
     sizes: Sequence[int] | None = None,
 ) -> Fit | Question:
@@ -193,7 +192,7 @@ def search(
         Questions so far, each with the sums over all clients.
     size : tuple
         Number of clients, and of columns of ``[X y]``.
-    n_rows, varying, covariance, method, intercept, identified, fixed, sizes
+    n_rows, varying, covariance, method, intercept, fixed, sizes
         As in `fit_mixed_model`.
     """
     replies = _Replies(answers, size, varying, covariance)
@@ -205,12 +204,12 @@ def search(
                 [len(varying)] if sizes is None else sizes,
             )
             problem = _SumsProblem(replies, n_rows, varying, *given, [terms], fixed)
-            lost = problem.confounded() if identified else np.zeros(len(varying), bool)
+            lost = problem.confounded()
             if lost.any():
                 replies = _Replies(answers, size, varying[~lost], covariance)
                 left = np.add.reduceat(~lost, np.cumsum([0, *terms[:-1]])).tolist()
                 problem = _SumsProblem(replies, n_rows, varying[~lost], *given, [left], fixed)
-            fit = replace(problem.fit(identified), confounded=lost)
+            fit = replace(problem.fit(), confounded=lost)
     except Unanswered as open_:
         return open_.question
     for each in caught:

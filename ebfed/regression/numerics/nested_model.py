@@ -84,7 +84,7 @@ def fit_nested_model(
     with one_thread():
         given = varying, covariance, method, intercept, sizes, fixed
         problem = NestedProblem(rows, parents, n_rows, *given)
-        return problem.fit(True)
+        return problem.fit()
 
 
 class NestedProblem(Problem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from ebfed.engines.publishing import (
     shallow_copied,
 )
 from ebfed.privacy import ledger
-from ebfed.tables.clients import LARGEST, Clients
+from ebfed.tables.clients import LARGEST, Clients, order_of_rows
 from ebfed.tables.features import check_finite, validated
 from ebfed.tables.frames import Style, frame, indexed_like
 from ebfed.tables.lazy import is_lazy
@@ -291,7 +292,10 @@ class SupervisedEstimator(WithArguments, ABC):
         ids, codes = rows.numbered
         if reset:
             warn_of_blanks(ids)
-        return Clients.from_codes(design, ids, codes, response), codes, rows.beside
+        clients = Clients.from_codes(design, ids, codes, response)
+        if rows.times is not None:
+            clients = replace(clients, weight=rows.times[order_of_rows(codes)])
+        return clients, codes, rows.beside
 
     def _read_clients(
         self, X: Clients, groups: Any, reset: bool, covariates: Any

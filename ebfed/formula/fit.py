@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -30,7 +31,7 @@ from ebfed.formula.choice import (
     is_a,
     other_population,
 )
-from ebfed.formula.in_place import LazyRows, predicted_in_place, sums_of
+from ebfed.formula.in_place import CountedRows, LazyRows, predicted_in_place, sums_of
 from ebfed.formula.response import Response
 from ebfed.formula.rows import CompleteRows, labelled, responses
 from ebfed.privacy.promises import is_private
@@ -42,7 +43,7 @@ from ebfed.tables.frames import Style, beside, frame, indexed_like
 from ebfed.tables.lazy import Summarised, column_names, is_lazy
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import NotPushedError, collected
+from ebfed.tables.scans import NotPushedError, collected, named_in
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 from ebfed.tables.values import numbers
 
@@ -125,10 +126,10 @@ class FormulaFit:
         beside = [each for each in beside if isinstance(each, str)]
         self.formula = spelled_out(self.formula, lambda: column_names(data), beside)
         if is_lazy(data):
-            try:
-                return self._fit(LazyRows, data, given)
-            except NotPushedError:
-                data = collected(data, [self.formula, *beside], max_memory)
+            for kind in (LazyRows, CountedRows):
+                with suppress(NotPushedError):
+                    return self._fit(kind, data, given)
+            data = collected(data, named_in(data, [self.formula, *beside]), max_memory)
         return self._fit(CompleteRows, data, given)
 
     def _fit(self, kind: type[CompleteRows], data: Any, given: dict[str, Any]) -> Self:
@@ -340,6 +341,9 @@ class FormulaFit:
     def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[Any, dict[str, Any]]:
         """Rows with their response, as the estimator takes them, and its other arguments."""
         read = labelled(self._model, rows.data, columns, self.design_.names)
+        if rows.times is not None:
+            self._check_counted()
+            read = replace(read, times=rows.times)
         for name, asked in {"consent": rows.consent, "dispersion": rows.by}.items():
             if asked is not None and not has_fit_parameter(self.estimator_, name):
                 raise ValueError(f"{type(self.estimator_).__name__} {LACKING[name]}.")
@@ -362,6 +366,22 @@ class FormulaFit:
         given = {name: value for name, value in options.items() if value is not None}
         return replace(read, y=response), given
 
+    def _check_counted(self) -> None:
+        """Refuse rows that stand for others where each of these counts.
+
+        Raises
+        ------
+        NotPushedError
+            If the estimator has no frequencies, or a term keeps figures of all rows.
+        """
+        own, context = self.estimator_, self.design_.context | self.response.context
+        location = is_a(own, "LocationEstimator")
+        known = own.protocol().family.weights == "frequency" if location else False
+        of_caller = any(callable(each) for name, each in context.items() if name not in SHARED)
+        figures = [*self.design_.figures, *self.response.figures]
+        if figures or of_caller or not (known or is_a(own, "LogisticEB", "GeneralizedEB")):
+            raise NotPushedError(self.formula)
+
     def _of_location(self, rows: CompleteRows, read: Rows) -> tuple[Any, dict[str, Any]]:
         model, name = self._model, column_name(self._model.response)
         ids, codes = read.numbered
@@ -371,15 +391,16 @@ class FormulaFit:
         if self.design_.names:
             options["covariates"] = self._covariates(read)
         if model.counts:
-            times = np.ones(len(codes)) if rows.weights is None else rows.weights
+            times = rows.frequencies()
+            times = np.ones(len(codes)) if times is None else times
             check_whole(times, "binomial")
             counts = self.response.counts(rows.data, None)
             assert counts is not None
             won, trials = (np.bincount(codes, times * each) for each in counts)
             return Summarised(Summary.from_counts(won, trials, ids), read.style, [name]), options
         values = self.response.of(rows.data, self.estimator_)
-        if rows.weights is not None:
-            options["sample_weight"] = rows.weights
+        if (times := rows.frequencies()) is not None:
+            options["sample_weight"] = times
         offset = self.response.offset(rows.data)
         if offset is not None:
             options["exposure"] = np.exp(offset)

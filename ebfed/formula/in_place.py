@@ -22,11 +22,20 @@ from ebfed.formula.rows import WEIGHTS, CompleteRows, used_columns
 from ebfed.regression.beside import predicted_beside, responses_beside
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
-from ebfed.tables.lazy import column_names, summarise
+from ebfed.tables.lazy import COUNTED, column_names, counted, summarise
 from ebfed.tables.of_rows import Predicted, wants_rate
-from ebfed.tables.scans import FITTED, Beside, NotPushedError, Scan, columns_of_classes
+from ebfed.tables.scans import (
+    FITTED,
+    Beside,
+    NotPushedError,
+    Scan,
+    columns_of_classes,
+    lacking,
+    named_in,
+    repeated_rows,
+)
 
-__all__ = ["LazyRows", "predicted_in_place", "sums_of"]
+__all__ = ["CountedRows", "LazyRows", "predicted_in_place", "sums_of"]
 
 
 @dataclass
@@ -78,13 +87,45 @@ class LazyRows(CompleteRows):
         try:
             yield
         except ValueError as error:
-            raise self.scan.lacking() or error from None
+            raise lacking(self.scan.whole, self.scan.used) or error from None
 
     def kept(self) -> CompleteRows:
         """Return what a fit keeps: no rows."""
         assert self.scan is not None
         known = self.scan.used, self.backend, self.scan.dropped()
         return CompleteRows.none(self.model, *known, weighed=self.weighed)
+
+
+@dataclass
+class CountedRows(CompleteRows):
+    """Complete rows of a lazy table that differ, with the numbers of equal ones."""
+
+    counted = COUNTED
+
+    @classmethod
+    def read(cls, model: FormulaTerms, data: Any, context: Mapping[str, Any], **given: Any) -> Self:
+        """Let the engine count equal rows; see `CompleteRows.read`.
+
+        Raises
+        ------
+        NotPushedError
+            If most rows differ from the others of their group.
+        """
+        texts = [model.text, *(each for each in given.values() if isinstance(each, str))]
+        names = named_in(data, texts)
+        if model.factors or model.group not in names or not repeated_rows(data, names, model.group):
+            raise NotPushedError(model.text)
+        try:
+            return super().read(model, counted(data, names), context, **given)
+        except ValueError as error:
+            raise lacking(data, names) or error from None
+
+    def kept(self) -> CompleteRows:
+        """Return what a fit keeps: no rows."""
+        used = [name for name in self.data.names if name != COUNTED]
+        return CompleteRows.none(
+            self.model, used, self.backend, self.dropped, self.by, self.weighed
+        )
 
 
 def sums_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,8 @@ class CompleteRows:
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     there : list of str
         All columns that the frame had.
+    times : ndarray of shape (n_rows,) or None
+        How many equal rows each one stands for; None: one.
     """
 
     model: FormulaTerms
@@ -60,6 +62,9 @@ class CompleteRows:
     weighed: str | None = None
     whole: tuple[Columns, NDArray[np.bool_]] | None = None
     there: list[str] = field(default_factory=list)
+    times: NDArray[np.float64] | None = None
+    # Column of numbers of equal rows.
+    counted: ClassVar[str | None] = None
 
     @classmethod
     def read(
@@ -109,6 +114,12 @@ class CompleteRows:
         """Return what a fit keeps: the rows, of which arrays are read again."""
         self.data.forget()
         return self
+
+    def frequencies(self) -> NDArray | None:
+        """Return weights of rows, each as often as there are rows equal to it; None without."""
+        if self.times is None or self.weights is None:
+            return self.weights if self.times is None else self.times
+        return self.times * self.weights
 
     def padded(self, values: NDArray, given: Any = None) -> NDArray:
         """Return what is of complete rows for all rows: missing for those that were excluded.
@@ -191,17 +202,21 @@ class CompleteRows:
             If it is no frame, a column is missing or is there twice, or a value is missing and
             `na_action` is "raise".
         """
-        keys = {"consent": consent, "weights": weights, "dispersion": by}
+        keys = {"consent": consent, "weights": weights, "dispersion": by, "times": cls.counted}
         used, _ = used_columns(model, data.names, keys)
         every = data.take(None, used)
         whole = every.complete(used, na_action)
         kept = every if whole.all() else every.take(whole, used)
-        weighed = None
+        weighed, left = None, int((~whole).sum())
         if weights is not None:
             weighed = numbers(kept.table.select(weights), "weights")[:, 0]
-        left = int((~whole).sum())
-        whole_frame = (every, whole) if na_action == "exclude" else None
-        return cls(model, kept, left, weighed, consent, by, weights, whole_frame, data.names)
+        own: dict[str, Any] = {}
+        if cls.counted is not None:
+            counts = numbers(every.table.select(cls.counted), "times")[:, 0]
+            own, left = {"times": counts[whole]}, int(counts[~whole].sum())
+        elif na_action == "exclude":
+            own["whole"] = every, whole
+        return cls(model, kept, left, weighed, consent, by, weights, there=data.names, **own)
 
     def of_others(self, data: Any, *, scored: bool = False) -> Self:
         """Return the rows of another frame, which must be complete, with weights as these have.

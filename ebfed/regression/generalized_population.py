@@ -137,8 +137,7 @@ class GeneralizedPopulation(FittedPopulation):
         """Return clients with other responses of their rows; of labels, 0 and 1."""
         if self.classes is not None:
             return replace(block, y=self.classes[y.astype(np.int64)])
-        rows = self.responses(block)
-        return replace(block, y=np.column_stack([y, rows.weight, rows.offset]))
+        return replace(block, y=np.column_stack([y, np.asarray(block.y)[:, 1:]]))
 
     def posterior(self, block: Clients) -> Any:
         """Posterior of the coefficients of each client of a block."""
@@ -248,4 +247,4 @@ def of_parents(groups: Clients) -> Clients:
         return groups
     ids, codes = parents_of(groups.ids)
     ends = np.searchsorted(codes, np.arange(len(ids) + 1))
-    return Clients(ids, groups.indptr[ends], groups.X, groups.y)
+    return replace(groups, ids=ids, indptr=groups.indptr[ends])

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.engines.base import cut
 from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_steps
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
@@ -132,9 +133,21 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         if sent["phase"] == "centre":
             weighed = clients.weights()[:, None] * clients.X
             return {"centre": sums_of_clients(weighed, clients)}, memory
-        rows = self.responses(clients, sent)
         if sent["phase"] == "size":
-            return self._measure(clients, rows, sent.get("centre")), memory
+            return self._measure(clients, self.responses(clients, sent), sent.get("centre")), memory
+        if len(sent["sizes"]) == 1 and len(clients.alike[0]) < len(clients):
+            some, kind = clients.alike  # figures of clients of equal rows are computed once
+            known = cast(GeneralizedMemory, cut(cast(dict, memory), some))
+            found, kept = self._derivatives(sent, known, clients.take(some))
+            message, own = (cut(cast(dict, each), kind) for each in (found, kept))
+            return cast(GeneralizedMessage, message), cast(GeneralizedMemory, own)
+        return self._derivatives(sent, memory, clients)
+
+    def _derivatives(
+        self, sent: GeneralizedSent, memory: GeneralizedMemory, clients: Clients
+    ) -> tuple[GeneralizedMessage, GeneralizedMemory]:
+        """Return log-likelihoods of clients with their derivatives."""
+        rows = self.responses(clients, sent)
         if "base" in memory:
             base = memory["base"], np.zeros((len(clients), 0)), np.zeros((len(clients), 0))
         else:
@@ -165,8 +178,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
 
     def _base(self, clients: Clients, rows: Responses, shapes: NDArray) -> quadrature.Base:
         """Return what log-likelihoods of clients have besides their parts in predictors."""
-        value, first, second = self.family.base(rows, shapes)
-        parts = np.column_stack([value, first, second])
+        times = clients.weights()  # rows that one stands for have their own trials
+        each = replace(rows, weight=rows.weight / times)
+        value, first, second = self.family.base(each, shapes)
+        parts = np.column_stack([value, first, second]) * times[:, None]
         s = first.shape[1]
         sums = sums_of_clients(parts, clients)
         return sums[:, 0].copy(), sums[:, 1 : 1 + s], sums[:, 1 + s :]
@@ -536,7 +551,8 @@ class ResponseRounds(GeneralizedRounds):
         assert clients.y is not None
         facts = super().describe(clients, memory)
         facts["offset"] = np.array([bool(clients.y[:, 2].any())])
-        facts["alone"] = np.array([self.family.alone(Responses.of(clients))])
+        each = Responses.of(replace(clients, weight=None))
+        facts["alone"] = np.array([self.family.alone(each)])
         return facts
 
     def check_facts(self, facts: Any) -> None:

@@ -29,6 +29,7 @@ from ebfed.priors.identification import IdentificationWarning
 from ebfed.regression.diagnosis import renewed_predictors
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.inferring import check_rows_of_all, mixed_fit, walds_intervals
+from ebfed.regression.reading import repeated
 from ebfed.report.view import Parameter
 from ebfed.tables.frames import Style, frame
 
@@ -216,6 +217,8 @@ def redraws_of_generalized(self: Any, rng: np.random.Generator) -> Callable[[], 
     """Return a function that draws responses of a family, and fits again."""
     check_rows_of_all(self, "intervals by 'bootstrap'")
     clients, population = self.clients_, self._population()
+    if clients.weight is not None:  # rows that one stands for have responses of their own
+        clients = repeated(clients, clients.weight)
     family, responses = population.family, population.responses(clients)
     check_drawn(family, responses)
     levels = [root @ root.T for root in (*population.roots_above, population.root)]

@@ -219,9 +219,7 @@ def responding_clients(
     whole = replace(clients, y=np.column_stack([read.y, read.weight, read.offset]))
     if keep or read.weight.all():
         return whole, codes
-    kept = read.weight > 0  # a client without others has no rows
-    ends = np.concatenate(([0], np.cumsum(kept)))[clients.indptr]
-    return Clients(clients.ids, ends, clients.X[kept], np.asarray(whole.y)[kept]), codes
+    return whole.of_rows(read.weight > 0), codes  # a client without others has no rows
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ __all__ = ["Clients", "Summary", "order_of_rows"]
 
 # Outside this range the fourth powers of moments exceed float64.
 LARGEST, SMALLEST = 1e60, 1e-60
+# Most figures of the rows of clients among which equal ones are looked for.
+ALIKE = 64
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,14 @@ class Clients:
 
     def weighted(self, weight: NDArray[np.float64]) -> Self:
         """Give rows weights; those of weight 0 are left out, and their clients stay."""
-        kept = weight > 0
+        return replace(self, weight=weight * self.weights()).of_rows(weight > 0)
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> Self:
+        """Keep some rows, and all clients."""
         indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
         y = None if self.y is None else np.asarray(self.y)[kept]
-        return replace(self, indptr=indptr, X=self.X[kept], y=y, weight=weight[kept])
+        weight = None if self.weight is None else self.weight[kept]
+        return replace(self, indptr=indptr, X=self.X[kept], y=y, weight=weight)
 
     def tree(self, n_levels: int) -> Tree:
         """Return the tree of which clients are the lowest of so many levels; see `Tree.of`."""
@@ -107,6 +113,37 @@ class Clients:
     def _trees(self) -> dict[int, Tree]:
         """Trees that were asked for: every step of a search asks for the same one."""
         return {}
+
+    @cached_property
+    def alike(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A client of each kind that has equal rows, and the kind of each client.
+
+        Clients of many rows are a kind each: hardly any others have rows like theirs.
+
+        Examples
+        --------
+        >>> kinds = Clients.from_rows([1.0, 2.0, 1.0, 2.0, 3.0], ["a", "a", "b", "b", "c"]).alike
+        >>> kinds[0].tolist(), kinds[1].tolist()
+        ([0, 2], [0, 0, 1])
+        """
+        m, n = len(self), self.n
+        response = np.zeros((len(self.X), 0)) if self.y is None else np.asarray(self.y)
+        if response.dtype.kind not in "biuf":
+            response = np.unique(response, return_inverse=True)[1]
+        rows = np.column_stack([self.X, response, self.weights()])
+        most, width = int(n.max(initial=0)), rows.shape[1]
+        if not 0 < most * width <= ALIKE:
+            return np.arange(m), np.arange(m)
+        table = np.zeros((m, 1 + most * width))
+        table[:, 0], owner = n, np.repeat(np.arange(m), n)
+        place = np.arange(len(rows)) - self.indptr[:-1][owner]
+        columns = 1 + place[:, None] * width + np.arange(width)
+        table[owner[:, None], columns] = rows
+        _, first, kind = np.unique(
+            table.view(f"V{8 * table.shape[1]}")[:, 0], return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)
+        return first[order], np.argsort(order)[kind]
 
     def weights(self) -> NDArray[np.float64]:
         """Return the weight of each row, which is 1 where there are none."""

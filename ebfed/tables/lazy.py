@@ -427,7 +427,7 @@ def counted(X: Any, columns: Sequence[str], weight: str | None = None) -> Any:
     Returns
     -------
     frame
-        The different rows, in memory, and their numbers in a column `COUNTED`.
+        The different rows, in memory and sorted, and their numbers in a column `COUNTED`.
 
     Raises
     ------
@@ -438,18 +438,21 @@ def counted(X: Any, columns: Sequence[str], weight: str | None = None) -> Any:
     --------
     >>> import polars as pl
     >>> rows = pl.LazyFrame({"g": ["a", "a", "b"], "y": [1, 1, 0], "x": [1, 2, 3]})
-    >>> counted(rows, ["g", "y"]).sort("g").rows()
+    >>> counted(rows, ["g", "y"]).rows()
     [('a', 1, 2), ('b', 0, 1)]
     """
     import narwhals as nw
 
     keys = list(dict.fromkeys([*columns, *([] if weight is None else [weight])]))
-    table = nw.from_native(X).select(*keys, nw.lit(1).alias(COUNTED))
+    given = nw.from_native(X)
+    own = [column_in(given, name).alias(name) for name in keys]
+    table = given.select(*own, nw.lit(1).alias(COUNTED))
     found = nw.from_native(
         in_memory(table.group_by(*keys).agg(nw.col(COUNTED).sum())), eager_only=True
     )
     if not len(found):
         raise ValueError("X has no rows.")
+    found = found.sort(*keys)  # engines have no order
     if weight is not None:
         found = found.with_columns(nw.col(COUNTED) * nw.col(weight)).drop(weight)
     return found.to_native()

@@ -51,6 +51,8 @@ class Rows(Read):
         Weights, exposures, choices and the like; see `ebfed.tables.of_rows`.
     tables : mapping of str to object
         What was paired with the rows and is read by others, such as columns of a formula.
+    times : ndarray of shape (n_rows,) or None
+        How many equal rows each one stands for; None: one.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class Rows(Read):
     y: NDArray | None = None
     beside: Mapping[str, NDArray] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
+    times: NDArray[np.float64] | None = None
 
     @classmethod
     def read(

@@ -24,6 +24,9 @@ __all__ = [
     "column_in",
     "columns_of_classes",
     "in_memory",
+    "lacking",
+    "named_in",
+    "repeated_rows",
     "where",
     "with_codes",
 ]
@@ -100,7 +103,7 @@ class Scan:
             Columns of which the levels are read, whatever they are.
         na_action : {"raise", "drop", "exclude"}
             Treatment of rows that lack a value: if they are not left out, `lacking` says which
-            they are, once sums are not finite.
+            columns have them, once sums are not finite.
 
         Raises
         ------
@@ -147,21 +150,6 @@ class Scan:
         if self.table is self.whole:
             return 0
         return _n_rows(self.whole) - _n_rows(self.table)
-
-    def lacking(self) -> ValueError | None:
-        """Return the error of the first column that lacks values, if one does."""
-        import narwhals as nw
-
-        missing = _missing(self.whole, self.used)
-        counts = [each.cast(nw.Int64).sum().alias(name) for name, each in missing.items()]
-        found = in_memory(self.whole.select(*counts))
-        for name in missing:
-            if count := int(found[name][0] or 0):
-                return ValueError(
-                    f"column {name!r} has {count} missing values; drop those rows, for example "
-                    "with na_action='drop'."
-                )
-        return None
 
     def value(self, name: str) -> Any:
         """Return a column as an expression: a number, or what it is."""
@@ -213,6 +201,23 @@ class Scan:
         """Return a lazy table of columns as they are, and of expressions."""
         named = [each.alias(name) for name, each in columns.items()]
         return self.table.select(*dict.fromkeys(keys), *named).to_native()
+
+
+def lacking(X: Any, names: Sequence[str]) -> ValueError | None:
+    """Return the error of the first of some columns that lacks values, if one does."""
+    import narwhals as nw
+
+    table = nw.from_native(X, pass_through=False)
+    missing = _missing(table, names)
+    counts = [each.cast(nw.Int64).sum().alias(name) for name, each in missing.items()]
+    found = in_memory(table.select(*counts))
+    for name in missing:
+        if count := int(found[name][0] or 0):
+            return ValueError(
+                f"column {name!r} has {count} missing values; drop those rows, for example "
+                "with na_action='drop'."
+            )
+    return None
 
 
 def column_in(table: Any, name: str) -> Any:
@@ -270,14 +275,62 @@ def _n_rows(table: Any) -> int:
     return int(in_memory(table.select(n=nw.len()))["n"][0])
 
 
-def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> Any:
-    """Read the columns of a lazy table that are named in texts, such as those of a formula.
+def named_in(X: Any, texts: Sequence[str]) -> list[str]:
+    """Return the columns of a lazy table that are named in texts, such as those of a formula.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> named_in(pl.LazyFrame({"y": [1.0], "x": [2.0], "xy": [3.0]}), ["y ~ log(x)"])
+    ['y', 'x']
+    """
+    import narwhals as nw
+
+    there = list(nw.from_native(X).collect_schema())
+    words = {name: rf"(?<!\w){re.escape(name)}(?!\w)" for name in there}
+    return [name for name in there if any(re.search(words[name], text) for text in texts)]
+
+
+def repeated_rows(X: Any, names: Sequence[str], group: str) -> bool:
+    """Whether rows of a lazy table are mostly equal to others of their group.
+
+    The first rows say so if they take few values; otherwise all rows of few groups do.
 
     Parameters
     ----------
     X : table that narwhals calls lazy
-    texts : sequence of str
-        Expressions of columns; a ``.`` that stands alone means all columns.
+    names : sequence of str
+        Columns, among them `group`.
+    group : str
+        Column of labels.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"g": [1] * 4, "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 0, 0, 1]})
+    >>> repeated_rows(rows, ["g", "y"], "g"), repeated_rows(rows, ["g", "x"], "g")
+    (True, False)
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X).select(*_columns_in(nw.from_native(X), names))
+    few = nw.from_native(in_memory(table.head(SAMPLE)), eager_only=True)
+    others = [name for name in names if name != group]
+    if len(few.select(others).unique()) <= len(few) / 10:
+        return True
+    labels = few[group].unique().head(5).to_list()
+    some = table.filter(column_in(table, group).is_in(labels)).head(100 * SAMPLE)
+    rows = nw.from_native(in_memory(some), eager_only=True)
+    return len(rows.unique()) <= len(rows) / 2
+
+
+def collected(X: Any, names: Sequence[str], max_memory: float | None = None) -> Any:
+    """Read some columns of a lazy table.
+
+    Parameters
+    ----------
+    X : table that narwhals calls lazy
+    names : sequence of str
     max_memory : float, optional
         Most gibibytes that a fit of the columns may need, about four times what they have; half the
         memory of the machine if None.
@@ -295,26 +348,21 @@ def collected(X: Any, texts: Sequence[str], max_memory: float | None = None) -> 
     Examples
     --------
     >>> import polars as pl
-    >>> rows = pl.LazyFrame({"y": [1.0], "x": [2.0], "xy": [3.0]})
-    >>> collected(rows, ["y ~ log(x)"]).columns
-    ['y', 'x']
+    >>> collected(pl.LazyFrame({"y": [1.0], "x": [2.0]}), ["x"]).columns
+    ['x']
     """
     import narwhals as nw
 
     table = nw.from_native(X)
-    there = list(table.collect_schema())
-    has_dot = any(re.search(r"(?<![\w.)])\.(?![\w.(])", text) for text in texts)
-    words = {name: rf"(?<!\w){re.escape(name)}(?!\w)" for name in there}
-    used = [x for x in there if has_dot or any(re.search(words[x], text) for text in texts)]
     rows = _n_rows(table)
     most = memory() / 2 if max_memory is None else max_memory * 2**30
-    if (needed := 4 * 8 * rows * len(used)) > most:
+    if (needed := 4 * 8 * rows * len(names)) > most:
         raise MemoryError(
-            f"a fit of {rows:,} rows of {', '.join(map(repr, used))} needs about "
+            f"a fit of {rows:,} rows of {', '.join(map(repr, names))} needs about "
             f"{needed / 2**30:.3g} GiB of memory, and max_memory is {most / 2**30:.3g}; estimators "
             "of one column, and LinearEB of columns as they are, need sums only."
         )
-    return in_memory(table.select(used))
+    return in_memory(table.select(*_columns_in(table, names)))
 
 
 def in_memory(table: Any) -> Any:

@@ -199,3 +199,76 @@ def test_a_fit_of_sums_has_no_rows(lazy):
     new = TABLE.set_column(3, "kind", pa.array(["violet"] * N))
     with pytest.raises(ValueError, match="the rows of the fit had no 'violet'"):
         eb.from_formula("y ~ kind + (1 | g)", lazy(TABLE)).predict(lazy(new))
+
+
+FEW = (
+    TABLE.append_column("dose", pa.array(RNG.integers(0, 2, N).astype(float)))
+    .append_column("grade", pa.array(RNG.integers(1, 4, N)))
+    .append_column("times", pa.array(RNG.integers(1, 3, N)))
+    .append_column("cost", pa.array(RNG.integers(1, 5, N) / 2))
+)
+COUNTED = [
+    ("won ~ 1 + (1 | g)", {"family": "binomial"}),
+    ("answer ~ dose + kind + (1 + dose | g)", {"family": "binomial"}),
+    ("won ~ dose + (1 | kind/g)", {"family": "binomial"}),
+    ("won ~ dose + (1 | g)", {"family": "binomial", "weights": "times"}),
+    ("won ~ dose + (1 | g)", {"family": "binomial", "subset": "games > 1"}),
+    ("cbind(won, trials=games) ~ 1 + (1 | g)", {}),
+    ("events ~ offset(log(times)) + (1 | g)", {"family": "poisson"}),
+    ("events ~ 1 + (1 | g)", {"family": "negative_binomial"}),
+    ("cost ~ dose + (1 | g)", {"family": "gamma"}),
+    ("grade ~ dose + (1 | g)", {"family": "ordinal"}),
+    ("kind | g", {"family": "categorical"}),
+]
+
+
+@pytest.mark.parametrize(("formula", "settings"), COUNTED)
+def test_rows_of_few_values_are_counted_by_the_engine(lazy, formula, settings, no_rows):
+    fitted, expected = (eb.from_formula(formula, each, **settings) for each in (lazy(FEW), FEW))
+    assert_same(fitted, expected)
+    assert str(fitted.summary()) == str(expected.summary())
+    few = FEW.slice(0, 50)
+    np.testing.assert_allclose(fitted.predict(few), expected.predict(few), rtol=1e-9)
+    if hasattr(expected.estimator_, "diagnostics"):
+        found, wanted = (each.residuals(few) for each in (fitted, expected))
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_bootstraps_of_counted_rows_draw_each_row(no_rows):
+    formula, settings = "won ~ dose + (1 | g)", {"family": "binomial"}
+    fitted, expected = (
+        eb.from_formula(formula, each, **settings) for each in (LAZY["polars"](FEW), FEW)
+    )
+    found, wanted = (
+        each.confint(method="bootstrap", n_boot=40)["conf.high"].to_numpy()
+        for each in (fitted, expected)
+    )
+    # of 40 draws each: an end has an error of a third of the width
+    np.testing.assert_allclose(found, wanted, atol=0.12)
+
+
+def test_counted_rows_that_lack_values_are_left_out_or_refused(lazy, no_rows):
+    answers = FEW["answer"].to_pylist()
+    answers[3] = answers[50] = None
+    table = FEW.set_column(FEW.column_names.index("answer"), "answer", pa.array(answers))
+    settings = {"family": "binomial"}
+    fitted, expected = (
+        eb.from_formula("answer ~ dose + (1 | g)", each, na_action="drop", **settings)
+        for each in (lazy(table), table)
+    )
+    assert_same(fitted, expected)
+    assert "2 rows with missing values left out" in str(fitted.summary())
+    with pytest.raises(ValueError, match="column 'answer' has 2 missing values; drop those rows"):
+        eb.from_formula("answer ~ dose + (1 | g)", lazy(table), **settings)
+
+
+@pytest.mark.parametrize(
+    "formula", ["won ~ center(dose) + (1 | g)", "won ~ halved(dose) + (1 | g)"]
+)
+def test_terms_that_may_keep_figures_of_rows_have_all_rows(formula):
+    settings = {"family": "binomial", "context": {"halved": lambda x: x / 2}}
+    fitted, expected = (
+        eb.from_formula(formula, each, **settings) for each in (LAZY["polars"](FEW), FEW)
+    )
+    assert_same(fitted, expected)
+    assert len(fitted.predict()) == N

@@ -55,7 +55,9 @@ class Responses:
         if classes is not None:
             second = (np.asarray(clients.y) == classes[1]).astype(float)
             return cls(second, clients.weights(), np.zeros(len(second)))
-        return cls(*(np.require(column, float, ["C", "W"]) for column in clients.y.T))
+        y, weight, offset = clients.y.T
+        columns = y, weight * clients.weights(), offset
+        return cls(*(np.require(column, float, ["C", "W"]) for column in columns))
 
 
 class ResponseFamily(ABC):

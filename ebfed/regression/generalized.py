@@ -71,7 +71,7 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
     link : {"logit", "probit", "cloglog"}, optional
         Link of binomial rows: ``P(success)`` is ``1 / (1 + e^-z)`` (if None), ``Phi(z)``, the
         normal distribution function, or ``1 - e^(-e^z)``, the probability of any event at a rate
-        ``e^z``. Other families have theirs.
+        ``e^z``. Each other family has one link.
     varying : sequence of str or int, or mapping, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
         have one coefficient for all. All, if None. Lists of columns are terms whose coefficients

@@ -118,7 +118,7 @@ class Clients:
     def alike(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """A client of each kind that has equal rows, and the kind of each client.
 
-        Clients of many rows are a kind each: hardly any others have rows like theirs.
+        Clients of many rows are a kind each: hardly any have equal rows.
 
         Examples
         --------

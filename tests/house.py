@@ -12,8 +12,8 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -72,9 +72,8 @@ def methods() -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda each: -each[1]))
 
 
-def ancestors() -> dict[str, int]:
-    """Classes of the package in the MRO of every class, itself included, longest first."""
-    found = {}
+def classes() -> Iterator[tuple[str, type]]:
+    """Yield the path and the object of every class of the package."""
     for info in pkgutil.walk_packages([str(PACKAGE)], "ebfed."):
         if info.name == "ebfed.__main__":  # it would run
             continue
@@ -86,11 +85,37 @@ def ancestors() -> dict[str, int]:
             continue  # a package of an extra is not installed
         for _, each in inspect.getmembers(module, inspect.isclass):
             if each.__module__ == info.name:
-                # without what stands in for the base of scikit-learn
-                bases = [cls for cls in each.__mro__ if cls.__name__ != "WithArguments"]
-                own = [cls for cls in bases if cls.__module__.split(".")[0] == "ebfed"]
-                found[f"{info.name}.{each.__qualname__}"] = len(own)
+                yield f"{info.name}.{each.__qualname__}", each
+
+
+def public_classes() -> Iterator[tuple[str, type]]:
+    """Yield those of them that their modules name in ``__all__``."""
+    for path, each in classes():
+        if each.__name__ in getattr(sys.modules[each.__module__], "__all__", ()):
+            yield path, each
+
+
+def ancestors() -> dict[str, int]:
+    """Classes of the package in the MRO of every class, itself included, longest first."""
+    found = {}
+    for path, each in classes():
+        # without what stands in for the base of scikit-learn
+        bases = [cls for cls in each.__mro__ if cls.__name__ != "WithArguments"]
+        found[path] = sum(cls.__module__.split(".")[0] == "ebfed" for cls in bases)
     return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
+def undocumented(found: Iterable[tuple[str, type]]) -> list[str]:
+    """Find public methods that have no docstring, of their own or of what they override."""
+    kinds = (property, classmethod, staticmethod, cached_property)
+    return [
+        f"{path}.{name}"
+        for path, cls in found
+        for name, member in vars(cls).items()
+        if name[0] != "_" and (inspect.isfunction(member) or isinstance(member, kinds))
+        if "<lambda>" not in getattr(member, "__qualname__", "")
+        if not any(getattr(vars(base).get(name), "__doc__", None) for base in cls.__mro__)
+    ]
 
 
 def typed_keys() -> set[str]:
@@ -271,6 +296,7 @@ def measures() -> dict[str, int]:
         "classes of ambiguous name": len(ambiguous_classes()),
         "tests not named after a module": len(misnamed_tests()),
         "modules that import each other": len(circles()),
+        "public methods without a docstring": len(undocumented(public_classes())),
     }
 
 
@@ -298,6 +324,7 @@ def main() -> None:
         ("Classes of ambiguous name", ambiguous_classes()),
         ("Tests not named after a module", misnamed_tests()),
         ("Modules that import each other", circles()),
+        ("Public methods without a docstring", undocumented(public_classes())),
     ):
         print(f"\n{title}")
         for each in places:

@@ -15,6 +15,8 @@ LIMITS = {
     "classes of ambiguous name": 0,
     "tests not named after a module": 0,
     "modules that import each other": 0,
+    # what a method that overrides another does is said once
+    "public methods without a docstring": 0,
 }
 
 
@@ -138,3 +140,22 @@ def test_misnamed_tests_are_found(planted):
     for name in ("planted", "planted_twice", "other"):
         (folder / f"test_{name}.py").touch()
     assert house.misnamed_tests() == ["tests/engines/test_other.py"]
+
+
+def test_methods_without_a_docstring_are_found(house):
+    class Base:
+        def told(self):
+            """Say what this does."""
+
+        def silent(self): ...
+
+    class Derived(Base):
+        def told(self): ...
+
+        @property
+        def untold(self): ...
+
+        def _own(self): ...
+
+    found = house.undocumented([("Base", Base), ("Derived", Derived)])
+    assert found == ["Base.silent", "Derived.untold"]

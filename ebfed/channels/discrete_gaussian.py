@@ -81,11 +81,9 @@ class DiscreteGaussian(Report):
         return IntegerNoise(levels, sigma)
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
-        """Return epsilon and delta."""
         return check_report_epsilon(self.epsilon), check_delta(self.delta)
 
     def event(self, n_features: int = 1) -> Any:
-        """Return one report as an event of dp-accounting."""
         law = self._law(n_features)
         assert isinstance(law, IntegerNoise)
         return events.concentrated(n_features * (law.levels - 1) ** 2 / (2 * law.sigma**2))

@@ -98,7 +98,6 @@ class Gaussian(Report):
         return epsilon, delta
 
     def event(self, n_features: int = 1) -> Any:
-        """Return one report as an event of dp-accounting."""
         law = self._law(n_features)
         assert isinstance(law, Noise)
         return events.gaussian(law.sigma / self._norm(n_features))

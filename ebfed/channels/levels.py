@@ -78,7 +78,6 @@ class Levels(Law):
             self._check_between(reports, 0, np.maximum(self._count(sizes), 2)[:, None] - 1)
 
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Estimate u without bias."""
         count = self._count(sizes)[:, None]
         return 2 * self._level(reports, count) / (count - 1) - 1
 

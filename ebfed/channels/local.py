@@ -32,7 +32,6 @@ class PureReport(Report):
         return self._epsilon(), 0.0
 
     def event(self, n_features: int = 1) -> Any:
-        """Return one report as an event of dp-accounting."""
         return events.pure(self._epsilon())
 
 

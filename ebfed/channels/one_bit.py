@@ -81,7 +81,6 @@ class Coin(Law):
         return secure.answer(SystemRandom().random() < (u + 1) / 2, self.epsilon)
 
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Estimate u without bias."""
         return (2.0 * reports - 1) / self.slope
 
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:

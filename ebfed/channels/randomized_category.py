@@ -203,7 +203,6 @@ class RandomizedCategory(Channel):
         return check_report_epsilon(self.epsilon), 0.0
 
     def event(self, n_features: int = 1) -> Any:
-        """Return one report as an event of dp-accounting."""
         return events.pure(check_report_epsilon(self.epsilon))
 
 

@@ -165,7 +165,6 @@ class Report(Channel):
         return where.centre + where.half * u
 
     def check_message(self, message: Message) -> None:
-        """Raise a ValueError if no clients can have sent this message."""
         report, asked = message["report"], message.get("asked")
         if asked is not None and not (asked.sum(axis=1) == 1).all():
             raise ValueError("asked must name one column of each client.")
@@ -200,7 +199,6 @@ class Report(Channel):
 
     @property
     def bits(self) -> float:
-        """Bits of one report on one coordinate; NaN where they depend on the number of rows."""
         return float(self._law(1).bits(np.zeros(1, np.int64))[0])
 
     def message_bits(self, summary: Summary) -> NDArray:

@@ -28,7 +28,6 @@ class SupervisedRounds(Rounds):
         }
 
     def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "n_features": "i", "columns": "U"}
         sound = facts.keys() >= kinds.keys() and all(
             isinstance(facts[name], np.ndarray)

@@ -105,7 +105,6 @@ class CountyStudy(Results):
     later: pd.DataFrame | None = None
 
     def title(self) -> str:
-        """Return the first line of the page."""
         years = self.folds["year"].unique()
         return (
             f"Polling {self.n_counties:,} counties, {years[0]} to {years[-1]}: each of "
@@ -147,7 +146,6 @@ class CountyStudy(Results):
             yield print_row(row.method, [_spread(*value, 3) for value in values], 28, 17)
 
     def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
         n = self.folds["year"].nunique() - 1
         if self.later is not None:
             private = self.later.set_index("method").loc[PRIVATE]
@@ -182,12 +180,10 @@ class CountyStudy(Results):
         return gains[methods].rename_axis(index="left out", columns=None)
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """Return the tables by their names."""
         frames = {"table": self.table, "folds": self.folds}
         return frames if self.later is None else frames | {"later": self.later}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
         return {
             "n_counties": self.n_counties,
             "folds": records(self.folds),

@@ -250,7 +250,6 @@ class Study(Results):
                 yield f"! {doubt}. More runs would tell chance from a fault."
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """Return the tables by their names."""
         return {"table": self.table, "runs": self.runs}
 
     def figures(self) -> dict[str, Any]:
@@ -258,7 +257,6 @@ class Study(Results):
         return {"": self.figure()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
         return {
             "study": self.name,
             "reps": self.reps,

@@ -88,7 +88,6 @@ class Duration(Poisson):
         return -self.likelihood(self.figures(summary)).log_coefficient()
 
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
-        """Return a summary of groups with so many rows, without events."""
         weight = n.astype(float) if weight is None else weight
         return Family.blank(self, n, n_features, weight)
 
@@ -147,7 +146,6 @@ class EndedDuration(Duration):
         return super().converted(replace(summary, weight=None))
 
     def merge(self, one: Summary, other: Summary) -> Summary:
-        """Summarise the union of the rows behind two summaries."""
         parts = [
             replace(each, weight=self.likelihood(self.figures(each)).exposure)
             for each in (one, other)

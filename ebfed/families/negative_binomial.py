@@ -119,7 +119,6 @@ class NegativeBinomial(Poisson):
         return NegativeBinomialLikelihood(counts, exposure, sizes)
 
     def log_base_measure(self, summary: Summary) -> NDArray:
-        """Log-probability of how the events of a group are spread over its rows."""
         likelihood = self.likelihood(self.figures(summary))
         if "log_base" not in summary.sums:  # one row of all the exposure
             return np.zeros(len(summary))
@@ -150,15 +149,12 @@ class NegativeBinomial(Poisson):
         return rng.poisson(rng.gamma(number, theta * size / number)) / size
 
     def outcomes(self, size: float, highest: float) -> NDArray:
-        """List the rates ``0, 1/E, 2/E, ...`` up to the highest."""
         return np.arange(int(np.ceil(highest * size)) + 1) / size
 
     def typical(self, size: float, n_features: int) -> Any:
-        """Likelihood of one group of this exposure."""
         return Family.typical(self, size, n_features)
 
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
-        """Return a summary of groups with so many rows, without events."""
         summary = super().blank(n, n_features, weight)
         no_row = RowsOfGroups(np.empty(0, np.int64), None, 0)
         names = self._sums(no_row, np.empty((0, n_features)), None)

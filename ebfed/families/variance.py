@@ -52,7 +52,6 @@ class Variance(Family):
         labels: NDArray | None,
         of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
-        """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
         return self.converted(super().summarise(values, labels, of_rows))
 
     def converted(self, summary: Summary) -> Summary:
@@ -70,7 +69,6 @@ class Variance(Family):
         return summary.n
 
     def merge(self, one: Summary, other: Summary) -> Summary:
-        """Summarise the union of the rows behind two summaries."""
         first, second = (
             replace(
                 each,
@@ -118,6 +116,5 @@ class Variance(Family):
         return rng.normal(mean, np.sqrt(variance), size)
 
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
-        """Return a summary of groups with so many rows whose figures are all 0."""
         summary = super().blank(n, n_features, weight)
         return replace(summary, sums={**summary.sums, "centre": np.zeros((len(n), n_features))})

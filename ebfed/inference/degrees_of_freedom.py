@@ -130,11 +130,9 @@ class FixedDegrees(Inference):
 
     @property
     def covariance(self) -> NDArray:
-        """Sampling covariance of the mean."""
         return self._covariance
 
     def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
         return np.full(len(contrasts), self.degrees)
 
     def of_several(self, apart: NDArray) -> tuple[float, float]:
@@ -171,11 +169,9 @@ class Satterthwaite(Inference):
 
     @property
     def covariance(self) -> NDArray:
-        """Sampling covariance of the mean."""
         return self._covariance
 
     def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
         variance = np.einsum("np,pq,nq->n", contrasts, self._covariance, contrasts)
         slopes = np.einsum("np,kpq,nq->nk", contrasts, self._slopes, contrasts)
         spread = np.einsum("nk,kl,nl->n", slopes, self._known, slopes)
@@ -258,7 +254,6 @@ class KenwardRoger(_OfVariances, Inference):
         return B @ self.of_basis @ B.T
 
     def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
         return np.array([self.of_several(each[None])[0] for each in contrasts])
 
     def of_several(self, apart: NDArray) -> tuple[float, float]:

@@ -132,7 +132,6 @@ class SpreadDegrees(Inference):
         return self._given_spread + shifts.T @ (self._nearby.weights[:, None] * shifts)
 
     def df(self, contrasts: NDArray) -> NDArray:
-        """Degrees of freedom of each contrast."""
         along = contrasts @ self._root
         doubt = np.zeros(len(along))
         for weights, precisions in self._by_parameter():

@@ -131,7 +131,6 @@ class AdaPeD(Learner):
     variant: Literal["refined", "paper"] = "refined"
 
     def protocol(self) -> AdaPeDRounds:
-        """Return what clients and server do, by these arguments."""
         return AdaPeDRounds(self)
 
 
@@ -139,7 +138,6 @@ class AdaPeDRounds(LearnerRounds):
     """What clients and server of `AdaPeD` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         for name in ("psi_learning_rate", "psi_floor", "psi_weight", "psi_clip"):

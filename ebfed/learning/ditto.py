@@ -59,7 +59,6 @@ class Ditto(Learner):
     own_learning_rate: float | None = None
 
     def protocol(self) -> DittoRounds:
-        """Return what clients and server do, by these arguments."""
         return DittoRounds(self)
 
 
@@ -69,7 +68,6 @@ class DittoRounds(LearnerRounds):
     any_optimizer: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         if given.own_learning_rate is not None:

@@ -36,7 +36,6 @@ class DPAdaPeD(AdaPeD):
     """
 
     def protocol(self) -> DPAdaPeDRounds:
-        """Return what clients and server do, by these arguments."""
         return DPAdaPeDRounds(self)
 
 

@@ -76,7 +76,6 @@ class DPFedAvg(WithConsent, FedAvg):
     """
 
     def protocol(self) -> DPFedAvgRounds:
-        """Return what clients and server do, by these arguments."""
         return DPFedAvgRounds(self)
 
 
@@ -94,7 +93,6 @@ class DPFedAvgRounds(FedAvgRounds):
         consent: Any = None,
         **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
         given = self.estimator
         if consent is None:
             return super().prepare(X, y, groups=groups, **beside)
@@ -112,7 +110,6 @@ class DPFedAvgRounds(FedAvgRounds):
         return facts | {"budget": memory["budget"]} if "budget" in memory else facts
 
     def check_facts(self, facts: LearningFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         super().check_facts(facts)
         budget = facts.get("budget", np.ones(len(facts["n"])))
         if budget.dtype != np.float64 or budget.shape != facts["n"].shape or not (budget > 0).all():

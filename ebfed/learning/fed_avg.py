@@ -68,7 +68,6 @@ class FedAvg(Learner):
     server_learning_rate: float | RateSchedule = 1.0
 
     def protocol(self) -> FedAvgRounds:
-        """Return what clients and server do, by these arguments."""
         return FedAvgRounds(self)
 
 
@@ -79,7 +78,6 @@ class FedAvgRounds(LearnerRounds):
     holds_paths: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         if given.weights not in ("clients", "rows"):

@@ -68,7 +68,6 @@ class FedBN(FedRep):
     head_steps: int = field(default=1, init=False)
 
     def protocol(self) -> FedBNRounds:
-        """Return what clients and server do, by these arguments."""
         return FedBNRounds(self)
 
 

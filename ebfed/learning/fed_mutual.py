@@ -56,7 +56,6 @@ class FedMutual(Learner):
     shared_weight: float = 0.5
 
     def protocol(self) -> FedMutualRounds:
-        """Return what clients and server do, by these arguments."""
         return FedMutualRounds(self)
 
 
@@ -64,7 +63,6 @@ class FedMutualRounds(LearnerRounds):
     """What clients and server of `FedMutual` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         super().check()
         for name in ("own_weight", "shared_weight"):
             check_between(name, getattr(self.estimator, name), 0, 1)

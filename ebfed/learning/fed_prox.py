@@ -51,7 +51,6 @@ class FedProx(FedAvg):
     regularization: float = 0.1
 
     def protocol(self) -> FedProxRounds:
-        """Return what clients and server do, by these arguments."""
         return FedProxRounds(self)
 
 
@@ -59,7 +58,6 @@ class FedProxRounds(FedAvgRounds):
     """What clients and server of `FedProx` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         super().check()
         check_pull(self.estimator.regularization, self.peak_rate, self.estimator.optimizer)
 

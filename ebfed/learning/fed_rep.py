@@ -78,7 +78,6 @@ class FedRep(Learner):
     head_steps: int = 10
 
     def protocol(self) -> FedRepRounds:
-        """Return what clients and server do, by these arguments."""
         return FedRepRounds(self)
 
 
@@ -86,7 +85,6 @@ class FedRepRounds(LearnerRounds):
     """What clients and server of `FedRep` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         check_count("head_steps", given.head_steps)

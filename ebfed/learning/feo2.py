@@ -104,7 +104,6 @@ class FeO2(WithConsent, Ditto):
         return ratio if len(ratio) > 1 else float(ratio[0])
 
     def protocol(self) -> FeO2Rounds:
-        """Return what clients and server do, by these arguments."""
         return FeO2Rounds(self)
 
 
@@ -114,7 +113,6 @@ class FeO2Rounds(DittoRounds):
     requires_privacy: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         if isinstance(given.ratio, str) and given.ratio != "optimal":
@@ -133,7 +131,6 @@ class FeO2Rounds(DittoRounds):
         consent: Any = None,
         **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
         rows = X, y, groups
         clients, labels, found = read_clients(self.estimator, *rows, consent=consent, **beside)
         classes = [*self.levels, "open"]
@@ -151,7 +148,6 @@ class FeO2Rounds(DittoRounds):
         return super().describe(clients, memory) | {"consent": memory["consent"]}
 
     def check_facts(self, facts: LearningFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         super().check_facts(facts)
         consent = facts.get("consent")
         if not (
@@ -172,7 +168,6 @@ class FeO2Rounds(DittoRounds):
 
     @property
     def levels(self) -> dict[str, ClientPrivacy]:
-        """Levels of privacy that clients may choose, with what each is promised."""
         privacy = self.estimator.privacy
         if privacy is None:  # which is refused later
             return super().levels

@@ -84,7 +84,6 @@ class LearnerFile(FitFile):
         return of_groups
 
     def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
-        """Set the learned attributes of an estimator."""
         m, chosen = population.pop("n_clients"), population.pop("chosen")
         stated = {name: np.zeros(m, np.int64) for name in OF_CLIENTS}
         if len(chosen):  # how many chose each level is public, whoever they are

@@ -162,7 +162,6 @@ class HierarchicalEB(FedAvg):
         return responsibilities(self._memory["own"]["scores"], weights)
 
     def protocol(self) -> HierarchicalEBRounds:
-        """Return what clients and server do, by these arguments."""
         return HierarchicalEBRounds(self)
 
 
@@ -170,7 +169,6 @@ class HierarchicalEBRounds(FedAvgRounds):
     """What clients and server of `HierarchicalEB` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         for name in ("fine_tune", "folds", "strength_rounds"):

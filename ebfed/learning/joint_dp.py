@@ -197,7 +197,6 @@ class JointDPSGD(Learner):
         return np.column_stack([design, users])
 
     def protocol(self) -> JointDPSGDRounds:
-        """Return what clients and server do, by these arguments."""
         return JointDPSGDRounds(self)
 
 
@@ -209,7 +208,6 @@ class JointDPSGDRounds(LearnerRounds):
     drops_weightless: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         assert given.privacy is not None
@@ -334,7 +332,6 @@ class JointDPSGDRounds(LearnerRounds):
         return super().finish(sent, memory, replace(clients, X=clients.X[:, :-1]))
 
     def check_facts(self, facts: LearningFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         super().check_facts(facts)
         users = facts.get("users")
         if not (
@@ -346,7 +343,6 @@ class JointDPSGDRounds(LearnerRounds):
             raise ValueError("facts must hold the number of users of each owner.")
 
     def start(self, facts: LearningFacts, key: NDArray) -> LearningState:
-        """Return the state before the first round."""
         state = super().start(facts, key)
         mean = self.exchange(len(state["n"])).winsorized_mean
         if mean is not None:

@@ -39,7 +39,6 @@ class LocalOnly(Learner):
     """
 
     def protocol(self) -> LocalOnlyRounds:
-        """Return what clients and server do, by these arguments."""
         return LocalOnlyRounds(self)
 
 
@@ -49,7 +48,6 @@ class LocalOnlyRounds(LearnerRounds):
     any_optimizer: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         if given.privacy is not None:

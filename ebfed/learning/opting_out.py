@@ -230,7 +230,6 @@ class OptOutExchange(PrivateExchange):
     def check_resume(
         self, state: LearningState, memory: LearningMemory, kept: LearningMemory
     ) -> None:
-        """Raise a ValueError if a warm start would break the promise."""
         if not np.array_equal(memory["consent"], kept["consent"]):
             raise ValueError("consent must be that of the last fit, as warm_start is True.")
         super().check_resume(state, memory, kept)

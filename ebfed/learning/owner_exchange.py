@@ -46,12 +46,10 @@ class OwnerExchange(PrivateExchange):
 
     @property
     def terms(self) -> tuple:
-        """Arguments of the learner on which the account rests, besides its schedule."""
         return self.personal, self.protect, self.private_mean, self.concentration
 
     @property
     def round(self) -> Round:
-        """What the account must know of a round."""
         rate = float(self.schedule.sample_rate)
         if self.private_mean == "winsorized":
             return WinsorizedRound(rate, self.n_clients, "poisson", "none")
@@ -60,7 +58,6 @@ class OwnerExchange(PrivateExchange):
 
     @property
     def relation(self) -> str:
-        """Which inputs are neighbours, in words."""
         exchanged = self.private_mean == "winsorized"
         change = "one user exchanged for another" if exchanged else "one user more or less"
         if not self.personal or self.protect == "all":

@@ -101,11 +101,9 @@ class RowPath(Path):
         return max(net.model.bind(n + 1, net.n_outputs).size, min(AT_ONCE, net.size))
 
     def batches(self, count: int) -> Iterator[Picked]:
-        """Yield the batches of that many steps, for `gradient`."""
         return self._task.picked(count)
 
     def gradient(self, place: NDArray, batch: Picked, out: NDArray | None = None) -> NDArray:
-        """Return the gradient of the loss of a batch in coordinates."""
         out = np.empty_like(place) if out is None else out
         named, slopes = self._net.named(place), self._net.named(out)
         outputs, tape = self._model.above(named, self._products(place, batch.places))
@@ -145,7 +143,6 @@ class RowPath(Path):
         return RowChange(net, model.first, self._rows, inner, self._matrix, parts)
 
     def parameters(self, place: NDArray) -> NDArray:
-        """Return the parameters of coordinates."""
         theta = np.asarray(self.change(place - self.start))
         theta += self._theta
         return theta

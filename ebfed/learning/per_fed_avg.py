@@ -57,7 +57,6 @@ class PerFedAvg(Learner):
     hessian: bool = True
 
     def protocol(self) -> PerFedAvgRounds:
-        """Return what clients and server do, by these arguments."""
         return PerFedAvgRounds(self)
 
 
@@ -65,7 +64,6 @@ class PerFedAvgRounds(LearnerRounds):
     """What clients and server of `PerFedAvg` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         super().check()
         check_positive("own_learning_rate", self.estimator.own_learning_rate)
 

@@ -66,7 +66,6 @@ class PFedMe(Learner):
     mixing: float = 1.0
 
     def protocol(self) -> PFedMeRounds:
-        """Return what clients and server do, by these arguments."""
         return PFedMeRounds(self)
 
 
@@ -74,7 +73,6 @@ class PFedMeRounds(LearnerRounds):
     """What clients and server of `PFedMe` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         for name in ("regularization", "own_learning_rate", "mixing"):

@@ -87,7 +87,6 @@ class PPSGD(Learner):
     personal: Sequence[str] | None = None
 
     def protocol(self) -> PPSGDRounds:
-        """Return what clients and server do, by these arguments."""
         return PPSGDRounds(self)
 
 
@@ -97,7 +96,6 @@ class PPSGDRounds(LearnerRounds):
     requires_privacy: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         check_between("alpha", given.alpha, 0, np.inf)
@@ -131,7 +129,6 @@ class PPSGDRounds(LearnerRounds):
         consent: Any = None,
         **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
         if beside.get("sample_weight") is not None and self.estimator.objective == "rows":
             raise ValueError(
                 "sample_weight is not for objective='rows', which divides by public numbers of "

@@ -188,12 +188,10 @@ class PrivateExchange(Exchange):
 
     @property
     def promises(self) -> bool:
-        """Whether clients are protected by noise."""
         return self.privacy.noise_multiplier != 0
 
     @property
     def server_adds_noise(self) -> bool:
-        """Whether that noise is the server's."""
         return self.privacy.trust == "server"
 
     @property
@@ -273,7 +271,6 @@ class PrivateExchange(Exchange):
     # Clients ----------------------------------------------------------------------------------
 
     def remember(self, memory: LearningMemory, m: int) -> LearningMemory:
-        """Return what m clients keep, with a place for what this exchange writes."""
         return memory | {
             "clipped": writable(memory.get("clipped", np.zeros(m, bool))),
             "answered": writable(memory.get("answered", np.zeros(m, np.int64))),
@@ -339,14 +336,12 @@ class PrivateExchange(Exchange):
     # Server -----------------------------------------------------------------------------------
 
     def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each part of the message of c clients."""
         bit = {} if self.privacy.clip_quantile is None else {"bit": (c, 1)}
         return super().shapes(sent, c) | bit
 
     def check(
         self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
     ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
         super().check(message, facts, sent, turn)
         if self.privacy.trust == "none":  # with its noise, a message may have any length
             return
@@ -486,7 +481,6 @@ class PrivateExchange(Exchange):
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
     ) -> list[dict[str, Any]]:
-        """Return the ledger of what so many rounds take from m clients."""
         return [self.row("all clients", sent, memory, np.arange(m), rounds)]
 
     def row(

@@ -56,7 +56,6 @@ class QuPeD(Learner):
     shared_learning_rate: float | None = None
 
     def protocol(self) -> QuPeDRounds:
-        """Return what clients and server do, by these arguments."""
         return QuPeDRounds(self)
 
 
@@ -64,7 +63,6 @@ class QuPeDRounds(LearnerRounds):
     """What clients and server of `QuPeD` do."""
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         given = self.estimator
         super().check()
         if given.shared_learning_rate is not None:

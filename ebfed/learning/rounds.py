@@ -284,7 +284,6 @@ class LearnerRounds(SupervisedRounds, ABC):
         consent: Any = None,
         **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
-        """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
         return read_clients(self.estimator, X, y, groups, **beside)[0], {}
@@ -345,7 +344,6 @@ class LearnerRounds(SupervisedRounds, ABC):
     def secure_sums(
         self, sent: LearningSent, *, nodes: int, rows: int, survivors: int
     ) -> NodeSums | None:
-        """Return how a node encodes its message where nobody is trusted; None if somebody is."""
         privacy = self.estimator.privacy
         if privacy is None or privacy.trust != "nobody":
             return None
@@ -359,7 +357,6 @@ class LearnerRounds(SupervisedRounds, ABC):
     def releases(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> list[dict[str, Any]]:
-        """List what a round takes from a block of clients."""
         return self.exchange(sent["n_clients"]).released(sent, memory, len(clients), 1)
 
     def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Any:
@@ -381,7 +378,6 @@ class LearnerRounds(SupervisedRounds, ABC):
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: LearningFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         super().check_facts(facts)
         classes = facts.get("classes")
         if not self.numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
@@ -390,11 +386,9 @@ class LearnerRounds(SupervisedRounds, ABC):
     def check_message(
         self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
     ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
         self.exchange(sent["n_clients"]).check(message, facts, sent, turn)
 
     def start(self, facts: LearningFacts, key: NDArray) -> LearningState:
-        """Return the state before the first round."""
         given = self.estimator
         self.check()
         state: State = self.first_state(facts, key)
@@ -484,7 +478,6 @@ class LearnerRounds(SupervisedRounds, ABC):
         return self.exchange(len(before["n"])).shifts(messages)
 
     def conclude(self, state: LearningState) -> Any:
-        """Return the estimator, fitted as the server's own copy, which holds no client's rows."""
         self.estimator._become_server(state, self.keep(state))
         sent, m = self.broadcast(state), len(state["n"])
         nothing = np.zeros((0, self.estimator.n_features_in_)), np.zeros(0)
@@ -494,5 +487,4 @@ class LearnerRounds(SupervisedRounds, ABC):
         return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
 
     def expected_rounds(self) -> int:
-        """Return the most rounds there can be."""
         return self.estimator.n_rounds

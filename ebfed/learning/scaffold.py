@@ -56,7 +56,6 @@ class Scaffold(FedAvg):
     """
 
     def protocol(self) -> ScaffoldRounds:
-        """Return what clients and server do, by these arguments."""
         return ScaffoldRounds(self)
 
 
@@ -67,7 +66,6 @@ class ScaffoldRounds(FedAvgRounds):
     holds_paths: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Raise a ValueError if an argument is wrong."""
         super().check()
         if self.estimator.weights != "clients":
             raise ValueError("weights must be 'clients': control variates of clients count alike.")

@@ -117,7 +117,6 @@ class StrengthTraining(LocalTraining):
         return self._average(everyone, own["scores"], heats)
 
     def _predictors_now(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the parameters of members' predictors, were this the end."""
         scores = self.memory["own"]["scores"][members]
         if self.sent["round"] < self.rounds.shared_rounds:  # of another w, or none
             for places, task in self.tasks(members, None):

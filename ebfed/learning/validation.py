@@ -23,7 +23,6 @@ class Portion(Clients):
 
     @property
     def n(self) -> NDArray[np.int64]:
-        """Number of rows of each client."""
         return self.count
 
     @classmethod

@@ -36,7 +36,6 @@ class WinsorizedRound(Round):
 
     @property
     def relation(self) -> accountant.Relation:
-        """Which inputs are neighbours."""
         return "replace_one"
 
     @property
@@ -50,7 +49,6 @@ class WinsorizedRound(Round):
         return [("rdp", self.event)]
 
     def event(self, multiplier: float) -> events.Event:
-        """Describe the release."""
         return events.concentrated(self.rho(multiplier))
 
 

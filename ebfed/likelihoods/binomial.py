@@ -53,7 +53,6 @@ class Binomial(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.successes.shape[1]
 
     def __len__(self) -> int:
@@ -185,7 +184,6 @@ class Binomial(Likelihood):
         return type(self)(self.successes[:, [j]], self.trials)
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.successes[index], self.trials[index])
 
     @classmethod

@@ -53,7 +53,6 @@ class Gaussian(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.values.shape[1]
 
     def __len__(self) -> int:
@@ -198,7 +197,6 @@ class Gaussian(Likelihood):
         return Gaussian(centre[:, None], level[:, None]), counts
 
     def distinct(self) -> tuple[Gaussian, NDArray]:
-        """As `compress`, merging only messages that are equal."""
         if self.n_features > 1:
             return self.compress()
         has_data = np.isfinite(self.variances[:, 0]) & (self.variances[:, 0] > 0)
@@ -306,7 +304,6 @@ class Gaussian(Likelihood):
             )
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.values[index], self.variances[index], self.scatter, self.degrees)
 
     @classmethod

@@ -77,7 +77,6 @@ class Joined(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.parts[0].n_features
 
     def __len__(self) -> int:
@@ -89,25 +88,20 @@ class Joined(Likelihood):
         return np.concatenate([part.logpdf(theta) for part in self.parts])
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log marginal likelihood under the conjugate population with these moments, shape (n,)."""
         return np.concatenate([part.marginal(mean, variance) for part in self.parts])
 
     def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
-        """Log marginal likelihoods under k conjugate populations, shape (n, k)."""
         return np.concatenate([part.marginals(means, variances) for part in self.parts])
 
     def log_peak(self) -> NDArray:
-        """Log-likelihood of each client at its own best guess, shape (n,)."""
         return np.concatenate([part.log_peak() for part in self.parts])
 
     @property
     def local(self) -> NDArray:
-        """Each client's own best guess, shape (n, d)."""
         return np.concatenate([part.local for part in self.parts])
 
     @property
     def exact(self) -> NDArray | None:
-        """Values of theta that messages show exactly."""
         known = [part.exact for part in self.parts]
         if all(values is None for values in known):
             return None
@@ -136,7 +130,6 @@ class Joined(Likelihood):
         return type(self)(tuple(part.column(j) for part in self.parts))
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         kept = np.arange(len(self))[index]
         edges = np.cumsum([0, *map(len, self.parts)])
         place = np.searchsorted(edges, kept, side="right") - 1

@@ -67,7 +67,6 @@ class LogVariance(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.squares.shape[1]
 
     def __len__(self) -> int:
@@ -206,7 +205,6 @@ class LogVariance(Likelihood):
         return type(self)(self.squares[:, [j]], self.degrees, self.floor[[j]])
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.squares[index], self.degrees[index], self.floor)
 
     @classmethod

@@ -173,7 +173,6 @@ class Multinomial(Likelihood):
         return Binomial(self.counts[:, [j]], self.trials)
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.counts[index])
 
     @classmethod

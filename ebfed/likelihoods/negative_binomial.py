@@ -56,7 +56,6 @@ class NegativeBinomial(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.counts.shape[1]
 
     def __len__(self) -> int:
@@ -225,7 +224,6 @@ class NegativeBinomial(Likelihood):
         return type(self)(self.counts[:, [j]], self.exposure, self.sizes[:, [j]])
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.counts[index], self.exposure[index], self.sizes[index])
 
     @classmethod
@@ -297,13 +295,11 @@ class ReportedOverdispersed(ReportedEvents):
         return super()._errors(rate) * np.sqrt(1 + self.exposure * rate / self.scatter[:, 0])
 
     def column(self, j: int) -> Self:
-        """One coordinate."""
         if self.n_features == 1:
             return self
         return replace(super().column(j), scatter=self.scatter[:, [j]])
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(super().take(index), scatter=self.scatter[index])
 
 

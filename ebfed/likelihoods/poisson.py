@@ -45,7 +45,6 @@ class Poisson(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.counts.shape[1]
 
     def __len__(self) -> int:
@@ -172,7 +171,6 @@ class Poisson(Likelihood):
         return type(self)(self.counts[:, [j]], self.exposure)
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.counts[index], self.exposure[index])
 
     @classmethod
@@ -305,7 +303,6 @@ class ReportedEvents(Reported):
             return 0.5 / np.sqrt(self.exposure)
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(super().take(index), exposure=self.exposure[index])
 
 

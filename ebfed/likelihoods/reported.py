@@ -86,7 +86,6 @@ class Reported(Likelihood):
 
     @property
     def n_features(self) -> int:
-        """Dimension d of theta."""
         return self.has_data.shape[1]
 
     def __len__(self) -> int:
@@ -168,7 +167,6 @@ class Reported(Likelihood):
         )
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(
             self,
             reports=self.reports[index],
@@ -218,11 +216,9 @@ class ReportedMeans(Reported):
         return np.linspace(low, high, k)
 
     def column(self, j: int) -> Self:
-        """One coordinate."""
         if self.n_features == 1:
             return self
         return replace(super().column(j), variances=self.variances[:, [j]])
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(super().take(index), variances=self.variances[index])

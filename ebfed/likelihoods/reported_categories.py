@@ -289,7 +289,6 @@ class ReportedCategories(Likelihood):
         raise TypeError("reports of categories are about all shares at once.")
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(self, reports=self.reports[index], sizes=self.sizes[index])
 
     @classmethod

@@ -72,5 +72,4 @@ class ReportedNumbers(Reported):
         return np.asarray(self.degrees, float)[:, None]
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return replace(super().take(index), degrees=self.degrees[index])

@@ -184,7 +184,6 @@ class StudentT(Likelihood):
         return rows._merged([np.round((values - values.min()) / width), level, freedom])
 
     def distinct(self) -> tuple[StudentT, NDArray]:
-        """As `compress`, merging only messages that are equal."""
         rows = self.take(self._informed)
         return rows._merged([rows.values[:, 0], rows.variances[:, 0], rows.degrees])
 
@@ -198,7 +197,6 @@ class StudentT(Likelihood):
 
     @cached_property
     def at_lattice(self) -> StudentT | None:
-        """Messages at the nodes of the lattice."""
         if self.lattice is None:
             return None
         values, variances = self.lattice.values[:, None], self.lattice.variances[:, None]
@@ -309,7 +307,6 @@ class StudentT(Likelihood):
         return self
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.values[index], self.variances[index], self.degrees[index])
 
     @classmethod

@@ -120,7 +120,6 @@ class BernoulliEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
         prior = chosen_prior(self.prior, "beta", "log_spline", "npmle", method=self.method)

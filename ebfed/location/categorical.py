@@ -139,7 +139,6 @@ class CategoricalEB(LocationEstimator):
         self.random_state = random_state
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         prior = chosen_prior(self.prior, "dirichlet")
         return LocationRounds(self, Categorical(getattr(self, "n_features_in_", None)), prior)
 

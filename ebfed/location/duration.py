@@ -100,7 +100,6 @@ class DurationEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         exact = all(channel.is_exact for channel in named_channels(self.channel).values())
         family = Duration() if exact else EndedDuration()
         prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")

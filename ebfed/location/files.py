@@ -25,7 +25,6 @@ class LocationFile(FitFile):
         return {name: fit._kept[name] for name in names}
 
     def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
-        """Return names of columns and how frames look; without groups, not the type of labels."""
         columns = fit._intake.as_data()
         columns["output"] = dict(getattr(fit, "_sklearn_output_config", {}))
         if not groups:
@@ -40,13 +39,11 @@ class LocationFile(FitFile):
         return of_groups
 
     def of_nobody(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts of the last state with an entry for each client, of no clients."""
         nobody, k = np.zeros(0, np.int8), len(columns["covariate_names"])
         parts = {"weight": None, "consent": nobody, "turn": nobody, "covariates": np.zeros((0, k))}
         return super().of_nobody(columns) | parts
 
     def name(self, fit: Any, columns: dict[str, Any]) -> None:
-        """Set the names of the columns of the fit, and how its frames look."""
         fit._intake = Intake.of_data(columns)
         if columns["output"]:
             fit._sklearn_output_config = columns["output"]

@@ -163,7 +163,6 @@ class GaussianEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         check_share(self.share)
         kind = LocationRounds if self.share == "groups" else SumRounds
         if self.method not in ("reml", "ml", "moments"):
@@ -178,7 +177,6 @@ class GaussianEB(LocationEstimator):
 
     @property
     def notes_(self) -> list[str]:
-        """Remarks on the fit."""
         notes, learned = super().notes_, self._learned
         if not learned.all_exact or learned.is_server or (self.noise_variance_ > 0).all():
             return notes

@@ -63,7 +63,6 @@ class MixtureRounds(LocationRounds):
         return bool(self.estimator.trust == "server")
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
-        """Return the state before the first round."""
         self.check_arguments()
         return super().start(facts, key)
 
@@ -178,7 +177,6 @@ class ClusteringRounds(MixtureRounds):
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
-        """List what clients send in a round."""
         return super().releases(once(sent), memory, clients)
 
     def ledger(
@@ -297,12 +295,10 @@ class CentralRounds(MixtureRounds):
         return rows
 
     def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
-        """Epsilon and delta of each client."""
         return self.budget
 
     @property
     def kind_of_privacy(self) -> str:
-        """Kind of privacy, in words."""
         return "central differential privacy against readers of the population"
 
     def broadcast(self, state: LocationState) -> LocationSent:

@@ -99,7 +99,6 @@ class NegativeBinomialEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         family = NegativeBinomial()
         if not (isinstance(self.dispersion, str) and self.dispersion == "estimate"):
             if not (is_number(self.dispersion) and 0 < float(self.dispersion) < 1e6):

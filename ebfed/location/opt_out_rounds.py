@@ -221,7 +221,6 @@ class OptOutRounds(LocationRounds):
         return settled(self.channels, settings[0])
 
     def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
-        """Epsilon and delta of each client of a class."""
         terms = self.terms
         if name in terms.levels and terms.is_central:
             return float(terms.levels[name]), float(cast(float, terms.delta))
@@ -229,7 +228,6 @@ class OptOutRounds(LocationRounds):
 
     @property
     def kind_of_privacy(self) -> str:
-        """Kind of privacy, in words."""
         if not self.terms.is_central:
             return super().kind_of_privacy
         return "central differential privacy against readers of theta"
@@ -377,7 +375,6 @@ class OptOutRounds(LocationRounds):
         return np.nan
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
-        """Return what a fit has learned, from the last broadcast."""
         plain, theta = super().learned(sent, summaries, memory), sent["theta"]
         return OptOutLearned(
             plain.prior,

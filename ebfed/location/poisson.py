@@ -99,6 +99,5 @@ class PoissonEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")
         return LocationRounds(self, Poisson(), prior)

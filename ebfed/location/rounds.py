@@ -357,7 +357,6 @@ class LocationRounds(Rounds):
     # Checks -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: LocationFacts) -> None:
-        """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "consent": "i", "n_features": "i", "columns": "U"}
         kinds |= {"covariates": "f", "covariate_names": "U"}
         given = cast(Mapping[str, Any], facts)
@@ -395,7 +394,6 @@ class LocationRounds(Rounds):
         sent: LocationSent,
         turn: NDArray,
     ) -> None:
-        """Raise a ValueError if that is not an answer of the clients that stated these facts."""
         channels = settled(self.channels, sent["settings"])
         if message.keys() != channels.keys():
             raise ValueError(f"a message must have the parts {', '.join(channels)}.")

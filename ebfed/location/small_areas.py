@@ -333,7 +333,6 @@ class FayHerriot(Synthesis):
 
     @property
     def terms(self) -> list[str]:
-        """Names of the coefficients."""
         return ["intercept", *self.given.names]
 
     @property

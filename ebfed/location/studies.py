@@ -175,7 +175,6 @@ class MetaAnalysis(Synthesis):
 
     @property
     def terms(self) -> list[str]:
-        """Names of the coefficients."""
         return ["intercept", *self.given.names] if self.given.names else ["mean"]
 
     @property

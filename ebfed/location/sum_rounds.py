@@ -84,7 +84,6 @@ class SumRounds(LocationRounds):
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
-        """List what clients send in a round."""
         row = ledger.disclosure(SENDS, int((memory["turn"] == 0).sum()), 0.0)
         if "question" in sent:
             shapes = _shapes(sent["question"], clients.n_features)
@@ -136,7 +135,6 @@ class SumRounds(LocationRounds):
         sent: LocationSent,
         turn: NDArray,
     ) -> None:
-        """Raise a ValueError if that is not an answer of the clients that stated these facts."""
         shapes = _shapes(sent["question"], int(facts["n_features"][0]))
         check_sums(message, shapes, int((turn == 0).sum()))
 

@@ -96,7 +96,6 @@ class VarianceEB(LocationEstimator):
     random_state: Any = None
 
     def protocol(self) -> LocationRounds:
-        """Return what clients and server do, by these arguments."""
         prior = chosen_prior(self.prior, "inverse_gamma", "log_spline", "npmle")
         return LocationRounds(self, Variance(), prior)
 

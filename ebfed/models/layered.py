@@ -100,12 +100,10 @@ class Layered(Model):
         """
 
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
-        """Compute outputs."""
         return self.above(parameters, multiply(X, parameters[self.first]))
 
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
     ) -> None:
-        """Turn slopes in the outputs into slopes in the parameters."""
         inner = self.below(parameters, tape, slope, out)
         np.matmul(X.swapaxes(1, 2), inner, out=out[self.first])

@@ -22,7 +22,6 @@ class _Affine(Layered):
         self.fit_intercept = fit_intercept
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each block of parameters."""
         shapes: dict[str, tuple[int, ...]] = {"coefficients": (n_features, n_outputs)}
         return shapes | ({"intercept": (1, n_outputs)} if self.fit_intercept else {})
 

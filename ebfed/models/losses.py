@@ -72,7 +72,6 @@ class CrossEntropy(Loss):
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Return the weighted divergence of each client from a reference, and its slopes."""
         log_p, log_q = _log_softmax(outputs), _log_softmax(reference)
         p, q = np.exp(log_p), np.exp(log_q)
         ratio = log_q - log_p
@@ -107,7 +106,6 @@ class SquaredError(Loss):
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Return the weighted divergence of each client from a reference, and its slopes."""
         value, slope = self.of(outputs, reference[:, :, 0], weight)
         return value, slope, -slope
 

@@ -49,7 +49,6 @@ class MLP(Layered):
         return ["output", *(f"output_{head}" for head in more)]
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each block of parameters."""
         hidden = check_count("hidden", self.hidden)
         shapes: dict[str, tuple[int, ...]] = {
             "hidden": (n_features, hidden),

@@ -110,7 +110,6 @@ class Torch(Model):
             _write(parameters[name], value.detach()[None])
 
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
-        """Compute outputs."""
         dtype = self._dtype()
         device = self._device()
         rows = _tensor(X, dtype, device).reshape(*X.shape[:2], *self._layout(X.shape[2]))
@@ -127,7 +126,6 @@ class Torch(Model):
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
     ) -> None:
-        """Turn slopes in the outputs into slopes in the parameters."""
         for name, gradient in tape(_tensor(slope, self._dtype(), self._device())).items():
             _write(out[name], gradient)
 
@@ -261,15 +259,12 @@ class TorchLoss(Loss):
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Return the weighted divergence of each client from a reference, and its slopes."""
         return self._plain.divergence(outputs, reference, weight)
 
     def mean(self, outputs: NDArray) -> NDArray:
-        """Return the mean of the predictive distribution."""
         return self._plain.mean(outputs)
 
     def score(self, outputs: NDArray, y: NDArray, weight: NDArray) -> NDArray:
-        """Return the weight of each client's correctly predicted rows."""
         return self._plain.score(outputs, y, weight)
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:

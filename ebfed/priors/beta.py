@@ -196,7 +196,6 @@ class Beta(Conjugate):
             self.plausible_ = None
 
     def doubts(self, j: int, rows: Binomial, counts: NDArray) -> tuple[float, float]:
-        """Return the sampling variances of mean and variance of column j."""
         mean, trials = self.mean_[j], rows.trials
         if mean in (0.0, 1.0):
             return 0.0, 0.0

@@ -399,7 +399,6 @@ class Conjugate(WithCovariates, Prior):
         }
 
     def at(self, covariates: NDArray) -> Self:
-        """Return the population of clients with these covariates."""
         there = copy(self)
         predictor, variance = self._predict(covariates)
         there._set(self._mean_at(predictor), self.dispersion_)

@@ -352,7 +352,6 @@ class BetaRegression(CountRegression):
 
     @classmethod
     def of(cls, rows: Any, matrix: NDArray) -> Self:
-        """Return that of one column of messages."""
         check_size(rows)
         return cls(np.ascontiguousarray(rows.successes[:, 0]), rows.trials, matrix)
 
@@ -378,7 +377,6 @@ class BetaRegression(CountRegression):
         return np.unique(self.size, return_inverse=True)
 
     def terms(self, predictor: NDArray, dispersion: float) -> Terms:
-        """Log-likelihoods and derivatives at predictors, shape (n,)."""
         mean, rest = expit(predictor), expit(-predictor)
         sizes, place = self._sizes
         up = rising_sums(mean, self.events, dispersion)
@@ -390,7 +388,6 @@ class BetaRegression(CountRegression):
         return Terms(value, spread * slope, bend, steep)
 
     def log_likelihood(self, predictor: NDArray, dispersion: NDArray) -> NDArray:
-        """Log-likelihood up to a constant, (k,), of predictors (k, n) and dispersions (k,)."""
         total = 1 / dispersion[:, None]
         alpha, beta = expit(predictor) * total, expit(-predictor) * total
         found = gammaln(self.events + alpha) - gammaln(alpha)
@@ -426,7 +423,6 @@ class GammaRegression(CountRegression):
 
     @classmethod
     def of(cls, rows: Any, matrix: NDArray) -> Self:
-        """Return that of one column of messages."""
         return cls(np.ascontiguousarray(rows.counts[:, 0]), rows.exposure, matrix)
 
     @cached_property
@@ -440,7 +436,6 @@ class GammaRegression(CountRegression):
         return sums[:, 0], sums[:, 3]
 
     def terms(self, predictor: NDArray, dispersion: float) -> Terms:
-        """Log-likelihoods and derivatives at predictors, shape (n,)."""
         counts, place = self._counts
         rising, rising_slope = (each[place] for each in self.rising(counts, dispersion))
         expected = self.size * np.exp(predictor)
@@ -455,7 +450,6 @@ class GammaRegression(CountRegression):
         return Terms(value, (self.events - expected) / (1 + x), bend, steep)
 
     def log_likelihood(self, predictor: NDArray, dispersion: NDArray) -> NDArray:
-        """Log-likelihood up to a constant, (k,), of predictors (k, n) and dispersions (k,)."""
         counts, place = self._counts
         shape = 1 / dispersion[:, None]
         x = self.size * np.exp(predictor) * dispersion[:, None]
@@ -464,7 +458,6 @@ class GammaRegression(CountRegression):
         return found.sum(axis=1) + rising @ np.bincount(place)
 
     def moments(self, predictor: NDArray, dispersion: Any) -> Moments:
-        """Moments of counts."""
         expected = self.size * np.exp(predictor)
         return Moments(expected, expected, 1 / (1 + dispersion * expected))
 
@@ -491,15 +484,12 @@ class SquaresRegression(GammaRegression):
 
     @classmethod
     def of(cls, rows: Any, matrix: NDArray) -> Self:
-        """Return that of one column of messages."""
         return cls(rows.degrees / 2, halves(rows), matrix)
 
     def rising(self, counts: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
-        """``log(Gamma(y + 1/phi) phi**y / Gamma(1/phi))`` and its slope in phi, shape (n,) each."""
         return log_rising(counts, dispersion)
 
     def log_spread_prior(self, log_dispersion: NDArray) -> NDArray:
-        """Log-density of the log-dispersion up to a constant, shape (k,)."""
         shape = np.exp(-log_dispersion)
         squared, noise = polygamma(1, shape), float(polygamma(1, self.events.mean()))
         slope = -polygamma(2, shape) * shape / (2 * np.sqrt(squared))

@@ -274,7 +274,6 @@ class Dirichlet(Prior):
     # What is not known of the population ------------------------------------------------------
 
     def mean_error(self) -> NDArray:
-        """Return the standard error of the population's mean, shape (d,)."""
         closed = np.sqrt(self.mean_variance_)
         if self.plausible_ is None:
             return closed

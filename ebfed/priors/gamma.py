@@ -116,7 +116,6 @@ class Gamma(Conjugate):
         return negative_binomial.maximise(rows, counts)
 
     def doubts(self, j: int, rows: Poisson, counts: NDArray) -> tuple[float, float]:
-        """Return the sampling variances of mean and variance of column j."""
         mean = self.mean_[j]
         if not mean > 0:
             return 0.0, 0.0
@@ -135,7 +134,6 @@ class Gamma(Conjugate):
         )
 
     def at_average(self, rows: Poisson, ratios: NDArray) -> Poisson:
-        """Return messages as if means were the average one, to which they have these ratios."""
         return Poisson(rows.counts, rows.exposure * ratios)
 
     def trials_of_reports(self, rows: Likelihood) -> tuple[NDArray, NDArray, NDArray]:

@@ -395,7 +395,6 @@ class GaussianMixturePosterior(Posterior):
         return result
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         at = np.asarray(threshold)
         return sum(share * normal_below(at - mean, sd) for share, mean, sd in self._components())
 

@@ -283,7 +283,6 @@ class IntegratedPosterior(Posterior):
         return _solve(lambda x: self.prob_below(x) - q, low, high)
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return np.clip(self._average(lambda part: part.prob_below(threshold)), 0.0, 1.0)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -231,7 +231,6 @@ class InverseGamma(Conjugate):
         return max(own, given_dispersion)
 
     def at_average(self, rows: LogVariance, ratios: NDArray) -> LogVariance:
-        """Return messages as if means were the average one, to which they have these ratios."""
         return LogVariance(rows.squares * ratios[:, None], rows.degrees)
 
     def check_shape(self, j: int, rows: LogVariance) -> None:

@@ -264,14 +264,12 @@ class LocationScale(Prior):
         return one
 
     def without_doubt(self) -> Self:
-        """Return the population as if it were known to be as fitted."""
         known = super().without_doubt()
         known.doubt_ = self.doubt_[:0]
         known._take_shape(self.shape_.without_doubt())
         return known
 
     def at(self, covariates: NDArray) -> Self:
-        """Return the population of clients with these covariates, shape (n, k)."""
         shape = np.shape(covariates)
         if len(shape) != 2 or shape[1] != self._n_covariates:
             raise ValueError(f"covariates must have shape (n, {self._n_covariates}); got {shape}.")
@@ -396,7 +394,6 @@ class MovedPosterior(Posterior):
         return self._ahead(self._inner.quantile(q))
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, 1)."""
         return self._inner.prob_below(self._back(threshold))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -148,7 +148,6 @@ class MixturePosterior(Posterior):
         return np.minimum(np.concatenate(below), 1.0)[:, None]
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, 1)."""
         rng = np.random.default_rng(random_state)
         return np.hstack([block.sample(size, rng) for block in self._blocks()])[:, :, None]
 

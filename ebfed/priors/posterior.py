@@ -609,7 +609,6 @@ class NormalMarginals(Posterior):
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return normal_below(np.asarray(threshold) - self.mean, self.sd)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -265,7 +265,6 @@ class RegressionProfile(Profile):
 
     @property
     def inner(self) -> tuple[NDArray, NDArray]:
-        """Coefficients, shape (p,), and their sampling covariance over the scale."""
         return self.coefficients, self.covariance
 
     @property
@@ -280,7 +279,6 @@ class RegressionProfile(Profile):
 
     @property
     def slope_log_weight(self) -> Any:
-        """Its slope."""
         return self.slope_log_information
 
 

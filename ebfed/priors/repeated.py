@@ -83,14 +83,12 @@ class FewerPosterior(Posterior):
 
     @cached_property
     def expectation(self) -> NDArray:
-        """Mean of the posterior, shape (n, d)."""
         return self._of(lambda some: some.expectation)
 
     def _quantile(self, q: float) -> NDArray:
         return self._whole.quantile(q) if self._needs_all() else self._of(lambda x: x.quantile(q))
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         if self._needs_all(threshold):
             return self._whole.prob_below(threshold)
         return np.clip(self._of(lambda some: some.prob_below(threshold), 1.0), 0.0, 1.0)
@@ -101,7 +99,6 @@ class FewerPosterior(Posterior):
         return np.clip(self._of(lambda some: some._prob_from(threshold), 1.0), 0.0, 1.0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, d)."""
         return self._whole.sample(size, random_state)
 
 

@@ -49,7 +49,6 @@ class FlatStudentPosterior(Posterior):
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, 1)."""
         return self._below(np.asarray(threshold) - self.mean)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
@@ -63,7 +62,6 @@ class FlatStudentPosterior(Posterior):
         return np.where(self._scale > 0, below, distance >= 0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, 1)."""
         rng = np.random.default_rng(random_state)
         finite = np.where(np.isinf(self._degrees), 1.0, self._degrees)
         squares = rng.chisquare(finite, (size, *self.mean.shape)) / finite

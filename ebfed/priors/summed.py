@@ -95,10 +95,6 @@ class SummedTable(MomentTable):
         return np.array([self.sums[each] for each in asked]).reshape(*np.shape(ratio), 4)
 
     def profile(self, ratio: Any) -> Profile:
-        """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
-
-        At several in one call, if `ratio` is an array.
-        """
         total = self.totals(ratio)
         weights = self.counts / total
         weight, slope = weights.sum(axis=-1), (weights / total).sum(axis=-1)

@@ -219,23 +219,18 @@ class BetaDistribution(Distribution):
         return heights, heights * (alpha * expit(-u) - beta * expit(u))
 
     def logpdf(self, x: NDArray) -> NDArray:
-        """Log-density."""
         return xlogy(self.alpha - 1, x) + xlog1py(self.beta - 1, -x) - self._log_scale
 
     def below(self, x: ArrayLike) -> NDArray:
-        """Probability of at most x."""
         return betainc(self.alpha, self.beta, np.clip(x, 0, 1))
 
     def above(self, x: ArrayLike) -> NDArray:
-        """Probability of at least x."""
         return betaincc(self.alpha, self.beta, np.clip(x, 0, 1))
 
     def quantile(self, q: float) -> NDArray:
-        """Return the `q`-quantile."""
         return betaincinv(self.alpha, self.beta, q)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray:
-        """Draw values."""
         return rng.beta(self.alpha, self.beta, shape)
 
 
@@ -273,24 +268,19 @@ class GammaDistribution(Distribution):
         return heights, -heights * self.shape * np.expm1(away)
 
     def logpdf(self, x: NDArray) -> NDArray:
-        """Log-density."""
         density = xlogy(self.shape - 1, x) - x / self.scale - xlogy(self.shape, self.scale)
         return density - gammaln(self.shape)
 
     def below(self, x: ArrayLike) -> NDArray:
-        """Probability of at most x."""
         return gammainc(self.shape, np.maximum(x, 0.0) / self.scale)
 
     def above(self, x: ArrayLike) -> NDArray:
-        """Probability of at least x."""
         return gammaincc(self.shape, np.maximum(x, 0.0) / self.scale)
 
     def quantile(self, q: float) -> NDArray:
-        """Return the `q`-quantile."""
         return self.scale * gammaincinv(self.shape, q)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray:
-        """Draw values."""
         return rng.gamma(self.shape, self.scale, shape)
 
 
@@ -335,7 +325,6 @@ class LogGammaDistribution(Distribution):
         return heights, heights * self.shape * np.expm1(away)
 
     def logpdf(self, x: NDArray) -> NDArray:
-        """Log-density."""
         away = self.centre - np.log(self.shape) - x
         density = away - np.exp(np.minimum(away, FURTHEST)) + np.log(self.shape)
         return self.shape * density - gammaln(self.shape)
@@ -345,20 +334,16 @@ class LogGammaDistribution(Distribution):
         return np.exp(np.clip(self.centre - np.asarray(x), -FURTHEST, FURTHEST))
 
     def below(self, x: ArrayLike) -> NDArray:
-        """Probability of at most x."""
         return gammaincc(self.shape, self._value(x))
 
     def above(self, x: ArrayLike) -> NDArray:
-        """Probability of at least x."""
         return gammainc(self.shape, self._value(x))
 
     def quantile(self, q: float) -> NDArray:
-        """Return the `q`-quantile."""
         with np.errstate(divide="ignore"):
             return self.centre - np.log(gammainccinv(self.shape, q))
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray:
-        """Draw values."""
         return self.centre - np.log(rng.gamma(self.shape, 1.0, shape))
 
 
@@ -389,7 +374,6 @@ class TwoMoments(Posterior):
         return np.where(self.sd > 0, self._each.quantile(q), self.mean)
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         inside = self._each.below(threshold)
         return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 

@@ -173,7 +173,6 @@ class AdaMix(RegressorMixin, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds | CoefficientRounds:
-        """Return what clients and server do, by these arguments."""
         for name, known in (
             ("covariance", ("spherical", "diag")),
             ("solver", ("em", "gradient")),

@@ -140,7 +140,6 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds:
-        """Return what clients and server do, by these arguments."""
         if self.covariance not in ("spherical", "diag"):
             raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
         return EvidenceRounds(self._settings(), ClassEvidence(), estimator=self)
@@ -169,7 +168,6 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
 
     @property
     def terms_(self) -> list[str]:
-        """Names of the coefficients."""
         terms = super().terms_
         if not self._many:
             return terms
@@ -191,7 +189,6 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
         return intercepts if self.fit_intercept else np.zeros_like(intercepts)
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Logarithm of `predict_proba`; of two classes, with digits where that is 0 or 1."""
         rows, codes, posterior = posterior_of_rows(self, X, groups)
         assert isinstance(posterior, SoftmaxPosterior)
         return posterior.log_probabilities(rows, codes)

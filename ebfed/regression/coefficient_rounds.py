@@ -172,7 +172,6 @@ class CoefficientRounds(
     # Server -----------------------------------------------------------------------------------
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
-        """Check the arguments, and return the state before the first round."""
         self.settings.check()
         channel = check_channel(self.channel)
         started = start_mixture(self.settings, state, facts)

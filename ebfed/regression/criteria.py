@@ -113,7 +113,6 @@ class LinearCriterion(_OfNormalRows):
         return deviance, np.concatenate([*parts, slopes[-1:] * noise]), None
 
     def mean_at(self, place: int, point: Point) -> float:
-        """Return a coefficient of the mean where the deviance is least."""
         sums = self.fit.sums([L @ L.T for L in point.roots], self.noise(point.shapes))
         own = np.linalg.solve(sums.inner[:-1, :-1], sums.inner[:-1, -1])
         return float((self.fit.mean + self.fit.basis[0] @ own)[place])
@@ -159,7 +158,6 @@ class _OfFamily(Criterion):
         return self.family.turn(shapes)
 
     def unlimited(self, held: Held, up: bool) -> bool:
-        """Whether the likelihood of no row falls as a coefficient or threshold grows."""
         place = held.first + (self._X.shape[1] if held.kind == "shape" else 0)
         return bool(self._unlimited[place, int(up)])
 
@@ -415,7 +413,6 @@ class CrossedCriterion(_OfFactors, _OfNormalRows):
         return float(deviance), np.concatenate([*by_entry, [by_noise]]), None
 
     def mean_at(self, place: int, point: Point) -> float:
-        """Return a coefficient of the mean where the deviance is least."""
         there = self._system(point.roots, self.noise(point.shapes)).solution[2]
         own = self._back[place] @ (there - self.fit.system.solution[2])
         return float(self.fit.mean[place] + own)

@@ -548,7 +548,6 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         return np.sqrt(self._fit.variance(design, codes))
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
-        """Noise variance of new rows."""
         if sample_weight is None:
             if self._kept["has_weights"]:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=3)

@@ -110,7 +110,6 @@ class FamilyLaw(RowLaw):
         return len(self.shapes) > 0 and not self.family.classes
 
     def mean(self, z: NDArray) -> NDArray[np.float64]:
-        """Mean response."""
         return self.family.inverse(z, self.shapes)
 
     def at(self, mean: NDArray, z: NDArray) -> NDArray[np.float64]:
@@ -132,12 +131,10 @@ class FamilyLaw(RowLaw):
             )
 
     def around(self, y: NDArray, z: NDArray) -> tuple[NDArray, NDArray]:
-        """Probabilities of a response below y, and up to y."""
         self._check()
         return self.family.around(y, z, self.weight, self.shapes)
 
     def draw(self, z: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw responses."""
         self._check()
         return self.family.draw(z, self.weight, self.shapes, rng)
 

@@ -129,7 +129,6 @@ class EvidenceRounds(
     # Server -----------------------------------------------------------------------------------
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
-        """Check the arguments, and return the state before the first round."""
         self.settings.check()
         if self.settings.most_rounds < LEAST_ROUNDS:
             raise ValueError(

@@ -77,7 +77,6 @@ class NumberEvidence(EvidenceSource):
         return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
 
     def squares(self, clients: Factors) -> NDArray[np.float64]:
-        """Sums of squares of the columns of ``[X y]``, shape (n, p + 1)."""
         return (clients.rows**2).sum(axis=1)
 
     def prepare(self, sent: MixtureSent, memory: MixtureMemory, clients: Factors) -> MixtureMemory:
@@ -93,7 +92,6 @@ class NumberEvidence(EvidenceSource):
         clients: Factors,
         population: MixturePopulation,
     ) -> Evidence:
-        """Weigh clients' rows, in the units of the server."""
         return self._weigh(rows_of(memory), population)
 
 
@@ -123,7 +121,6 @@ class ClassEvidence(EvidenceSource):
         clients: Clients,
         population: MixturePopulation,
     ) -> Evidence:
-        """Weigh clients' rows, in the units of the server."""
         return weigh_classes(clients, population, sent["units"][:-1], sent["classes"])
 
     def n_responses(self, classes: NDArray | None) -> int:

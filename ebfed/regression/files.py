@@ -24,7 +24,6 @@ class RegressionFile(FitFile):
         return {name: fit._kept[name] for name in OF_STATE} | {"n_clients": fit._n_clients}
 
     def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
-        """Return names of columns and how frames look; without groups, not the type of labels."""
         covariates = getattr(fit, "_covariates", None)
         if covariates is not None and not groups:
             covariates = covariates.without_groups()
@@ -38,7 +37,6 @@ class RegressionFile(FitFile):
         return of_groups
 
     def name(self, fit: Any, columns: dict[str, Any]) -> None:
-        """Set the names of the columns of the fit, and how its frames look."""
         super().name(fit, columns)
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

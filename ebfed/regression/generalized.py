@@ -314,7 +314,6 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         return mean + offset, variance
 
     def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:
-        """Return a lazy table with predictions as columns."""
         given = known_of_rows(self, X, False, offset=offset)
         offset = given.get("offset", 0.0)
         named = {} if isinstance(offset, float | int) else {"offset": offset}

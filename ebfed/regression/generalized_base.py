@@ -68,7 +68,6 @@ class ResponseRegression(RegressionEstimator):
         """Family of rows."""
 
     def protocol(self) -> GeneralizedRounds:
-        """Return what clients and server do, by these arguments."""
         return self._rounds(
             family=self._family,
             covariance=self.covariance,

@@ -140,15 +140,12 @@ class GeneralizedPopulation(FittedPopulation):
         return replace(block, y=np.column_stack([y, np.asarray(block.y)[:, 1:]]))
 
     def posterior(self, block: Clients) -> Any:
-        """Posterior of the coefficients of each client of a block."""
         return self._posterior(block, self.mean_covariance, True)
 
     def posterior_given_spread(self, block: Clients) -> Any:
-        """Posterior if the spread of the population were known to be as fitted."""
         return self._posterior(block, self.mean_covariance, False)
 
     def posterior_given_population(self, block: Clients) -> Any:
-        """Posterior if the population were known to be as fitted."""
         return self._posterior(block, np.zeros_like(self.mean_covariance), False)
 
     def _posterior(self, block: Clients, mean_covariance: NDArray, doubt: bool) -> Any:
@@ -209,7 +206,6 @@ class GeneralizedPopulation(FittedPopulation):
         return widened
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
-        """Rows of `tidy`."""
         levels = zip(
             self.columns.levels or [group],
             [*(root @ root.T for root in self.roots_above), self.covariance],

@@ -224,7 +224,6 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
         check_levels(facts)
         if "parents" in facts:
@@ -233,7 +232,6 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
                 raise ValueError("facts must have the number of groups of the outermost level.")
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
-        """Check the arguments, and return the state before the first round."""
         self._check_arguments()
         names = names_in(facts)
         levels = tuple(names.split("\n")) if names else ()
@@ -556,7 +554,6 @@ class ResponseRounds(GeneralizedRounds):
         return facts
 
     def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
         for name in ("offset", "alone"):
             stated = facts.get(name)

@@ -78,7 +78,6 @@ class LinearDescent(LinearRounds):
     # Beside the algorithm ---------------------------------------------------------------------
 
     def begin(self, state: Any, facts: Any) -> Any:
-        """Check the arguments, and return the state before the only round."""
         if self.covariance != "spherical" or self.varying is not None or self.fixed is not None:
             raise ValueError(
                 "solver='gradient' needs covariance='spherical', varying=None and fixed=None."
@@ -211,7 +210,6 @@ class LogisticDescent(GeneralizedRounds):
     # Beside the algorithm ---------------------------------------------------------------------
 
     def begin(self, state: Any, facts: Any) -> Any:
-        """Check the arguments, and return the state before the first round."""
         state = super().begin(state, facts)
         p = len(state["varies"])
         return state | {"phase": "gradient", "mean": np.zeros(p), "variance": 1.0}

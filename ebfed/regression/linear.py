@@ -213,7 +213,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     _covariates = GroupCovariates()
 
     def protocol(self) -> LinearRounds:
-        """Return what clients and server do, by these arguments."""
         rounds = LinearRounds(
             self.covariance,
             self.varying,

@@ -92,7 +92,6 @@ class LinearPopulation(FittedPopulation):
         return self.posteriors(block)[-1][0]
 
     def posterior_given_population(self, block: Factors) -> CoefficientPosterior:
-        """Posterior if the population were known to be as fitted."""
         return self.posteriors(block, known=True)[-1][0]
 
     def posteriors(
@@ -133,7 +132,6 @@ class LinearPopulation(FittedPopulation):
         return maps
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
-        """Rows of `tidy`."""
         p = len(self.columns)
         covariances = [*(covariance for covariance, _ in self.above), self.covariance]
         levels = zip(

@@ -160,7 +160,6 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
     # Server -----------------------------------------------------------------------------------
 
     def check_facts(self, facts: Any) -> None:
-        """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
         names = facts.get("covariates")
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):

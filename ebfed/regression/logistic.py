@@ -115,7 +115,6 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
         check_two_classes(classes)
 
     def protocol(self) -> GeneralizedRounds:
-        """Return what clients and server do, by these arguments."""
         rounds = super().protocol()
         if str(self.method) != "gradient":
             return rounds

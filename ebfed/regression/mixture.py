@@ -201,7 +201,6 @@ class FittedMixture(FittedPopulation):
         return Components(self.result["weights"], self.result["means"], self.result["variances"])
 
     def posterior(self, block: Any) -> ComponentPosterior:
-        """Posterior of the coefficients of each client of a block."""
         result = self.result
         variances = result["variances"]
         population = MixturePopulation(
@@ -213,7 +212,6 @@ class FittedMixture(FittedPopulation):
         return self.kind(block, self.weigh, population, result["means_covariance"])
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
-        """Rows of `tidy`."""
         means, variances = self.result["means"], self.result["variances"]
         rows = fixed_parameters(terms, self.centre, np.full(len(terms), np.nan))
         for j, weight in enumerate(self.result["weights"]):

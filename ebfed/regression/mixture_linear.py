@@ -121,7 +121,6 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds | CoefficientRounds:
-        """Return what clients and server do, by these arguments."""
         if self.solver not in ("em", "clustering"):
             raise ValueError(f"solver must be 'em' or 'clustering'; got {self.solver!r}.")
         if self.solver == "em":

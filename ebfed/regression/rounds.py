@@ -71,7 +71,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
     def prepare(
         self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None, **of_rows: Any
     ) -> tuple[Any, dict[str, NDArray]]:
-        """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self.estimator).__name__} has no classes of consent.")
         return self.estimator._read_block(X, y, groups, True, **of_rows)[0], {}
@@ -112,7 +111,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
         """Bits of the messages of a block of clients in one round."""
 
     def plan(self, sent: SentT, memory: MemoryT, clients: Any) -> list[Plan]:
-        """State all that a run may take from a block of clients."""
         return [Plan.exact("all clients", np.ones(len(clients), bool), self.expected_rounds())]
 
     def releases(self, sent: SentT, memory: MemoryT, clients: Any) -> list[dict[str, Any]]:
@@ -154,7 +152,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
             raise ValueError("facts must have the labels of y.")
 
     def start(self, facts: RegressionFacts, key: NDArray) -> StateT:
-        """Return the state before the first round."""
         return self.begin(self.first_state(facts, key), facts)
 
     @abstractmethod
@@ -188,7 +185,6 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
         }
 
     def conclude(self, state: Any) -> Any:
-        """Return the estimator, fitted as the server's own copy, which holds no client's rows."""
         self.estimator._become_server(state, self.keep(state))
         return self._taken(self.broadcast(state), {}, None)
 

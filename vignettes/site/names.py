@@ -1,8 +1,8 @@
-"""Give every parameter its own type and default, also where a docstring names several at once."""
+"""Give methods the docstrings that they inherit, and every parameter its own type and default."""
 
 from typing import Any
 
-from griffe import Class, DocstringSectionKind, Extension, Function, Module
+from griffe import Attribute, Class, DocstringSectionKind, Extension, Function, Module
 
 
 class EachByItself(Extension):
@@ -14,7 +14,11 @@ class EachByItself(Extension):
 
     def mend(self, parent: Module | Class) -> None:
         """Mend the docstrings of all members."""
-        for member in parent.members.values():
+        for name, member in parent.members.items():
+            if isinstance(parent, Class) and isinstance(member, Attribute | Function):
+                bases = parent.mro() if member.docstring is None else []
+                known = (base.members[name].docstring for base in bases if name in base.members)
+                member.docstring = member.docstring or next(filter(None, known), None)
             if isinstance(member, Class | Function) and member.docstring:
                 for section in member.docstring.parsed:
                     if section.kind is DocstringSectionKind.parameters:

@@ -91,7 +91,6 @@ class CoverageStudy(Study):
         return self.table[_violates(self.table, errors)]
 
     def title(self) -> str:
-        """Return the first line of the page."""
         return f"Coverage of nominal {LEVEL:.0%} intervals, %, and width beside the oracle's"
 
     def lines(self) -> Iterator[str]:
@@ -136,7 +135,6 @@ class CoverageStudy(Study):
             )
 
     def notes(self) -> Iterator[str]:
-        """Yield the notes at the end of the page."""
         yield (
             f"{self.reps} fits with 8 groups, fewer with more. Beside each coverage: mean width of "
             "intervals relative to the oracle's, which knows the population."

@@ -218,7 +218,6 @@ class LogLink(ResponseFamily):
         return np.exp(centre + np.where(variance < SEPARATED, variance, 0.0) / 2)
 
     def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
-        """Return `mean` as an expression."""
         known = where(rows.variance < SEPARATED, rows.variance, 0.0)
         return (rows.centre + known / 2).exp()
 

@@ -75,7 +75,6 @@ class Binomial(ResponseFamily):
             return (out - np.logaddexp(*out)).T  # the last digits of two integrals
 
     def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
-        """Return `mean` as an expression."""
         return rows.logistic()
 
     def lazy_probabilities(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:

@@ -60,7 +60,6 @@ class Gamma(LogLink):
         return float(np.log(figures[0] / figures[1])), np.zeros(1)
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
-        """Probability of a response up to y."""
         k = float(np.exp(shapes[0]))
         return gammainc(k, k * np.maximum(y, 0) * np.exp(-z))
 

@@ -36,7 +36,6 @@ class NegativeBinomial(Poisson):
     calm: ClassVar[tuple[float, ...]] = (float(np.log(0.02)),)
 
     def check(self, y: NDArray, weight: NDArray) -> None:
-        """Refuse what is no count."""
         check_counts(y)
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
@@ -62,7 +61,6 @@ class NegativeBinomial(Poisson):
         return super().begin(figures)[0], np.array([np.log(0.5)])
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
-        """Probability of at most y events."""
         size, mean = float(np.exp(-shapes[0])), np.exp(z)
         known, total = np.maximum(y, 0) + 1, size + mean
         # of two equal forms, that whose ratio is not rounded to 1

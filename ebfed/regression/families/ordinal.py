@@ -124,7 +124,6 @@ class Ordinal(ResponseFamily):
         return 1 + self._above(centre, variance, shapes).sum(axis=1)
 
     def lazy_mean(self, rows: LazyPredictors, shapes: NDArray) -> Any:
-        """Return `mean` as an expression."""
         return sum(self._lazy_above(rows, shapes), start=1.0)
 
     def _lazy_above(self, rows: LazyPredictors, shapes: NDArray) -> list[Any]:
@@ -137,7 +136,6 @@ class Ordinal(ResponseFamily):
     def probabilities(
         self, centre: NDArray, variance: NDArray, shapes: NDArray
     ) -> NDArray[np.float64]:
-        """Probability of each class."""
         n = len(centre)
         above = self._above(centre, variance, shapes)
         ends = np.column_stack([np.ones(n), above, np.zeros(n)])

@@ -245,7 +245,6 @@ class DensePattern(Pattern):
         return np.zeros((self.size, self.size))
 
     def put(self, values: NDArray, rows: NDArray, columns: NDArray, entries: NDArray) -> None:
-        """Set entries."""
         values[rows, columns] = values[columns, rows] = entries
 
     def at(self, values: NDArray, rows: NDArray, columns: NDArray) -> NDArray:
@@ -358,7 +357,6 @@ class SparsePattern(Pattern):
         return entry_places(self.starts, self.rows, one, other).reshape(rows.shape)
 
     def put(self, values: NDArray, rows: NDArray, columns: NDArray, entries: NDArray) -> None:
-        """Set entries."""
         values[self._places(rows, columns)] = entries
 
     def at(self, values: NDArray, rows: NDArray, columns: NDArray) -> NDArray:

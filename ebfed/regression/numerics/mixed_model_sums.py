@@ -280,7 +280,6 @@ class _SumsProblem(Problem):
     replies: _Replies
 
     def size_of(self, rows: _Replies) -> tuple[int, int]:  # type: ignore[override]
-        """Number of clients, and of columns."""
         return rows.size
 
     def measure(self, rows: _Replies, intercept: bool) -> None:  # type: ignore[override]
@@ -315,11 +314,9 @@ class _SumsProblem(Problem):
         return float(self.found["log_det"]), self.found["products"]
 
     def squares_left(self, beta: NDArray) -> float:
-        """Sum of squares of the residuals of the rows that were whitened last."""
         return float(self.replies.of("residuals", roots=self.root[None], beta=beta)["residuals"])
 
     def slope(self, profile: Profile) -> NDArray:
-        """Slope of the criterion in T."""
         away = np.append(-profile.beta, 1.0)
         weights = self.dof / profile.quadratic * np.outer(away, away)
         if self.restricted:
@@ -354,12 +351,10 @@ class _SumsProblem(Problem):
         return whole - np.outer(shared, shared) / self.n_rows
 
     def curvature(self) -> NDArray:
-        """Expected curvature of the criterion in the diagonal of T."""
         shared = np.diag(self.map.T @ self.found["products"] @ self.map)
         return self.found["inner"] - np.outer(shared, shared) / self.n_rows
 
     def enough(self) -> tuple[float, float]:
-        """What is left to fall at the end, twice, and how much of it calls for a warning."""
         assert self.last is not None
         return FEW_LEFT if self.last[1].has_few_digits else super().enough()
 

@@ -144,7 +144,6 @@ class NestedProblem(Problem):
         return log_det, column_products(rows) + self.products_of_rest
 
     def squares_left(self, beta: NDArray) -> float:
-        """Sum of squares of the residuals of the rows that were whitened last."""
         rest = self.rest[-1] - beta @ self.rest[:-1]
         return super().squares_left(beta) + float(rest @ rest)
 
@@ -194,7 +193,6 @@ class NestedProblem(Problem):
         return self.whitened
 
     def slope(self, profile: Profile) -> NDArray:
-        """Slope of the criterion in T, at the rows that were whitened last."""
         J, c = np.zeros((self.p + 1, self.p + 1)), np.append(-profile.beta, 1.0)
         if self.restricted:
             J[:-1, :-1] = profile.half.T @ profile.half

@@ -46,19 +46,15 @@ class DiagonalRoot(RootEntries):
     """Every entry of the diagonal is free."""
 
     def root(self, free: NDArray) -> NDArray:
-        """Return the root with these free entries."""
         return np.diag(free)
 
     def free(self, root: NDArray) -> NDArray:
-        """Return the free entries of a root."""
         return root.diagonal()
 
     def of(self, slope: NDArray) -> NDArray:
-        """Slope in the free entries."""
         return slope.diagonal().copy()
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries."""
         whole = _bend(root, curvature)
         unit = np.sqrt(whole.diagonal())
         # where columns say the same, their variances are hard to tell apart
@@ -73,19 +69,15 @@ class CommonRoot(RootEntries):
         self.first = np.cumsum(self.sizes) - self.sizes
 
     def root(self, free: NDArray) -> NDArray:
-        """Return the root with these free entries."""
         return np.diag(np.repeat(free, self.sizes))
 
     def free(self, root: NDArray) -> NDArray:
-        """Return the free entries of a root."""
         return root.diagonal()[self.first]
 
     def of(self, slope: NDArray) -> NDArray:
-        """Slope in the free entries."""
         return np.add.reduceat(slope.diagonal(), self.first)
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries."""
         rows = np.add.reduceat(curvature, self.first, axis=0)
         return DiagonalRoot().metric(root[self.first], np.add.reduceat(rows, self.first, axis=1))
 

@@ -97,7 +97,6 @@ class ComponentPosterior(GaussianMixturePosterior):
             yield remaining * D + remaining @ covariance @ remaining.swapaxes(1, 2)
 
     def _components(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
-        """Responsibility (n, 1), mean and sd (n, p) of each component."""
         for share, mean, sd in zip(self.responsibilities.T, self._means, self._sds, strict=True):
             yield share[:, None], mean, sd
 

@@ -64,7 +64,6 @@ class LaplacePosterior(ComponentPosterior):
             first = last
 
     def _covariances(self, found: Any) -> Iterator[NDArray]:
-        """Covariance of the coefficients, shape (n, p, p), component by component."""
         each: Approximation
         for each, covariance in zip(found, self._means_covariance, strict=True):
             moved = each.covariance * each.precision[:, None, :]

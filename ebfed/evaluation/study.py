@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from ebfed.report import plot_curves
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import COLOURS, LINES, MARKERS
 from ebfed.report.summary import Text
 from ebfed.tables.replacing import replaced
 from ebfed.tables.spreadsheets import write_csv
@@ -36,8 +37,9 @@ __all__ = [
     "Study",
     "average",
     "draw_panel",
+    "draw_panels",
     "each",
-    "legend_outside",
+    "number",
     "print_grid",
     "print_row",
     "records",
@@ -63,13 +65,16 @@ class Results(ABC):
     ----------
     name : str
         Name of the study.
+    heading : str
+        First line of the page.
     """
 
     name: ClassVar[str]
+    heading: ClassVar[str] = ""
 
-    @abstractmethod
     def title(self) -> str:
         """Return the first line of the page."""
+        return self.heading
 
     @abstractmethod
     def lines(self) -> Iterator[str]:
@@ -161,6 +166,12 @@ class Study(Results):
         processes find it.
     """
 
+    def __init_subclass__(cls, **functions: Callable[..., Any]) -> None:
+        """Take functions of a module as static methods: ``class S(Study, one_run=one_run)``."""
+        super().__init_subclass__()
+        for name, function in functions.items():
+            setattr(cls, name, staticmethod(function))
+
     full: ClassVar[int]
     quick: ClassVar[int] = 2
     n_jobs: ClassVar[int] = -1
@@ -193,6 +204,7 @@ class Study(Results):
         n_jobs: int | None = None,
         progress: bool | None = None,
         keep: str | Path | None = None,
+        only: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
         """Run the study.
@@ -212,6 +224,8 @@ class Study(Results):
             Whether to show a progress bar on stderr; if None, only on a terminal.
         keep : str or Path, optional
             Folder for finished runs: an interrupted study continues from there.
+        only : mapping of str to str, optional
+            Values of cells, as text: only cells that have them are run.
         **options
             Settings that only this study has, see its `cells`.
 
@@ -222,7 +236,7 @@ class Study(Results):
         Raises
         ------
         ValueError
-            If `reps` is below 2 or `seed` is negative.
+            If `reps` is below 2, `seed` is negative, or no cell is as `only` says.
         OSError, ImportError
             If the data of the study are neither stored nor to be downloaded.
         """
@@ -231,17 +245,31 @@ class Study(Results):
         if n_jobs is None:
             n_jobs = 1 if quick else cls.n_jobs
         settings: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
+        wanted = set((only or {}).items())
+        cells = [
+            cell
+            for cell in cls.cells(quick, **options)
+            if wanted <= {(name, str(value)) for name, value in cell.items()}
+        ]
+        if not cells:
+            raise ValueError(f"only must be values of cells of {cls.name}; got {only!r}.")
         runs = pd.concat(
             [
-                replicate(cls.one_run, cells, reps=count, label=cls.name, keep=keep, **settings)
-                for cells, count in cls.parts(cls.cells(quick, **options), reps)
+                replicate(cls.one_run, some, reps=count, label=cls.name, keep=keep, **settings)
+                for some, count in cls.parts(cells, reps)
             ]
         ).reset_index(drop=True)
-        return cls(cls.tabulate(runs), runs.drop(columns=list(cls.hidden)), reps, seed)
+        return cls(
+            cls.tabulate(runs), runs.drop(columns=list(cls.hidden), errors="ignore"), reps, seed
+        )
 
-    @abstractmethod
+    def panels(self) -> Iterable[Mapping[str, Any]]:
+        """Return the panels of the figure, arguments of `draw_panel` each."""
+        raise NotImplementedError
+
     def figure(self) -> Any:
         """Draw the results; returns a matplotlib Figure."""
+        return draw_panels(self.panels())
 
     def doubts(self) -> Iterator[str]:
         """Yield a note on each row of the table whose column ``doubt`` says why it is doubtful."""
@@ -418,35 +446,88 @@ def draw_panel(
     y: str,
     *,
     errors: float = 2.0,
+    spread: str = "se",
     title: str = "",
     xlabel: str = "",
     ylabel: str = "",
+    level: float | None = None,
+    ticks: Sequence[str] | None = None,
     **options: Any,
 ) -> None:
-    """Draw means of each method against a setting, with bands of standard errors.
+    """Draw a figure of each method against a setting, with bands of errors.
 
     Parameters
     ----------
     ax : matplotlib Axes
     table : DataFrame
-        Columns ``method``, `x`, `y` and the standard error ``y_se``.
+        Columns ``method``, `x`, `y` and its error, ``y_se``.
     x, y : str
         Columns of the horizontal and of the vertical axis.
     errors : float
-        Standard errors in half of a band.
+        Errors in half of a band.
+    spread : str
+        What follows ``y_`` in the name of the error: "se", or "sd" of a single run.
     title, xlabel, ylabel : str
+    level : float, optional
+        Where a grey line is drawn across.
+    ticks : sequence of str, optional
+        Names of the values of `x`, which are 0, 1, ...
     **options
         Of `plot_curves`.
     """
-    curves = table.assign(_band=errors * table[f"{y}_se"])
+    curves = table.assign(_band=errors * table[f"{y}_{spread}"])
     plot_curves(curves, x=x, y=y, spread="_band", ax=ax, **options)
     ax.set_title(title, loc="left", fontsize="medium")
     ax.set(xlabel=xlabel, ylabel=ylabel)
+    if ticks is not None:
+        ax.set_xticks(range(len(ticks)), ticks, rotation=20, ha="right")
+    if level is not None:
+        ax.axhline(level, color="0.7", lw=1, zorder=0)
 
 
-def legend_outside(ax: Any) -> None:
-    """Put the legend to the right of a panel."""
-    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
+def draw_panels(panels: Iterable[Mapping[str, Any]]) -> Any:
+    """Draw panels in which a method looks the same, with one legend; returns a matplotlib Figure.
+
+    Parameters
+    ----------
+    panels : iterable of mappings
+        Arguments of `draw_panel`. A panel with ``legend=True`` has a legend of its own.
+    """
+    panels = list(panels)
+    methods = pd.concat(
+        [each["table"]["method"] for each in panels if not each.get("legend")] or [pd.Series()]
+    )
+    looks = {
+        str(method): {"color": COLOURS[k % 7], "marker": MARKERS[k % 7], "ls": LINES[k % 7]}
+        for k, method in enumerate(methods.unique())
+    }
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    axes = new_axes(columns, (2.6 + 3.6 * columns, 4.0 * rows), n_rows=rows)
+    named: dict[str, Any] = {}
+    for ax, panel in zip(axes, panels, strict=False):
+        draw_panel(ax, **{"legend": False, "looks": looks, **panel})
+        if not panel.get("legend"):
+            handles, names = ax.get_legend_handles_labels()
+            named |= dict(zip(names, handles, strict=True))
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    figure = axes[0].figure
+    if named:
+        place: dict[str, Any] = {"loc": "outside right upper", "frameon": False}
+        figure.legend(named.values(), named, fontsize="small", **place)
+    return figure
+
+
+def number(value: float, form: str) -> str:
+    """Print a number, "" where it is NaN.
+
+    Examples
+    --------
+    >>> number(0.25, ".1f"), number(float("nan"), ".1f")
+    ('0.2', '')
+    """
+    return "" if math.isnan(value) else format(value, form)
 
 
 def print_row(label: Any, cells: Iterable[Any], left: int, width: int) -> str:
@@ -481,6 +562,7 @@ def print_grid(
     by: str = "method",
     values: Sequence[Any] | None = None,
     title: str = "",
+    below: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Iterator[str]:
     """Yield a row of heads, a rule, and a row of cells for each method.
 
@@ -504,6 +586,9 @@ def print_grid(
         Values of `along` in their order; those of the table if None.
     title : str
         Line above the rule, which is then above the heads.
+    below : mapping of str to callable, optional
+        Labels of more rows below a method's own, and what prints their cells; a row of "" alone is
+        left out.
 
     Examples
     --------
@@ -516,8 +601,10 @@ def print_grid(
     heads = print_row(head, map(label, values), left, width).rstrip()
     yield from [title, THIN, heads] if title else [heads, THIN]
     for name, rows in table.groupby(by, sort=False):
-        found = {getattr(row, along): cell(row) for row in rows.itertuples()}
-        cells = [found.get(value, "") for value in values]
-        if rows[along].isna().all():
-            cells = list(found.values())
-        yield print_row(name, cells, left, width).rstrip()
+        for k, (text, show) in enumerate([(name, cell), *(below or {}).items()]):
+            found = {getattr(row, along): show(row) for row in rows.itertuples()}
+            cells = [found.get(value, "") for value in values]
+            if rows[along].isna().all():
+                cells = list(found.values())
+            if k == 0 or any(cell.strip() for cell in cells):
+                yield print_row(text, cells, left, width).rstrip()

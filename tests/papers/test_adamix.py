@@ -41,7 +41,6 @@ def test_text_and_figure(study):
     assert "steps" in ax.get_xlabel()
     lines = {line.get_label(): line for line in ax.get_lines()}
     assert lines[adamix.DESCENT].get_xdata().tolist() == [0, 25, 50]
-    assert lines[adamix.MIXTURE].get_linestyle() == "None"
     assert study.to_dict()["study"] == "adamix"
 
 

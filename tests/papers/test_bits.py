@@ -45,7 +45,7 @@ def test_formula():
 
 @pytest.fixture(scope="module")
 def full():
-    return bits.run()
+    return bits.BitsStudy.run()
 
 
 @pytest.mark.slow

@@ -131,6 +131,6 @@ def test_figure(study):
 @pytest.mark.slow
 def test_simulations_reach_the_formulas():
     """No place of a few hundred, which share their draws, 4 standard errors off."""
-    study = oo.run()
+    study = oo.OptOutStudy.run()
     assert study.table["apart"].abs().max() < 4
     assert study.gains["apart"].abs().max() < 4

@@ -191,8 +191,8 @@ def test_table_and_page(quick):
     text = quick.to_text()
     assert "digits, 3 classes" in text
     left, right = quick.figure().axes
-    assert left.get_xlabel() == "test accuracy, %"
-    assert [tick.get_text() for tick in left.get_yticklabels()] == ["quick"]
+    assert left.get_ylabel() == "accuracy"
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["quick"]
     assert len(right.get_lines()) >= 5
 
 

@@ -95,7 +95,7 @@ def test_simulated_clients():
 
 @pytest.fixture(scope="module")
 def full():
-    return pm.run()
+    return pm.PrivateMeansStudy.run()
 
 
 @pytest.mark.slow

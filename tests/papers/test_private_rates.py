@@ -50,7 +50,7 @@ def test_oracle():
 
 @pytest.fixture(scope="module")
 def gains():
-    table = pr.run().table
+    table = pr.PrivateRatesStudy.run().table
     return table.set_index(["population", "method", "epsilon"]).sort_index()
 
 

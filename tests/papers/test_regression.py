@@ -38,7 +38,7 @@ def test_page_and_figure(study):
 
 @pytest.fixture(scope="module")
 def full():
-    return regression.run(5)
+    return regression.RegressionStudy.run(5)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_interrupted_study_goes_on(tmp_path, monkeypatch):
 
 
 def test_progress_goes_to_stderr(capsys):
-    bits.run(2, quick=True, progress=True)
+    bits.BitsStudy.run(2, quick=True, progress=True)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "bits" in shown.err
@@ -112,7 +112,7 @@ def test_all_studies_in_their_order(monkeypatch, tmp_path):
 
 def test_folder_of_data(monkeypatch, tmp_path):
     monkeypatch.setenv("EBFED_DATA", "before")
-    monkeypatch.setattr(bits, "run", lambda *_, **__: os.environ["EBFED_DATA"].shout)
+    monkeypatch.setattr(bits.BitsStudy, "run", lambda *_, **__: os.environ["EBFED_DATA"].shout)
     with pytest.raises(AttributeError):
         invoke("bits", "--data", tmp_path)
     assert os.environ["EBFED_DATA"] == str(tmp_path)
@@ -125,6 +125,9 @@ def test_folder_of_data(monkeypatch, tmp_path):
         (["bits", "--all"], "give a name or --all, not both; got bits"),
         (["bits", "--quick", "--reps", 1], "reps must be at least 2"),
         (["bits", "--quick", "--seed", -1], "seed must not be negative"),
+        (["bits", "--quick", "--only", "bits=3"], "only must be values of cells of bits; got"),
+        (["bits", "--quick", "--only", "bits"], "--only is NAME=VALUE; got bits"),
+        (["bits", "--quick", "--model", "cnn"], "bits has no choice of a model"),
     ],
 )
 def test_refusals(arguments, message):
@@ -136,6 +139,14 @@ def test_refusals(arguments, message):
     assert message in line
 
 
+def test_some_cells_alone():
+    result = invoke("bits", "--quick", "--only", "bits=2")
+    assert result.exit_code == 0
+    assert "variances known" in result.stdout
+    assert "non-private " not in result.stdout
+    assert "nan" not in result.stdout
+
+
 def test_help():
     result = invoke("--help")
     assert result.exit_code == 0
@@ -145,7 +156,7 @@ def test_help():
 def test_text_is_the_default():
     result = invoke("bits", "--quick", "--reps", 2)
     assert result.exit_code == 0, result.output
-    assert result.stdout == bits.run(2, quick=True).to_text() + "\n"
+    assert result.stdout == bits.BitsStudy.run(2, quick=True).to_text() + "\n"
     assert invoke("bits", "--quick", "--reps", 2, "--seed", 1).stdout != result.stdout
 
 

@@ -7,35 +7,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
+from beyond.kinds import KINDS, draw_lines, draw_means
 from ebfed import channels
 from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import Discrete, GaussianMixture
 from ebfed.priors.n_components import fewest_as_good
 
 RULES = ("bic", "heldout")
-KINDS = 3
-
-
-def separated(d, seed, m=150, spread=0.5):
-    """Parameters of clients of three kinds, whose centres are eight or more from each other."""
-    rng = np.random.default_rng([seed, d])
-    centres = 8 * np.eye(KINDS, d) if d >= KINDS else 8.0 * np.arange(KINDS)[:, None]
-    theta = centres[rng.integers(KINDS, size=m)]
-    return theta + spread * rng.normal(size=(m, d)), rng
-
-
-def means(d, seed, spread):
-    theta, rng = separated(d, seed, spread=spread)
-    groups = np.repeat(np.arange(len(theta)), 4)
-    return theta[groups] + rng.normal(size=(len(groups), d)), groups
-
-
-def lines(d, seed, spread=0.5):
-    theta, rng = separated(d, seed, spread=spread)
-    groups = np.repeat(np.arange(len(theta)), rng.integers(5, 12, len(theta)) + d // 2)
-    X = rng.normal(size=(len(groups), d))
-    y = (X * theta[groups]).sum(axis=1) + rng.normal(size=len(groups))
-    return (X, y, groups), theta
 
 
 def right(chosen):
@@ -54,7 +32,7 @@ SETTINGS = [
 def test_kinds_of_means(d, rule, runs, components):
     spread, chosen = 0.5 * (components == "spherical"), []
     for seed in range(runs):
-        X, groups = means(d, seed, spread)
+        (X, groups), _ = draw_means(d, seed, spread)
         fit = eb.MixtureEB(rule, components=components, max_components=4, n_init=4, random_state=0)
         chosen.append(fit.fit(X, groups=groups).n_components_)
     assert right(chosen)
@@ -65,7 +43,7 @@ def test_kinds_of_regressions(d, rule, runs):
     """And the risk is that of who knows how many there are, to 15 %."""
     chosen, ratios = [], []
     for seed in range(runs):
-        rows, theta = lines(d, seed)
+        rows, theta = draw_lines(d, seed)
         fits = [
             eb.AdaMix(k, fit_intercept=False, max_components=4, n_init=4, random_state=0)
             for k in (rule, KINDS)
@@ -82,7 +60,7 @@ def test_kinds_of_regressions(d, rule, runs):
 
 
 def test_regressions_of_few_points_and_of_classes():
-    (X, y, groups), _ = lines(2, 0, spread=0.0)
+    (X, y, groups), _ = draw_lines(2, 0, spread=0.0)
     points = eb.MixtureLinearEB("bic", fit_intercept=False, max_components=4, random_state=0)
     assert points.fit(X, y, groups=groups).n_components_ == KINDS
     rng = np.random.default_rng(0)
@@ -95,7 +73,7 @@ def test_regressions_of_few_points_and_of_classes():
 
 
 def test_criterion_of_regressions_is_that_of_each_number():
-    (X, y, groups), _ = lines(2, 1)
+    (X, y, groups), _ = draw_lines(2, 1)
     arguments = {"fit_intercept": False, "random_state": 0}
     chosen = eb.AdaMix("bic", max_components=4, **arguments).fit(X, y, groups=groups)
     for k in (1, 3):
@@ -154,7 +132,7 @@ def test_few_clients(rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n_rounds", [3, 4, 7])
 def test_rounds_may_end_before_the_choice(rule, n_rounds):
-    (X, y, groups), _ = lines(2, 2)
+    (X, y, groups), _ = draw_lines(2, 2)
     fit = eb.AdaMix(rule, max_components=3, n_rounds=n_rounds, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -164,7 +142,7 @@ def test_rounds_may_end_before_the_choice(rule, n_rounds):
 
 
 def test_rules_are_for_servers_that_see_likelihoods():
-    (X, y, groups), _ = lines(2, 0)
+    (X, y, groups), _ = draw_lines(2, 0)
     private = {"channel": channels.AddNoise(1.0), "n_rounds": 2, "noise_variance": 1.0}
     for more in (private, {"solver": "gradient"}):
         with pytest.raises(ValueError, match="n_components must be a whole number where clients"):

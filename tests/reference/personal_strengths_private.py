@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[2] / "vignettes" / "papers"))
 from beyond import personal_strengths
 
 tables = [
-    personal_strengths.run(
+    personal_strengths.PersonalStrengthsStudy.run(
         settings=["three60"],
         m=800,
         epsilon=epsilon,

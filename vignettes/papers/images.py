@@ -1,8 +1,9 @@
-"""Images of the experiments: loaded once, dealt to clients by their classes, and accuracies."""
+"""Images of the experiments: loaded once, dealt to clients by their classes; and networks."""
 
 import os
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ebfed.datasets import (
     read_leaf,
     read_tff,
 )
+from ebfed.models import MLP, Torch
+from ebfed.models.torch import lenet
 
 
 def folder_of(name):
@@ -62,15 +65,59 @@ def load(name):
     return FETCH[name.lower()]()
 
 
-def deal_classes(target, target_test, m, classes, rng, rows="equal"):
-    """Deal images to m clients of some classes each; those to be tested on are of the same classes.
+def network(name, heads=1):
+    """Return "CNN", the network of [E] and [J], which needs PyTorch, or "MLP-50" of 50 units."""
+    if name == "CNN":
+        return Torch(lenet(heads=heads), (1, 28, 28))
+    return MLP(int(name.removeprefix("MLP-")), heads=heads)
 
-    Returns the client of each image to learn from and of each to be tested on, -1 for an image
-    without a client, and the classes of each client.
+
+def squares(images):
+    """Return images of 28 x 28 pixels; digits of 8 x 8 are enlarged threefold.
+
+    >>> squares(np.ones((2, 64))).sum(axis=1)
+    array([576., 576.])
     """
-    groups, held = partition_classes(target, m, classes, rows_per_client=rows, random_state=rng)
-    tests, _ = partition_classes(target_test, m, classes, classes=held, random_state=rng)
-    return groups, tests, held
+    if images.shape[1] == 28 * 28:
+        return images
+    large = images.reshape(-1, 8, 8).repeat(3, axis=1).repeat(3, axis=2)
+    return np.pad(large, ((0, 0), (2, 2), (2, 2))).reshape(len(images), -1)
+
+
+class Dealt(NamedTuple):
+    """Images dealt to clients: to learn from and to be tested on, with classes and clients."""
+
+    X: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    groups_test: np.ndarray
+
+
+def deal_images(name, m, classes, rng, *, most=None, shape=None):
+    """Deal images to m clients of some classes each, and test images of the same classes.
+
+    Clients have as many to learn from, within one, of all or of `most` images, which a function may
+    `shape` anew.
+
+    >>> images = deal_images("digits", 10, 3, np.random.default_rng(0))
+    >>> images.X.shape, np.unique(np.bincount(images.groups)).tolist()
+    ((1442, 64), [144, 145])
+    >>> held, tested = ({*y[g == 0].tolist()} for y, g in (images[1:3], images[4:]))
+    >>> len(held), held == tested
+    (3, True)
+    """
+    images = load(name)
+    chosen = slice(None) if most is None else rng.permutation(len(images.target))[:most]
+    y, y_test = images.target[chosen], images.target_test
+    groups, held = partition_classes(y, m, classes, rows_per_client="equal", random_state=rng)
+    tests, _ = partition_classes(y_test, m, classes, classes=held, random_state=rng)
+    X, X_test = images.data[chosen], images.data_test
+    if shape is not None:
+        X, X_test = shape(X), shape(X_test)
+    given = tests >= 0
+    return Dealt(X, y, groups, X_test[given], y_test[given], tests[given])
 
 
 def mean_over_clients(right, groups):

@@ -7,6 +7,7 @@ an interrupted study continues from the folder of ``--out``.
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -45,6 +46,8 @@ STUDIES = {
     "beyond": {
         "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",
         "private-frequencies": "shares of categories of a few kinds of clients, error by epsilon",
+        "budgets": "opting out with a noise of one's own, error by number of clients",
+        "kinds": "number of kinds of clients, how often it is right and what it costs",
         "subspaces": "personal principal components around shared ones, error by their spread",
         "mixed-models": "coverage of intervals of mixed models, with 8, 20 and 100 groups",
     },
@@ -56,10 +59,12 @@ FOLDERS = {name: folder for folder, studies in STUDIES.items() for name in studi
 
 
 def find(name):
-    """Import the module of a study."""
+    """Import a study, a class."""
     if name not in FOLDERS:
         raise ValueError(f"no study {name!r}; there are {', '.join(FOLDERS)}")
-    return importlib.import_module(f"{FOLDERS[name]}.{name.replace('-', '_')}")
+    module = importlib.import_module(f"{FOLDERS[name]}.{name.replace('-', '_')}")
+    (study,) = (each for each in vars(module).values() if getattr(each, "name", "") == name)
+    return study
 
 
 def listed():
@@ -81,6 +86,10 @@ def read(arguments):
     parser.add_argument("name", nargs="?", default="list", help="name of the study, list or ledger")
     parser.add_argument("--all", action="store_true", help="run all studies, one after the other")
     parser.add_argument("--quick", action="store_true", help="run a small version")
+    parser.add_argument("--model", choices=["cnn"], help="train the paper's convolutional network")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME=VALUE", help="run these cells alone"
+    )
     parser.add_argument("--reps", type=int, help="number of runs, each with new clients")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
@@ -117,10 +126,22 @@ def main(arguments=None):
 
 def run_one(name, given):
     """Run a study, print its page, and write its files where a folder is given."""
-    results = find(name).run(given.reps, given.seed, quick=given.quick, keep=given.out)
-    plain = given.reps is None and given.seed == 0
+    study, more = find(name), {}
+    if given.model is not None:
+        if "model" not in inspect.signature(study.cells).parameters:
+            raise ValueError(f"{name} has no choice of a model")
+        more["model"] = given.model
+    if given.only:
+        if not all("=" in each for each in given.only):
+            raise ValueError(f"--only is NAME=VALUE; got {' '.join(given.only)}")
+        more["only"] = dict(each.split("=", 1) for each in given.only)
+    results = study.run(given.reps, given.seed, quick=given.quick, keep=given.out, **more)
+    plain = given.reps is None and given.seed == 0 and not more
     if given.store or (given.all and given.quick and plain):
-        options = " --quick" * given.quick + f" --reps {given.reps}" * (given.reps is not None)
+        options = " --quick" * given.quick + "".join(f" --only {each}" for each in given.only)
+        for option in ("model", "reps"):
+            value = getattr(given, option)
+            options += f" --{option} {value}" * (value is not None)
         tables = results.frames()
         ledger.store(name + options, (tables[each] for each in tables if each != "runs"))
     print(json.dumps(results.to_dict(), indent=2) if given.json else results.to_text())

@@ -163,7 +163,7 @@ class CoverageStudy(Study):
                 coverage=("coverage", "mean"), spread=("coverage_se", "mean")
             )
             curves = curves.rename(columns={"prior": "method", "spread": "coverage_se"})
-            labels = {"title": str(likelihood), "xlabel": "m", "ylabel": "coverage"}
+            labels: Any = {"title": str(likelihood), "xlabel": "m", "ylabel": "coverage"}
             draw_panel(ax, curves, "m", "coverage", errors=1, **labels)
             ax.axhspan(*LIMITS, color="0.9", zorder=0)
             ax.set_ylim(min(0.85, curves["coverage"].min() - 0.01), 1)

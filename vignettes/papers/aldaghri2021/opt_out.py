@@ -18,8 +18,6 @@ of the *mean* of ``N_p`` messages, although one message moves that mean by as mu
 each adds a little less, and all of them are less private. Both are computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.evaluation.study import THIN, Study, average, print_row, records
+from ebfed.evaluation.study import THIN, Study, average, print_grid, records
 from ebfed.location import OptOutMean
 from ebfed.report import new_axes, plot_formulas
 from ebfed.theory import opt_out as theory
@@ -322,21 +320,23 @@ def _title(figure: str, panel: str) -> str:
 def _print_curves(points: pd.DataFrame, value: str, scale: float, digits: int) -> Iterator[str]:
     """Print a panel: simulation, standard error, formula, and how far they are apart."""
     figure, panel = points["figure"].iloc[0], points["panel"].iloc[0]
-    grid = [f"{x:g}" for x in points.loc[~points["best"], "x"].unique()]
-    yield _title(figure, panel)
-    yield THIN
-    yield print_row(LABELS[figure][0], grid + ["(best)"] * any(points["best"]), 33, 9)
-    for method, part in points.groupby("method", sort=False):
-        rows = part.sort_values("best", kind="stable")
-        best = "".join(f" ({x:.2g})" for x in rows.loc[rows["best"], "x"])
-        mean, error, formula = (
-            [f"{scale * each + 0:.{digits}f}" for each in rows[name].round(12)]
-            for name in (value, f"{value}_se", "formula")
-        )
-        yield print_row(f"{method}{best}", mean, 33, 9)
-        yield print_row("", [f"({each})" for each in error], 33, 9)
-        yield print_row("  formula", formula, 33, 9)
-        yield print_row("  apart", [f"{each:+.1f}" for each in rows["apart"]], 33, 9)
+    points = points.sort_values("best", kind="stable")
+    at = points["x"].map("{:g}".format).mask(points["best"], "(best)")
+    best = {row.method: f" ({row.x:.2g})" for row in points[points["best"]].itertuples()}
+    names = [name + best.get(name, "") for name in points["method"]]
+    points = points.assign(at=at, name=names)
+
+    def show(name: str, form: str) -> Any:
+        return lambda row: form.format(round(scale * getattr(row, name), 9) + 0)
+
+    below = {
+        " ": show(f"{value}_se", f"({{:.{digits}f}})"),
+        "  formula": show("formula", f"{{:.{digits}f}}"),
+        "  apart": lambda row: f"{row.apart:+.1f}",
+    }
+    options: dict[str, Any] = {"head": LABELS[figure][0], "by": "name", "below": below}
+    cell = show(value, f"{{:.{digits}f}}")
+    yield from print_grid(points, "at", cell, 33, 9, title=_title(figure, panel), **options)
     yield ""
 
 
@@ -357,7 +357,7 @@ def _print_published(gains: pd.DataFrame) -> Iterator[str]:
         )
 
 
-class OptOutStudy(Study):
+class OptOutStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """Results of the study of opting out.
 
     Attributes
@@ -373,17 +373,12 @@ class OptOutStudy(Study):
     """
 
     name, full = "opt-out", 20
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
+    heading = "Opting out: mean squared errors x 1000"
 
     @cached_property
     def gains(self) -> pd.DataFrame:
         """By how many per cent the least risk of a client falls."""
         return _gains(self.table, self.runs)
-
-    def title(self) -> str:
-        return "Opting out: mean squared errors x 1000"
 
     def lines(self) -> Iterator[str]:
         drawn = self.table[self.table["figure"] != "incentive"]
@@ -400,12 +395,6 @@ class OptOutStudy(Study):
             f"{(apart < 2).mean():.0%} of {len(apart)} places, {apart.max():.1f} at most. Points "
             "of one figure share their random numbers."
         )
-        yield (
-            "Kept when one more client opts out: γ², the noise variance of the mean of private "
-            "messages, as in the paper, so that those who stay add less noise and are less "
-            "private; or the total noise, that of the sum of private messages, so that they add "
-            "more and are as private as before."
-        )
         formula = self.gains[self.gains["method"] != STAYS].set_index(["method", "panel"])
         formula = formula["formula"].sort_index()
         yield (
@@ -414,11 +403,8 @@ class OptOutStudy(Study):
             f"{formula[OUT_SUM].drop(BAYES).max():.2g} % if the total noise is, in the "
             "settings above. Bayes: the client leaves its own message out of the server's mean; "
             "with the total noise kept its risk then changes by "
-            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, because others add its noise."
-        )
-        yield (
-            "The paper does not state its parameters. Those of Figures 2 and 3 are such that the "
-            "published percentages come out; those of Figures 1 and 4 are examples."
+            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, because others add its noise. "
+            "Parameters of Figures 2 and 3 are such that the published percentages come out."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -447,6 +433,3 @@ class OptOutStudy(Study):
                 ax.set_ylim(low, high + 0.45 * (high - low))
         axes[0].figure.suptitle("Lines: formulas. Points: simulations ± 2 standard errors")
         return axes[0].figure
-
-
-run = OptOutStudy.run

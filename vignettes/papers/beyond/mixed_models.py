@@ -10,8 +10,6 @@ likelihood; of groups and new rows, by their posterior. The coverage of a run is
 coefficient or spread, or the share of its groups or rows.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,10 +21,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import t as student
 
-from ebfed.evaluation.study import Study, average, draw_panel, print_grid
+from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.priors import IdentificationWarning
 from ebfed.regression import GeneralizedEB, LinearEB
-from ebfed.report import new_axes
 
 SIZES = (8, 20, 100)
 LEVEL = 0.95
@@ -127,9 +124,9 @@ MODELS = {
 }
 
 
-def _too_low(table: pd.DataFrame, errors: float = 3.0, points: float = 0.02) -> pd.Series:
+def _too_low(table: pd.DataFrame) -> pd.Series:
     below = LEVEL - table["coverage"]
-    return (below > errors * table["coverage_se"]) & (below > points)
+    return (below > 3 * table["coverage_se"]) & (below > 0.02)
 
 
 def _printed(cell: Any) -> str:
@@ -250,31 +247,14 @@ def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) ->
     yield NEW, BY_POSTERIOR, law.draw(z, rng), *fit.predict_interval(asked[["row", "between"]])
 
 
-class MixedModelsStudy(Study):
+class MixedModelsStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each ``model``, ``quantity``, ``method`` and number ``m`` of groups
     (of parents, where groups have some): ``coverage`` and ``width`` of nominal 95 % intervals, with
     standard errors and deviations.
     """
 
     name, full = "mixed-models", 300
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def violations(self, errors: float = 3.0, points: float = 0.02) -> pd.DataFrame:
-        """Return rows of the table whose coverage is too low.
-
-        Parameters
-        ----------
-        errors : float
-            Number of standard errors by which it must be below 95 %.
-        points : float
-            By how much it must be below in any case.
-        """
-        return self.table[_too_low(self.table, errors, points)]
-
-    def title(self) -> str:
-        return f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
+    heading = f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
 
     def lines(self) -> Iterator[str]:
         names = self.table["quantity"].str.ljust(26) + self.table["method"]
@@ -293,20 +273,11 @@ class MixedModelsStudy(Study):
         )
         yield "! : more than 3 standard errors, and 2 points, below the level."
 
-    def figure(self) -> Any:
-        groups = list(self.table.groupby("model", sort=False))
-        columns = min(3, len(groups))
-        lines = -(-len(groups) // columns)
-        axes = new_axes(columns, (4.4 * columns, 3.4 * lines), n_rows=lines)
-        for ax, (model, part) in zip(axes, groups, strict=False):
+    def panels(self) -> Iterator[dict[str, Any]]:
+        for model, part in self.table.groupby("model", sort=False):
             named = part.assign(method=part["quantity"] + ", " + part["method"])
             labels = {"title": MODELS[str(model)].label, "xlabel": "m", "ylabel": "coverage"}
-            draw_panel(ax, named, "m", "coverage", errors=1, **labels)
-            ax.axhline(LEVEL, color="0.7", zorder=0)
-            ax.set_ylim(min(0.8, part["coverage"].min() - 0.02), 1.005)
-        for ax in axes[len(groups) :]:
-            ax.set_axis_off()
-        return axes[0].figure
-
-
-run = MixedModelsStudy.run
+            yield {"table": named, "x": "m", "y": "coverage", "level": LEVEL} | {
+                **{"errors": 1, "legend": True},
+                **labels,
+            }

@@ -21,8 +21,6 @@ errors are those in tests with right labels, and also in tests with labels as wr
 these are what a client can learn from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +35,6 @@ from scipy.special import stdtrit
 from ebfed.evaluation.study import SIMULATED_NOISE, THIN, Study, average, print_row
 from ebfed.learning import AdaPeD, ClientPrivacy, Ditto, FedAvg, HierarchicalEB, Learner, LocalOnly
 from ebfed.models import MLP
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILLION
 from ebfed.tables.clients import Clients
 from images import load
 
@@ -55,8 +51,6 @@ RIVALS = (TUNED, DITTO, ADAPED, ALONE)
 LEARNED, HELD_BACK = "HierarchicalEB", "HierarchicalEB, rows held back"
 UNTUNED = (LEARNED, HELD_BACK)
 HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB", HELD_BACK: "EB held"}
-COLORS = GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE, SKY
-LOOKS = dict(zip((SHARED, *RIVALS, *UNTUNED), COLORS, strict=True))
 COMMON = {
     "learning_rate": 0.3,
     "local_steps": 10,
@@ -337,7 +331,7 @@ def _say_lead(row: Any) -> str:
     return f"{100 * row.ahead:+.1f} [{lower:+.1f}, {upper:+.1f}] ({where})"
 
 
-class PersonalStrengthsStudy(Study):
+class PersonalStrengthsStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each ``setting``, ``epsilon`` and ``method``: the options ``chosen``;
     ``accuracy``; ``calibration``, the expected error of calibration; ``recorded``, that error in
     tests with labels as wrong as the clients'; its ``floor``; and ``log_likelihood`` of tests, with
@@ -347,9 +341,6 @@ class PersonalStrengthsStudy(Study):
 
     name, full = "personal-strengths", 3
     n_jobs = 1
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
 
     def title(self) -> str:
         first = self.table.iloc[0]
@@ -359,7 +350,8 @@ class PersonalStrengthsStudy(Study):
         )
 
     def lines(self) -> Iterator[str]:
-        methods = [name for name in LOOKS if name in set(self.table["method"])]
+        there = set(self.table["method"])
+        methods = [name for name in (SHARED, *RIVALS, *UNTUNED) if name in there]
         heads = [HEADS.get(name, name) for name in methods]
         for title, value in (
             ("Accuracy, %", "accuracy"),
@@ -420,30 +412,9 @@ class PersonalStrengthsStudy(Study):
     def _settings(self) -> Iterator[tuple[Any, pd.DataFrame]]:
         yield from self.table.groupby(["setting", "epsilon"], sort=False)
 
-    def figure(self) -> Any:
-        axes = new_axes(2, (11, 1.5 + 0.45 * self.table.groupby(["setting", "epsilon"]).ngroups))
-        panels = (("accuracy", "test accuracy, %"), ("calibration", "error of calibration, %"))
-        names: list[str] = []
-        for ax, (value, label) in zip(axes, panels, strict=True):
-            names = []
-            for k, ((setting, epsilon), rows) in enumerate(self._settings()):
-                names.append(_name(setting, epsilon))
-                for row in rows.to_dict("records"):
-                    ax.errorbar(
-                        100 * row[value],
-                        k,
-                        xerr=200 * row[f"{value}_se"],
-                        color=LOOKS[row["method"]],
-                        marker="D" if row["method"] in UNTUNED else "o",
-                        ms=6 if row["method"] in UNTUNED else 4,
-                        ls="",
-                        label=row["method"] if k == 0 else None,
-                    )
-            ax.set(xlabel=label, ylim=(len(names) - 0.5, -0.5))
-            ax.set_yticks(range(len(names)), names)
-        axes[1].set_yticklabels([])
-        axes[0].legend(frameon=False, fontsize="small")
-        return axes[0].figure
-
-
-run = PersonalStrengthsStudy.run
+    def panels(self) -> Iterator[dict[str, Any]]:
+        names = [_name(*place) for place, _ in self._settings()]
+        at = [names.index(_name(row.setting, row.epsilon)) for row in self.table.itertuples()]
+        for value in ("accuracy", "calibration"):
+            options = {"ticks": names, "log_x": False, "ylabel": value}
+            yield {"table": self.table.assign(at=at), "x": "at", "y": value} | options

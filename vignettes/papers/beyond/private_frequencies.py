@@ -7,8 +7,6 @@ of the clients that and the other half one bit, whether two answers are alike. E
 estimates its own shares from its own answers and the population.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.channels import Exact, RandomizedCategory
-from ebfed.evaluation.study import SIMULATED_NOISE, Study, average, draw_panel, print_grid
+from ebfed.evaluation.study import SIMULATED_NOISE, Study, average, print_grid
 from ebfed.location import CategoricalEB
 from ebfed.priors import Dirichlet, DirichletMixture
-from ebfed.report import new_axes
 from ebfed.streams import make_key
 
 D, KINDS, CONCENTRATION, ANSWERS = 5, 3, 10.0, 5
@@ -77,15 +74,13 @@ def _one_run(seed: tuple[int, int], m: int, n: int, epsilon: float) -> list[dict
     ]
 
 
-class PrivateFrequenciesStudy(Study):
+class PrivateFrequenciesStudy(Study, cells=_cells, one_run=_one_run):
     """The table has a row for each ``m``, ``n``, ``epsilon`` (NaN: no privacy) and ``method``:
     ``mse``, the squared error summed over categories, with ``mse_se``, and the number of ``kinds``
     that the least BIC chose, a mean over runs.
     """
 
     name, full, quick = "private-frequencies", 5, 2
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
 
     @staticmethod
     def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
@@ -116,11 +111,6 @@ class PrivateFrequenciesStudy(Study):
         yield f"Kinds that the least BIC chose, on average, by epsilon: {', '.join(chosen)}."
         yield SIMULATED_NOISE
 
-    def figure(self) -> Any:
-        (ax,) = new_axes(1, (6.4, 4.0))
+    def panels(self) -> Iterator[dict[str, Any]]:
         shown = self.table[self.table["epsilon"].notna()]
-        draw_panel(ax, shown, "epsilon", "mse", xlabel="epsilon", ylabel="squared error")
-        return ax.figure
-
-
-run = PrivateFrequenciesStudy.run
+        yield {"table": shown, "x": "epsilon", "y": "mse", "ylabel": "squared error"}

@@ -9,8 +9,6 @@ ADEPT-PCA does (Ozkara, Huang, Zhou and Diggavi, 2024), here with weights of sev
 projections on the estimated and on the true subspace, 0 to RANK.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.evaluation.study import Study, average, draw_panel, print_grid
+from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.learning import FedAvg, HierarchicalEB
 from ebfed.models import Subspace
-from ebfed.report import new_axes
 
 D, RANK, N, NOISE, CLIENTS = 20, 2, 20, 0.4, 100
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
@@ -71,14 +68,12 @@ def _one_run(seed: tuple[int, int], m: int, spread: float) -> list[dict[str, Any
     return [{"method": method, "error": _error(each, true)} for method, each in estimates.items()]
 
 
-class SubspacesStudy(Study):
+class SubspacesStudy(Study, cells=_cells, one_run=_one_run):
     """The table has a row for each number of clients ``m``, ``spread`` and ``method``: ``error``,
     with ``error_se``.
     """
 
     name, full, quick = "subspaces", 10, 2
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
 
     @staticmethod
     def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
@@ -106,10 +101,5 @@ class SubspacesStudy(Study):
             "and pooled are exact; the others learn in rounds, FedAvg one subspace for all."
         )
 
-    def figure(self) -> Any:
-        (ax,) = new_axes(1, (6.4, 4.0))
-        draw_panel(ax, self.table, "spread", "error", xlabel="spread", ylabel="error")
-        return ax.figure
-
-
-run = SubspacesStudy.run
+    def panels(self) -> Iterator[dict[str, Any]]:
+        yield {"table": self.table, "x": "spread", "y": "error", "xlabel": "spread", "log_x": False}

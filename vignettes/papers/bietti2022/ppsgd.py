@@ -26,8 +26,6 @@ The others together know who was drawn, so that samples of a fixed size give no 
 right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -39,24 +37,19 @@ from crossing import crossing
 from ebfed.datasets import make_additive_regression
 from ebfed.evaluation.study import (
     SIMULATED_NOISE,
-    THIN,
     WIDTH,
     Cell,
     Study,
     average,
-    draw_panel,
     print_grid,
     print_row,
 )
-from ebfed.learning.ppsgd import PPSGD
-from ebfed.learning.privacy import ClientPrivacy
+from ebfed.learning import PPSGD, ClientPrivacy
 from ebfed.models import MLP, Linear, Softmax
 from ebfed.privacy import accountant, events
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
-from images import deal_classes, load, mean_over_clients
+from images import deal_images, mean_over_clients
 
 DELTA = 1e-4
 LOCAL, GLOBAL, BEST = "local", "global", "best"
@@ -97,13 +90,6 @@ ACCOUNTS = {
     "left_out": "ε of fixed size, left out",
     "exchanged": "ε of fixed size, exchanged",
 }
-LOOKS: dict[str, dict[str, Any]] = {
-    LOCAL: {"color": VERMILLION, "marker": "^", "ls": "-."},
-    "αQ = 0.3": {"color": GREEN, "marker": "s", "ls": "--"},
-    "αQ = 1": {"color": ORANGE, "marker": "D", "ls": (0, (5, 1, 1, 1))},
-    GLOBAL: {"color": BLUE, "marker": "o", "ls": "-"},
-    BEST: {"color": BLACK, "marker": "", "ls": ":"},
-}
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -132,7 +118,9 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 
 def _parts(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
     """Run figures of images a third as often as Figure 1a."""
-    return [(cells[:1], reps), (cells[1:], _image_reps(reps))]
+    first = [cell for cell in cells if cell["figure"] == "1a"]
+    rest = [cell for cell in cells if cell["figure"] != "1a"]
+    return [(some, n) for some, n in ((first, reps), (rest, _image_reps(reps))) if some]
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
@@ -146,13 +134,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_of(level: float) -> str:
-    """Name a curve by alpha Q.
-
-    Examples
-    --------
-    >>> name_of(0.0), name_of(0.3), name_of(float("inf"))
-    ('local', 'αQ = 0.3', 'global')
-    """
+    """Name a curve by alpha Q."""
     if level == 0:
         return LOCAL
     return GLOBAL if np.isinf(level) else f"αQ = {level:g}"
@@ -228,13 +210,9 @@ def _accuracies(
     rounds: int,
 ) -> list[dict[str, Any]]:
     """Accuracy with the best step: mean over users, in per cent."""
-    data = load(images)
-    rng = np.random.default_rng([*seed, 2])
-    groups, tests, _ = deal_classes(data.target, data.target_test, users, CLASSES, rng)
-    order = np.argsort(groups, kind="stable")
-    sizes = np.bincount(groups, minlength=users)
-    X, y, groups = data.data[order].astype(float), data.target[order], groups[order]
-    assert sizes.min() > 0
+    data = deal_images(images, users, CLASSES, np.random.default_rng([*seed, 2]))
+    order = np.argsort(data.groups, kind="stable")
+    X, y, groups = data.X[order].astype(float), data.y[order], data.groups[order]
     found = []
     for step in STEPS:
         learner = PPSGD(
@@ -249,8 +227,8 @@ def _accuracies(
             n_rounds=rounds,
             random_state=[*seed, 3],
         ).fit(X, y, groups=groups)
-        right = learner.predict(data.data_test, groups=tests) == data.target_test
-        found.append((100 * mean_over_clients(right, tests), step))
+        right = learner.predict(data.X_test, groups=data.groups_test) == data.y_test
+        found.append((100 * mean_over_clients(right, data.groups_test), step))
     accuracy, step = max(found)
     place = {"method": name_of(level), "sigma": noise}
     return [{**place, "step": step, "risk": np.nan, "accuracy": accuracy}]
@@ -305,13 +283,10 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
     """Print excess risks of all curves with one noise."""
     rounds = [each for each in PRINTED if each in set(part["rounds"])]
     label = WIDTH - 10 * len(PRINTED)
-    yield f"Figure 1a, σ = {sigma:g}: excess risk after so many rounds"
-    yield THIN
-    yield print_row("", rounds, label, 10)
-    for method, rows in part.groupby("method", sort=False):
-        rows = rows.set_index("rounds").reindex(rounds)
-        yield print_row(method, map(_short, rows["risk"]), label, 10)
-        yield print_row("", [f"({_short(x)})" for x in rows["risk_sd"]], label, 10)
+    title = f"Figure 1a, σ = {sigma:g}: excess risk after so many rounds"
+    below = {" ": lambda row: f"({_short(row.risk_sd)})"}
+    options: dict[str, Any] = {"values": rounds, "title": title, "below": below}
+    yield from print_grid(part, "rounds", lambda row: _short(row.risk), label, 10, **options)
     if sigma > 0:
         rows = part[part["method"] == GLOBAL].set_index("rounds").reindex(rounds)
         titles = {"claimed": "ε claimed", "left_out": "left out", "exchanged": "exchanged"}
@@ -350,7 +325,7 @@ def _short(value: float) -> str:
     )
 
 
-class PPSGDStudy(Study):
+class PPSGDStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate, parts=_parts):
     """The table has a row for each ``figure``, ``method``, noise multiplier ``sigma`` and number of
     ``rounds``: the excess ``risk`` (Figure 1a) or the ``accuracy`` in per cent, a mean over users
     (Figures 1d and 2), with standard error (``.._se``) and standard deviation of one run
@@ -361,16 +336,10 @@ class PPSGDStudy(Study):
     """
 
     name, full = "ppsgd", 10
+    heading = "PPSGD: how personalisation changes the price of privacy"
     # one process: each needs a gigabyte of memory
     n_jobs = 1
     hidden = ("m", "last", "level", "noise", "images", "users", "drawn")
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-    parts = staticmethod(_parts)
-
-    def title(self) -> str:
-        return "PPSGD: how personalisation changes the price of privacy"
 
     def lines(self) -> Iterator[str]:
         synthetic = self.table[self.table["figure"] == "1a"]
@@ -399,43 +368,25 @@ class PPSGDStudy(Study):
         )
         yield (
             f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "
-            "as claimed, by Rényi divergences as if clients were drawn independently; exact, if "
-            "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
-            "exchanged for another as in the paper's definition. Learning alone costs nothing."
+            "as claimed, by Rényi divergences; exact, for independent draws; and under joint "
+            "privacy if exactly Q are drawn, for a client left out, or exchanged for another."
         )
         yield SIMULATED_NOISE
 
-    def figure(self) -> Any:
-        axes = new_axes(2, (11.0, 8.4), n_rows=2)
+    def panels(self) -> Iterator[dict[str, Any]]:
         risks = self.table[self.table["figure"] == "1a"]
-        alone = risks[risks["method"] == LOCAL]
-        for ax, sigma in zip(axes, (0.0, NOISE), strict=False):
-            part = risks[risks["sigma"] == sigma]
-            part = part if sigma == 0 else pd.concat([alone, part], ignore_index=True)
-            options: dict[str, Any] = {"log_x": False, "log_y": True, "legend": sigma == 0}
-            labels: dict[str, Any] = {"title": f"Figure 1a: σ = {sigma:g}", "xlabel": "rounds"}
-            labels["ylabel"] = "excess risk"
-            draw_panel(ax, part, "rounds", "risk", looks=LOOKS, **options, **labels)
-        limits = [ax.get_ylim() for ax in axes[:2]]
-        for ax in axes[:2]:
-            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        common: dict[str, Any] = {"errors": 1}
+        for sigma in (0.0, NOISE):
+            part = risks[(risks["sigma"] == sigma) | (risks["method"] == LOCAL)]
+            labels = {"title": f"Figure 1a: σ = {sigma:g}", "xlabel": "rounds"}
+            labels |= {"ylabel": "excess risk"}
+            scales = {"log_x": False, "log_y": True}
+            yield {"table": part, "x": "rounds", "y": "risk"} | common | scales | labels
         accuracy = self.table[self.table["figure"] == "2"]
-        paid = accuracy[accuracy["sigma"] > 0]
-        titles = ("as claimed", "if exactly Q take part")
-        for ax, name, title in zip(axes[2:], ("claimed", "left_out"), titles, strict=True):
-            curves = pd.concat(
-                [
-                    accuracy[accuracy["method"] == LOCAL].assign(**{name: np.nan}),
-                    paid[paid["method"] != BEST],
-                    paid[paid["method"] == BEST],
-                ],
-                ignore_index=True,
-            )
-            curves[name] = [float(f"{value:.2g}") for value in curves[name]]
-            options = {"errors": 1, "looks": LOOKS, "legend": name == "claimed"}
+        paid = accuracy[(accuracy["sigma"] > 0) | (accuracy["method"] == LOCAL)]
+        for name, title in (("claimed", "as claimed"), ("left_out", "if exactly Q take part")):
+            at = paid[name].map(lambda value: float(f"{value:.2g}"))
+            part = paid.assign(at=at.mask(paid["method"] == LOCAL))
             labels = {"title": f"Figure 2: accuracy and ε, {title}", "xlabel": f"ε {title}"}
-            draw_panel(ax, curves, name, "accuracy", **options, **labels, ylabel="accuracy, %")
-        return axes[0].figure
-
-
-run = PPSGDStudy.run
+            labels |= {"ylabel": "accuracy, %"}
+            yield {"table": part, "x": "at", "y": "accuracy"} | common | labels

@@ -19,8 +19,6 @@ computes the noise: the constant of the paper is too small, and its amplificatio
 not hold towards the other owners (see `theory.private_learning`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -32,22 +30,14 @@ from numpy.typing import NDArray
 from crossing import crossing
 from ebfed.evaluation.study import (
     SIMULATED_NOISE,
-    THIN,
     Study,
     average,
-    draw_panel,
-    legend_outside,
+    number,
     print_grid,
 )
-from ebfed.learning.base import Learner
-from ebfed.learning.fed_avg import FedAvg
-from ebfed.learning.joint_dp import JointDPSGD
-from ebfed.learning.local_only import LocalOnly
-from ebfed.learning.privacy import ClientPrivacy
-from ebfed.models import MLP, Linear
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
-from images import deal_classes, load, mean_over_clients
+from ebfed.learning import ClientPrivacy, FedAvg, JointDPSGD, Learner, LocalOnly
+from ebfed.models import Linear
+from images import deal_images, mean_over_clients, network, squares
 
 ALONE, OPEN, FULL, JOINT = "per owner", "no DP", "full DP", "joint DP"
 METHODS = (ALONE, OPEN, FULL, JOINT)
@@ -87,6 +77,14 @@ BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
     "output": (("output_2", "output_2_intercept"), 0.4),
     "hidden": (("hidden", "hidden_intercept"), 0.4),
 }
+# The same blocks of the convolutional network, and its learning rate.
+LAYERS = {
+    "output_2_intercept": "output_2.bias",
+    "output_2": "output_2.weight",
+    "hidden": "trunk.0.weight",
+    "hidden_intercept": "trunk.0.bias",
+}
+CNN_RATE = 1.0
 # What owners make on their own images, or between averages of FedAvg.
 PASSES, BATCH, FEWEST, LEARNING_RATE = 40, 20, 5, 0.1
 IMAGE_OWNERS = (4, 16, 64, 128, 256, 512)
@@ -98,10 +96,11 @@ BUDGET_N, BUDGETS = (16, 256), (2.0, 5.0, 10.0, 100.0)
 KEYS = ["data", "n", "method", "personal", "per_user", "budget"]
 
 
-def list_cells(quick: bool) -> list[dict[str, Any]]:
+def list_cells(quick: bool, *, model: str | None = None) -> list[dict[str, Any]]:
     """List records and images.
 
-    The quick version has records of 4 and 16 owners in 60 steps, and digits in 10.
+    The quick version has records of 4 and 16 owners in 60 steps, and digits in 10. With the `model`
+    "cnn" there are images alone, and the paper's network, which needs PyTorch.
     """
     rounds = 10 if quick else PRIVATE["n_rounds"]
     owners = (1, *OWNERS[:2]) if quick else (1, *OWNERS)
@@ -125,7 +124,10 @@ def list_cells(quick: bool) -> list[dict[str, Any]]:
     for rows, budget in product((1, *per_user), USER_BUDGETS):
         if (rows, budget) != (1, EPSILON):  # of Table 1
             places += [(first, USERS_N, *each, rows, budget, rounds) for each in both]
-    return [dict(zip([*KEYS, "steps"], place, strict=True)) for place in places]
+    cells = [dict(zip([*KEYS, "steps"], place, strict=True)) for place in places]
+    if model is None:
+        return cells
+    return [cell | {"model": model.upper()} for cell in cells if cell["data"] != "records"]
 
 
 def make_records(
@@ -154,26 +156,6 @@ def _on_sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.f
     return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
 
 
-def deal_images(
-    data: str, n: int, seed: Any = None
-) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray, NDArray]:
-    """Deal 10,000 images, or as many as there are, to n owners with eight of ten classes each.
-
-    Owners have the same number, within one. Returns X, y and groups, and those of test images of
-    the same classes.
-
-    >>> X, y, groups, *tests = deal_images("digits", 16, 0)
-    >>> X.shape, np.unique(np.bincount(groups)).tolist(), tests[0].shape
-    ((1442, 64), [90, 91], (355, 64))
-    """
-    images, rng = load(data), np.random.default_rng(seed)
-    chosen = rng.permutation(len(images.target))[:IMAGES]
-    y = images.target[chosen]
-    groups, of_tests, _ = deal_classes(y, images.target_test, n, CLASSES, rng)
-    X, X_test = (_pool(each) for each in (images.data[chosen], images.data_test))
-    return X, y, groups, X_test, images.target_test, of_tests
-
-
 def _pool(images: NDArray) -> NDArray[np.float64]:
     """Average over 2 x 2 pixels, unless images are small."""
     if images.shape[1] < 28 * 28:
@@ -191,12 +173,14 @@ def one_run(
     per_user: int,
     steps: int,
     budget: float = EPSILON,
+    model: str = f"MLP-{UNITS}",
 ) -> list[dict[str, Any]]:
     """Excess losses with all steps, or the accuracy."""
     if data == "records":
         return _losses(seed, n, method, steps)
-    X, y, groups, *tests = deal_images(data, n, [*seed, n])
-    learner = _image_learner(method, n, personal, steps, len(X) // n, budget)
+    shape, rng = squares if model == "CNN" else _pool, np.random.default_rng([*seed, n])
+    X, y, groups, *tests = deal_images(data, n, CLASSES, rng, most=IMAGES, shape=shape)
+    learner = _image_learner(method, n, personal, steps, len(X) // n, budget, model)
     learner.set_params(random_state=[*seed, n, 1])
     if isinstance(learner, JointDPSGD):
         learner.fit(X, y, groups=groups, users=_users(groups, per_user))
@@ -254,10 +238,19 @@ def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
 
 
 def _image_learner(
-    method: str, n: int, personal: str, steps: int, rows: int, budget: float = EPSILON
+    method: str,
+    n: int,
+    personal: str,
+    steps: int,
+    rows: int,
+    budget: float = EPSILON,
+    name: str = f"MLP-{UNITS}",
 ) -> Learner:
     """Make the estimator for images; `rows` are those of an owner."""
-    model = MLP(UNITS, heads=2)
+    model = network(name, heads=2)
+    private = PRIVATE | {"n_rounds": steps}
+    if name == "CNN":
+        private["learning_rate"] = CNN_RATE
     if method in (ALONE, OPEN):
         local: dict[str, Any] = {
             "n_rounds": PASSES if steps == PRIVATE["n_rounds"] else steps,
@@ -268,11 +261,11 @@ def _image_learner(
         return LocalOnly(model, **local) if method == ALONE else FedAvg(model, **local)
     return JointDPSGD(
         model,
-        personal=BLOCKS[personal][0],
+        personal=tuple(LAYERS[block] if name == "CNN" else block for block in BLOCKS[personal][0]),
         own_learning_rate=BLOCKS[personal][1],
         guide_learning_rate=0.0,
         privacy=ClientPrivacy(epsilon=budget, delta=IMAGE_DELTA, clip=1.0),
-        **PRIVATE | {"n_rounds": steps},
+        **private,
     )
 
 
@@ -299,12 +292,6 @@ PUBLISHED: dict[tuple[str, int], tuple[float, float, float, float]] = {
     ("Fashion-MNIST", 128): (75.06, 76.76, 65.93, 67.19),
     ("Fashion-MNIST", 256): (64.89, 80.10, 67.49, 69.08),
     ("Fashion-MNIST", 512): (63.55, 82.42, 64.84, 66.67),
-}
-LOOKS: dict[str, dict[str, Any]] = {
-    ALONE: {"color": VERMILLION, "marker": "^", "ls": "-."},
-    OPEN: {"color": BLACK, "marker": "D", "ls": ":"},
-    FULL: {"color": GREEN, "marker": "s", "ls": "--"},
-    JOINT: {"color": BLUE, "marker": "o", "ls": "-"},
 }
 
 
@@ -360,66 +347,59 @@ def _accuracy_of(row: Any) -> str:
 def _print_losses(part: pd.DataFrame) -> Iterator[str]:
     """Print excess losses by number of owners."""
     part = part.assign(n=part["n"].where(part["n"] > 1).astype(float))  # alone, of any n
-    titles = {"title": "Records: excess loss, by number of owners", "head": "owners"}
+    titles: Any = {"title": "Records: excess loss, by number of owners", "head": "owners"}
     cell = "{0.loss:.4f} ({0.loss_se:.4f})".format
     yield from print_grid(part, "n", cell, 16, 18, label="{:g}".format, **titles)
 
 
 def _print_accuracies(data: str, part: pd.DataFrame) -> Iterator[str]:
-    """Print accuracies by number of owners, and beside each the paper's."""
-    yield f"{data} (Table 1): accuracy in per cent"
-    yield THIN
-    paper = "" if part["published"].isna().all() else "paper"
-    yield (f"{'owners':<10}" + "".join(f"{method:>13}{paper:>7}" for method in METHODS)).rstrip()
-    rows = _standard(part).set_index(["n", "method"])
-    for n in rows.index.unique("n"):
-        line = f"{n:<10}"
-        for method in METHODS:
-            row = rows.loc[(n, method)]
-            line += f"{_accuracy_of(row):>13}"
-            line += f"{'' if np.isnan(row.published) else f'{row.published:.1f}':>7}"
-        yield line.rstrip()
+    """Print accuracies by number of owners, and below each the paper's."""
+    options: dict[str, Any] = {"title": f"{data} (Table 1): accuracy in per cent", "head": "owners"}
+    options["below"] = {"  paper": lambda row: number(row.published, ".1f") + 6 * " "}
+    yield from print_grid(_standard(part), "method", _accuracy_of, 10, 18, by="n", **options)
+
+
+def _private(images: pd.DataFrame) -> pd.DataFrame:
+    """Return the private methods with the images that are looked at closely."""
+    return images[(images["data"] == images["data"].iloc[0]) & images["method"].isin([FULL, JOINT])]
 
 
 def _print_blocks(images: pd.DataFrame) -> Iterator[str]:
     """Print accuracies by what is personal."""
-    first = images[images["personal"].isin(OTHERS)].iloc[0]
-    rows = images[(images["data"] == first["data"]) & (images["n"] == first["n"])]
-    rows = rows[(rows["per_user"] == 1) & rows["method"].isin([FULL, JOINT])]
-    rows = rows[rows["budget"] == EPSILON]
-    yield f"What is personal (Table 2): {first['data']}, {first['n']} owners, joint DP"
-    yield THIN
-    rows = rows.set_index("personal")
-    for name in BLOCKS:
-        yield f"{name:<30}{_accuracy_of(rows.loc[name]):>13}"
+    rows = _private(images)
+    rows = rows[(rows["per_user"] == 1) & (rows["budget"] == EPSILON)]
+    rows = rows[rows["n"].isin(rows["n"][rows["personal"].isin(OTHERS)])]
+    title = "What is personal (Table 2): joint DP"
+    order = rows["personal"].map({name: k for k, name in enumerate(BLOCKS)})
+    rows = rows.loc[order.sort_values(kind="stable").index]
+    options: dict[str, Any] = {"label": "{} owners".format, "title": title, "by": "personal"}
+    yield from print_grid(rows, "n", _accuracy_of, 30, 13, **options) if len(rows) else ()
 
 
 def _print_users(images: pd.DataFrame) -> Iterator[str]:
     """Print accuracies by records of a user and epsilon."""
-    first = images["data"].iloc[0]
-    rows = images[(images["data"] == first) & (images["n"] == USERS_N)]
-    rows = rows[~rows["personal"].isin(OTHERS) & rows["budget"].isin(USER_BUDGETS)]
-    title = f"Records of a user (Table 4): {first}, {USERS_N} owners"
-    rows = rows[rows["method"].isin([FULL, JOINT])]
+    rows = _private(images)
+    rows = rows[(rows["n"] == USERS_N) & ~rows["personal"].isin(OTHERS)]
+    rows = rows[rows["budget"].isin(USER_BUDGETS)]
     rows = rows.assign(name=rows["method"] + [f", ε = {x:g}" for x in rows["budget"]])
     rows = rows.sort_values("budget", kind="stable")
-    yield from print_grid(rows, "per_user", _accuracy_of, 22, 14, title=title, by="name")
+    title = f"Records of a user (Table 4): {USERS_N} owners"
+    if rows["per_user"].gt(1).any():
+        yield from print_grid(rows, "per_user", _accuracy_of, 22, 14, title=title, by="name")
 
 
 def _print_budgets(images: pd.DataFrame) -> Iterator[str]:
     """Print accuracies by epsilon."""
-    first = images["data"].iloc[0]
-    rows = images[(images["data"] == first) & images["method"].isin([FULL, JOINT])]
+    rows = _private(images)
     rows = rows[(rows["per_user"] == 1) & ~rows["personal"].isin(OTHERS)]
     for n in BUDGET_N:
-        part = rows[rows["n"] == n]
+        part, label = rows[rows["n"] == n], "ε = {:g}".format
         if part["budget"].isin(BUDGETS).any():
-            title = f"By ε (Figure 1): {first}, {n} owners"
-            label = "ε = {:g}".format
+            title = f"By ε (Figure 1): {n} owners"
             yield from print_grid(part, "budget", _accuracy_of, 16, 14, label=label, title=title)
 
 
-class JointDPStudy(Study):
+class JointDPStudy(Study, cells=list_cells, one_run=one_run, tabulate=tabulate):
     """The table has a row for each kind of ``data``, number of owners ``n`` (1: each alone,
     whatever n is) and ``method``; which blocks of a network are ``personal``, and records
     ``per_user``. The excess ``loss`` of records, or the ``accuracy`` of images in per cent, a mean
@@ -429,29 +409,32 @@ class JointDPStudy(Study):
     """
 
     name, full = "joint-dp", 3
+    heading = "Joint differential privacy between owners"
     n_jobs = 1
-    hidden = ("steps",)
-    cells = staticmethod(list_cells)
-    one_run = staticmethod(one_run)
-    tabulate = staticmethod(tabulate)
-
-    def title(self) -> str:
-        return "Joint differential privacy between owners"
+    hidden = ("steps", "model")
 
     def lines(self) -> Iterator[str]:
-        yield from _print_losses(self.table[self.table["data"] == "records"])
-        yield ""
-        images = self.table[self.table["data"] != "records"]
+        records = self.table["data"] == "records"
+        images = self.table[~records]
+        parts = [_print_losses(self.table[records])] if records.any() else []
         for data, part in images.groupby("data", sort=False):
-            yield from _print_accuracies(str(data), part)
-            yield ""
-        yield from _print_blocks(images)
-        yield ""
-        yield from _print_users(images)
-        yield ""
-        yield from _print_budgets(images)
+            parts.append(_print_accuracies(str(data), part))
+        parts += [each(images) for each in (_print_blocks, _print_users, _print_budgets)]
+        for k, part in enumerate(filter(None, map(list, parts))):
+            yield from [""] * (k > 0) + part
 
     def notes(self) -> Iterator[str]:
+        if (self.table["data"] == "records").any():
+            yield from self._say_of_records()
+        yield (
+            "Images: means over owners and runs ± the standard deviation of a run; ε = "
+            f"{EPSILON:g} if none is named, δ = {IMAGE_DELTA:g} for one user more or less. Paper: "
+            "Table 1. Settings were chosen on training images of MNIST alone, for a network of "
+            f"{UNITS} units. Personal in Table 1: intercepts of the second output layer."
+        )
+        yield SIMULATED_NOISE
+
+    def _say_of_records(self) -> Iterator[str]:
         at = crossover(self.table)
         where = f"at {at:.0f} owners" if np.isfinite(at) else "nowhere here"
         yield (
@@ -460,28 +443,12 @@ class JointDPStudy(Study):
             f"Joint DP overtakes learning alone {where}. ε = {EPSILON:g}, δ = {DELTA:g} for one "
             "record more or less."
         )
-        yield (
-            "Images: means over owners and runs ± the standard deviation of a run; ε = "
-            f"{EPSILON:g} if none is named, δ = {IMAGE_DELTA:g} for one user more or less. Paper: "
-            "Table 1, with another network. Full and joint DP have the same rounds, sampling, "
-            "learning rate and clipping norm, chosen on training images of MNIST alone, for a "
-            f"network of {UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the "
-            "second output layer; in the paper a whole one."
-        )
-        yield SIMULATED_NOISE
 
-    def figure(self) -> Any:
-        kinds = [str(data) for data in self.table["data"].unique()]
-        axes = new_axes(len(kinds), (1.6 + 4.2 * len(kinds), 4.2))
-        for ax, data in zip(axes, kinds, strict=True):
-            part = _standard(self.table[self.table["data"] == data])
+    def panels(self) -> Iterator[dict[str, Any]]:
+        for data, rows in self.table.groupby("data", sort=False):
+            part = _standard(rows)
             y = "loss" if data == "records" else "accuracy"
             part = part.assign(x=part["n"].where(part["n"] > 1).astype(float))
             labels: dict[str, Any] = {"title": data, "xlabel": "owners"}
             labels["ylabel"] = "excess loss" if y == "loss" else "accuracy, %"
-            draw_panel(ax, part, "x", y, looks=LOOKS, log_y=y == "loss", legend=False, **labels)
-        legend_outside(axes[-1])
-        return axes[0].figure
-
-
-run = JointDPStudy.run
+            yield {"table": part, "x": "x", "y": y, "log_y": y == "loss"} | labels

@@ -15,8 +15,6 @@ is a few per cent above the Bayes risk, that of the posterior mean under the tru
 Without variances (`MixtureLinearEB`) the error is at least the spread of a component, .05.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,13 +23,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.engines import Blocks, Local, converse
-from ebfed.evaluation.study import THIN, Study, average, draw_panel, print_grid, print_row
+from ebfed.evaluation.study import THIN, Study, average, print_grid, print_row
 from ebfed.regression import AdaMix, MixtureLinearEB
 from ebfed.regression.numerics.evidence import MixturePopulation, rotate, weigh
 from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.regression.schemes import least_squares
-from ebfed.report import new_axes
-from ebfed.report.plots import BLUE, GREEN, VERMILLION
 from ebfed.streams import make_key
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
@@ -44,12 +40,6 @@ ROUNDS = (1, 26, 51, 101, 151, 201, 251, 301, 351)
 LOCAL, BAYES = "local", "Bayes"
 DESCENT, CLUSTERING = "gradient descent", "clustering (Algorithm 6)"
 MIXTURE, POINTS = "AdaMix", "MixtureLinearEB"
-LOOKS = {
-    DESCENT: {"color": VERMILLION, "marker": "s", "ls": "-"},
-    # these stop by themselves: points, without a line
-    MIXTURE: {"color": BLUE, "marker": "o", "ls": "none"},
-    POINTS: {"color": GREEN, "marker": "^", "ls": "none"},
-}
 # Table 3 as printed: local training, AdaMix.
 PRINTED = {10: (39.93, 10.42), 20: (30.02, 3.12), 30: (19.97, 2.55)}
 
@@ -143,7 +133,7 @@ class _Watched(Blocks):
         return messages
 
 
-class AdaMixStudy(Study):
+class AdaMixStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each number of rows ``n``, ``method`` and last ``round`` (NaN: the
     method has no rounds, or stops by itself): the squared error ``mse``, its standard error
     ``mse_se`` and the standard deviation of one run ``mse_sd``; and how many ``rounds`` the fit
@@ -151,12 +141,7 @@ class AdaMixStudy(Study):
     """
 
     name, full = "adamix", 5
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def title(self) -> str:
-        return "AdaMix: squared error of the coefficients of a client"
+    heading = "AdaMix: squared error of the coefficients of a client"
 
     def lines(self) -> Iterator[str]:
         sizes = sorted(self.table["n"].unique())
@@ -211,39 +196,12 @@ class AdaMixStudy(Study):
             steps[n] = float(at[j - 1] + share * (at[j] - at[j - 1])) if j else np.nan
         return steps
 
-    def figure(self) -> Any:
-        parts = list(self.table.groupby("n"))
-        axes = new_axes(len(parts), (2.2 + 3.2 * len(parts), 4.2))
-        for ax, (n, rows) in zip(axes, parts, strict=True):
-            shown = rows[rows["method"] != CLUSTERING]
+    def panels(self) -> Iterator[dict[str, Any]]:
+        for n, rows in self.table[self.table["method"] != CLUSTERING].groupby("n"):
             # methods that stop by themselves are points at their last round; round 1 is no step
-            at = (shown["round"] - 1).fillna(shown["rounds"])
-            labels: dict[str, Any] = {
-                "title": f"{n} rows, 50 coefficients",
+            at = (rows["round"] - 1).fillna(rows["rounds"])
+            yield {"table": rows.assign(at=at), "x": "at", "y": "mse"} | {
+                **{"log_x": False, "log_y": True, "level": PRINTED[n][1]},
+                **{"title": f"{n} rows; grey: printed", "ylabel": "squared error of a client"},
                 "xlabel": "steps  (points: rounds to the end)",
             }
-            options: dict[str, Any] = {"log_x": False, "log_y": True, "legend": False}
-            draw_panel(ax, shown.assign(at=at), "at", "mse", looks=LOOKS, **options, **labels)
-            ax.axhline(PRINTED[n][1], color=VERMILLION, lw=1, ls=":")
-            ax.annotate(
-                "printed for AdaMix",
-                (0, PRINTED[n][1]),
-                (3, -4),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="top",
-                fontsize="small",
-                color=VERMILLION,
-            )
-            last = int(rows["round"].max())
-            ticks = list(range(0, last, 100 if last > 100 else 10))
-            ax.set_ylim(0.025, 90)
-            ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
-        axes[0].set_ylabel("squared error of a client's coefficients")
-        axes[0].legend(
-            frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(0.05, 0.4)
-        )
-        return axes[0].figure
-
-
-run = AdaMixStudy.run

@@ -9,8 +9,6 @@ Theorem 2 takes the variance of the population as known. With at least two bits 
 too, from the exact law of the rounded reports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +19,6 @@ from ebfed import theory
 from ebfed.channels import Exact, Quantizer
 from ebfed.evaluation.study import Study, average
 from ebfed.priors import Normal
-from ebfed.report.plots import BLACK, BLUE, VERMILLION
 from ozkara2023.doubts import doubts
 from ozkara2023.private_means import (
     LOCAL,
@@ -30,8 +27,8 @@ from ozkara2023.private_means import (
     RADIUS,
     SETTINGS,
     SPREAD,
-    draw_errors,
     estimate,
+    panels_of,
     print_errors,
     simulate,
 )
@@ -39,11 +36,6 @@ from ozkara2023.private_means import (
 BITS = tuple(range(1, 9))
 KNOWN, LEARNED = "variances known", "spread estimated"
 FORMULA = "Theorem 2"
-LOOKS = {
-    FORMULA: {"color": BLACK, "marker": "", "ls": ":"},
-    KNOWN: {"color": BLUE, "marker": "o", "ls": "-"},
-    LEARNED: {"color": VERMILLION, "marker": "s", "ls": "--"},
-}
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -103,7 +95,7 @@ def _formula(method: str, m: int, n: int, bits: float) -> float:
     return float(theory.mean_risk(t, noise, n, m, variance))
 
 
-class BitsStudy(Study):
+class BitsStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each setting (``figure``, ``m``, ``n``), ``method`` and number of
     ``bits`` (NaN: no limit): ``mse``, its standard error ``mse_se`` and the standard deviation of
     one run ``mse_sd``; the ``formula``, and by how many standard errors the simulation lies above
@@ -111,12 +103,7 @@ class BitsStudy(Study):
     """
 
     name, full, quick = "bits", 50, 4
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def title(self) -> str:
-        return "Bits: mean squared error x 1000 of personalised estimates"
+    heading = "Bits: mean squared error x 1000 of personalised estimates"
 
     def lines(self) -> Iterator[str]:
         yield from print_errors(self.table.assign(keeps=True), "bits")
@@ -130,14 +117,8 @@ class BitsStudy(Study):
             "are, variances known."
         )
 
-    def figure(self) -> Any:
+    def panels(self) -> Iterator[dict[str, Any]]:
         theorem = self.table[self.table["method"] == KNOWN].assign(method=FORMULA, mse_se=0.0)
         theorem["mse"] = theorem["formula"]
-        points = pd.concat([self.table, theorem], ignore_index=True).assign(keeps=True)
-        axes = draw_errors(points, "bits", LOOKS, (2.0, 3.2, 4.0), log_x=False)
-        for ax in axes:
-            ax.set_xlabel("bits of a report")
-        return axes[0].figure
-
-
-run = BitsStudy.run
+        points = pd.concat([self.table, theorem], ignore_index=True)
+        yield from panels_of(points, "bits", log_x=False, xlabel="bits of a report")

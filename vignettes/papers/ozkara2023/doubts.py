@@ -1,7 +1,5 @@
 """Risks that cannot be right as they stand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

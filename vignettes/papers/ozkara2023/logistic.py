@@ -13,8 +13,6 @@ propagation does not. No method can do better on average than the posterior mean
 population.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +26,6 @@ from ebfed.priors import IdentificationWarning
 from ebfed.regression import LogisticEB
 from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.posteriors import quadrature
-from ebfed.report import new_axes, plot_curves
 from ebfed.tables.clients import Clients
 from ozkara2023.doubts import doubts
 
@@ -39,15 +36,6 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "joint (Algorithm 5)": {"method": "gradient", "learning_rate": 0.02},
     "Laplace": {"method": "laplace"},
     "expectation propagation": {"method": "ep"},
-}
-# A method looks the same on both sides; methods that agree do not hide one another.
-LOOKS = {
-    "pooled": {"color": "#7f7f7f", "marker": "s", "ls": ":"},
-    "alone": {"color": "#d55e00", "marker": "^", "ls": "-."},
-    "joint (Algorithm 5)": {"color": "#009e73", "marker": "D", "ls": ":"},
-    "Laplace": {"color": "#cc79a7", "marker": "v", "ls": "--"},
-    "expectation propagation": {"color": "#0072b2", "marker": "o", "ls": "-"},
-    ORACLE: {"color": "#000000", "marker": "_", "ls": ""},
 }
 
 
@@ -63,14 +51,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def simulate(m: int, n: int, seed: Any = None) -> tuple[Clients, NDArray]:
-    """Draw clients' rows, and return their coefficients too.
-
-    Examples
-    --------
-    >>> clients, theta = simulate(3, 5, 0)
-    >>> clients.X.shape, theta.shape
-    ((15, 10), (3, 10))
-    """
+    """Draw clients' rows, and return their coefficients too."""
     rng = np.random.default_rng(seed)
     theta = MEAN + np.sqrt(VARIANCE) * rng.standard_normal((m, FEATURES))
     X = rng.standard_normal((m * n, FEATURES))
@@ -131,7 +112,7 @@ def _fit_of(row: Any) -> str:
     return f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
 
 
-class LogisticStudy(Study):
+class LogisticStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each number of rows ``n`` and ``method``: squared error ``mse``, its
     standard error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
     ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN where a
@@ -139,14 +120,7 @@ class LogisticStudy(Study):
     """
 
     name, full = "logistic", 5
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def title(self) -> str:
-        return (
-            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients"
-        )
+    heading = f"Logistic regression: squared error of {FEATURES} coefficients; {CLIENTS:,} clients"
 
     def lines(self) -> Iterator[str]:
         yield from print_grid(self.table, "n", _error_of, 26, 23, label="{} rows each".format)
@@ -167,21 +141,9 @@ class LogisticStudy(Study):
         )
         yield "Joint: 200 rounds; it has no maximum, and its figures depend on when it stops."
 
-    def figure(self) -> Any:
-        axes = new_axes(2, (9.6, 4.2))
+    def panels(self) -> Iterator[dict[str, Any]]:
+        common: Any = {"x": "n", "xlabel": "rows of each client", "spread": "sd", "errors": 1}
+        yield {"table": self.table, "y": "mse", "ylabel": "squared error"} | common
         fitted = self.table.dropna(subset=["variance"])
-        labels = {"mse": "squared error", "variance": "fitted variance"}
-        for ax, table, y in zip(axes, (self.table, fitted), labels, strict=True):
-            plot_curves(table, x="n", y=y, spread=f"{y}_sd", looks=LOOKS, legend=False, ax=ax)
-            ax.set(xlabel="rows of each client", ylabel=labels[y])
-        axes[1].axhline(VARIANCE, color="0.6", linewidth=1, linestyle=":")
-        for ax in axes:
-            ax.set_ylim(bottom=0)
-        figure = axes[0].figure
-        figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False
-        )
-        return figure
-
-
-run = LogisticStudy.run
+        labels = {"ylabel": "fitted variance", "level": VARIANCE}
+        yield {"table": fitted, "y": "variance"} | labels | common

@@ -14,8 +14,6 @@ releases noisy sums and counts of three points, `ROUNDS_OF_EM` times, at an epsi
 together (`location.noisy_em`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,19 +23,10 @@ from numpy.typing import NDArray
 
 from ebfed import theory
 from ebfed.channels import Clip
-from ebfed.evaluation.study import (
-    SIMULATED_NOISE,
-    THIN,
-    Study,
-    average,
-    draw_panel,
-    print_row,
-)
+from ebfed.evaluation.study import SIMULATED_NOISE, Study, average, print_grid
 from ebfed.likelihoods import Gaussian
 from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
 from ebfed.tables.clients import Summary
 from ozkara2023.doubts import doubts
 
@@ -50,30 +39,6 @@ CLIENTS, MORE_CLIENTS = 500, 5000
 
 CLUSTERING, EM, BIC = "clustering", "EM", "EM, k by BIC"
 PRIVATE, KNOWN = "EM, private", "Theorem 6"
-LOOKS = {
-    CLUSTERING: {"color": VERMILLION, "marker": "s", "ls": "-"},
-    PRIVATE: {"color": GREEN, "marker": "^", "ls": "-"},
-    EM: {"color": BLUE, "marker": "o", "ls": "--"},
-    KNOWN: {"color": BLACK, "marker": "", "ls": ":"},
-}
-
-
-def _print_curve(rows: pd.DataFrame, method: str, x: str) -> list[str]:
-    """Print errors of one method against x, standard errors below."""
-    if rows.empty:
-        return []
-    parts = (
-        (x, [f"{value:g} " for value in rows[x]]),
-        (method, [f"{row.mse:.3f}{'!' if row.doubt else ' '}" for row in rows.itertuples()]),
-        ("", [f"({value:.3f})" for value in rows["mse_se"]]),
-    )
-    return [print_row(name, cells, 16, 10) for name, cells in parts]
-
-
-def _level(rows: pd.DataFrame, method: str, like: pd.DataFrame, x: str) -> pd.DataFrame:
-    """One method's error at every x of another, of which it has none: a line of the legend."""
-    value = rows.loc[rows["method"] == method, "mse"].item()
-    return like.drop_duplicates(x).assign(method=method, mse=value, mse_se=0.0)
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -141,7 +106,11 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
     ]
 
 
-class MixtureStudy(Study):
+def _error_of(row: Any) -> str:
+    return f"{row.mse:.3f}{'!' if row.doubt else ' '}"
+
+
+class MixtureStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each number of clients ``m``, ``method``, number of ``rounds`` of
     clustering and ``epsilon`` (NaN where there is none): mean squared error relative to that of the
     clients' own means, ``mse``, its standard error ``mse_se`` and the standard deviation of one run
@@ -150,21 +119,21 @@ class MixtureStudy(Study):
     """
 
     name, full, quick = "mixture", 50, 4
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def title(self) -> str:
-        return "Mixture: mean squared error of personalised estimates, relative to local means"
+    heading = "Mixture: mean squared error of personalised estimates, relative to local means"
 
     def lines(self) -> Iterator[str]:
+        below = {" ": lambda row: f"({row.mse_se:.3f})"}
+        label: Any = "{:g} ".format
         for k, (m, part) in enumerate(self.table.groupby("m", sort=False)):
             yield from [""] * (k > 0)
             yield f"{m:,} clients, {ROWS} rows each"
-            yield THIN
-            for method, x in ((CLUSTERING, "rounds"), (PRIVATE, "epsilon")):
-                yield from _print_curve(part[part["method"] == method], method, x)
-            for row in part[part["method"].isin([EM, BIC, KNOWN])].itertuples():
+            for x in ("rounds", "epsilon"):
+                rows = part[part[x].notna()]
+                if len(rows):
+                    yield from print_grid(
+                        rows, x, _error_of, 16, 10, head=x, label=label, below=below
+                    )
+            for row in part[part["rounds"].isna() & part["epsilon"].isna()].itertuples():
                 yield f"{row.method:<16}{row.mse:>9.3f} ({row.mse_se:.3f})"
 
     def notes(self) -> Iterator[str]:
@@ -177,28 +146,13 @@ class MixtureStudy(Study):
         (bic,) = self.table[self.table["method"] == BIC].itertuples()
         yield f"BIC found three components in {bic.right:.0%} of the runs."
 
-    def figure(self) -> Any:
-        left, right = new_axes(2, (9.6, 4.2))
+    def panels(self) -> Iterator[dict[str, Any]]:
         few = self.table[self.table["m"] == CLIENTS]
-        clustering = few[few["method"] == CLUSTERING]
-        levels = [_level(few, name, clustering, "rounds") for name in (EM, KNOWN)]
-        labels: dict[str, Any] = {
-            "title": f"clustering, m = {CLIENTS}",
-            "xlabel": "rounds of clustering",
-            "ylabel": "error relative to local means  (± 2 std. errors)",
-        }
-        curves = pd.concat([clustering, *levels])
-        draw_panel(left, curves, "rounds", "mse", looks=LOOKS, log_y=True, **labels)
-        private = self.table[self.table["method"] == PRIVATE]
-        names = {m: f"{PRIVATE}, m = {m:,}" for m in private["m"].unique()}
-        known = _level(few, KNOWN, private, "epsilon")
-        private = private.assign(method=private["m"].map(names))
-        styles = [LOOKS[PRIVATE], LOOKS[EM] | {"ls": "-"}]
-        looks = dict(zip(names.values(), styles, strict=False)) | {KNOWN: LOOKS[KNOWN]}
-        labels = {"title": "private EM, trusted server", "xlabel": "epsilon"}
-        curves = pd.concat([private, known])
-        draw_panel(right, curves, "epsilon", "mse", looks=looks, log_y=True, **labels)
-        return left.figure
-
-
-run = MixtureStudy.run
+        common = {"y": "mse", "log_y": True, "ylabel": "error relative to local means"}
+        clustering = few[few["method"].isin([CLUSTERING, EM, KNOWN]) & few["epsilon"].isna()]
+        labels = {"title": f"clustering, m = {CLIENTS}", "xlabel": "rounds of clustering"}
+        yield {"table": clustering, "x": "rounds"} | labels | common
+        for m, part in self.table.groupby("m"):
+            private = part[part["method"].isin([PRIVATE, KNOWN])]
+            labels = {"title": f"{PRIVATE}, m = {m:,}", "xlabel": "epsilon"}
+            yield {"table": private, "x": "epsilon"} | labels | common

@@ -16,41 +16,29 @@ Both methods get the same noise. Training alone, which costs no privacy, is show
 *Rounds* (Figure 2): test accuracy and psi during training.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ebfed.datasets import partition_classes
-from ebfed.evaluation.study import SIMULATED_NOISE, THIN, Study, average, draw_panel, print_grid
-from ebfed.learning.adaped import AdaPeD
-from ebfed.learning.base import Learner
-from ebfed.learning.ditto import Ditto
-from ebfed.learning.dp_adaped import DPAdaPeD
-from ebfed.learning.dp_fed_avg import DPFedAvg
-from ebfed.learning.fed_avg import FedAvg
-from ebfed.learning.fed_mutual import FedMutual
-from ebfed.learning.local_only import LocalOnly
-from ebfed.learning.per_fed_avg import PerFedAvg
-from ebfed.learning.pfedme import PFedMe
-from ebfed.learning.privacy import ClientPrivacy
-from ebfed.learning.quped import QuPeD
-from ebfed.models import MLP, Model, Torch
-from ebfed.models.torch import lenet
+from ebfed import learning as fl
+from ebfed.evaluation.study import (
+    SIMULATED_NOISE,
+    Study,
+    average,
+    number,
+    print_grid,
+    print_row,
+)
 from ebfed.privacy import accountant
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import adaped_claimed_epsilon, adaped_event
-from images import FETCH, load, mean_over_clients
+from images import FETCH, Dealt, deal_images, mean_over_clients, network, squares
 
 Collection = Literal["mnist", "fashion-mnist", "digits"]
 
@@ -70,86 +58,65 @@ DP_SHARED, DP_ADAPED = "DP-FedAvg", "DP-AdaPeD"
 INVITED = (ALONE, SHARED, TUNED, "pFedMe", "Per-FedAvg", "QuPeD", "FedMutual", "Ditto", ADAPED)
 ALWAYS = (ALWAYS_ALONE, ALWAYS_ADAPED)
 
-# Chosen by the accuracy on a fifth of the rows of MNIST that clients learn from (`deal_images` with
-# `validation`), convolutional network, 50 rounds, one run. Learning rates: .2 was the best of .1,
-# .2 and .3 for AdaPeD and QuPeD, of .1 and .2 for FedAvg, of .2 and .3 for training alone; it is
-# taken for FedMutual and Ditto too, untried. `psi_weight`: 5 for AdaPeD (not 1). pFedMe: eta lambda
-# is 1 (the paper: .1), the only choice that was tried. Per-FedAvg: a learning rate of .2 and an own
-# step of .1, untried, failed in the study itself (one run 10 %, one not finite), so that it has the
-# paper's. Private methods: one hidden layer, 60 rounds, claimed 3.35; `clip` of .03, .1, .3 and 1
-# for DP-FedAvg, of .01 and .1 for DP-AdaPeD. All else is the paper's, or the default.
+# Chosen by the accuracy on a fifth of the rows of MNIST that clients would learn from, with the
+# convolutional network, 50 rounds, one run. Learning rates: .2 was the best of .1, .2 and .3 for
+# AdaPeD and QuPeD, of .1 and .2 for FedAvg, of .2 and .3 for training alone; it is taken for
+# FedMutual and Ditto too, untried. `psi_weight`: 5 for AdaPeD (not 1). pFedMe: eta lambda is 1 (the
+# paper: .1), the only choice that was tried. Per-FedAvg has the paper's: a rate of .2 and an own
+# step of .1, untried, failed in the study itself. Private methods: one hidden layer, 60 rounds,
+# claimed 3.35; `clip` of .03, .1, .3 and 1 for DP-FedAvg, of .01 and .1 for DP-AdaPeD. All else is
+# the paper's, or the default.
 PAPER: dict[str, Any] = {"variant": "paper"}
-METHODS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
-    ALONE: (LocalOnly, {"learning_rate": 0.2}),
-    TUNED: (FedAvg, {"learning_rate": 0.2, "fine_tune": EPOCH}),
-    "pFedMe": (PFedMe, {"learning_rate": 2.0, "own_learning_rate": 0.2}),
-    "Per-FedAvg": (PerFedAvg, {"learning_rate": 0.075, "own_learning_rate": 0.001}),
-    "QuPeD": (QuPeD, {"learning_rate": 0.2}),
-    "FedMutual": (FedMutual, {"learning_rate": 0.2, "own_weight": 0.25, "shared_weight": 0.25}),
-    "Ditto": (Ditto, {"learning_rate": 0.2}),
-    ADAPED: (AdaPeD, PAPER | {"learning_rate": 0.2, "psi_weight": 5.0}),
-    ALWAYS_ALONE: (LocalOnly, {"learning_rate": 0.1, "sample_rate": 1.0}),
-    ALWAYS_ADAPED: (AdaPeD, PAPER | {"learning_rate": 0.2, "psi_weight": 5.0, "unsampled": True}),
-    DP_SHARED: (DPFedAvg, {"learning_rate": 0.1, "clip": 0.1}),
-    DP_ADAPED: (DPAdaPeD, PAPER | {"learning_rate": 0.1, "clip": 0.01, "psi_clip": 0.1}),
+METHODS: dict[str, tuple[type[fl.Learner], dict[str, Any]]] = {
+    ALONE: (fl.LocalOnly, {"learning_rate": 0.2}),
+    TUNED: (fl.FedAvg, {"learning_rate": 0.2, "fine_tune": EPOCH}),
+    "pFedMe": (fl.PFedMe, {"learning_rate": 2.0, "own_learning_rate": 0.2}),
+    "Per-FedAvg": (fl.PerFedAvg, {"learning_rate": 0.075, "own_learning_rate": 0.001}),
+    "QuPeD": (fl.QuPeD, {"learning_rate": 0.2}),
+    "FedMutual": (
+        fl.FedMutual,
+        {"learning_rate": 0.2, "own_weight": 0.25, "shared_weight": 0.25},
+    ),
+    "Ditto": (fl.Ditto, {"learning_rate": 0.2}),
+    ADAPED: (fl.AdaPeD, PAPER | {"learning_rate": 0.2, "psi_weight": 5.0}),
+    ALWAYS_ALONE: (fl.LocalOnly, {"learning_rate": 0.1, "sample_rate": 1.0}),
+    ALWAYS_ADAPED: (
+        fl.AdaPeD,
+        PAPER | {"learning_rate": 0.2, "psi_weight": 5.0, "unsampled": True},
+    ),
+    DP_SHARED: (fl.DPFedAvg, {"learning_rate": 0.1, "clip": 0.1}),
+    DP_ADAPED: (fl.DPAdaPeD, PAPER | {"learning_rate": 0.1, "clip": 0.01, "psi_clip": 0.1}),
 }
 
 
-def list_cells(
-    quick: bool,
-    *,
-    rounds: int | None = None,
-    private_rounds: int | None = None,
-    data: Sequence[Collection] | None = None,
-    cnn: bool | None = None,
-    always: bool = True,
-    private_cnn: bool = False,
-) -> list[dict[str, Any]]:
+def list_cells(quick: bool, *, model: str | None = None) -> list[dict[str, Any]]:
     """List what is run, the settings of methods included, so that kept runs are of these.
 
-    Parameters
-    ----------
-    quick : bool
-        Whether to have ten clients with digits, a small network and few rounds.
-    rounds : int, optional
-        Rounds of the comparison; 300 if None, as in the paper, 20 if `quick`.
-    private_rounds : int, optional
-        Rounds of Table 2; 60 if None, 10 if `quick`. The paper's 300 take five times as long. 0
-        leaves Table 2 out.
-    data : sequence of {"mnist", "fashion-mnist", "digits"}, optional
-        Images of the comparison: MNIST and Fashion-MNIST if None. Table 2 takes the first, or
-        MNIST.
-    cnn : bool, optional
-        Whether the comparison trains the paper's convolutional network, which needs PyTorch, rather
-        than one hidden layer of 50 units; if None, whether PyTorch is installed.
-    always : bool
-        Whether the comparison has the methods in which all clients work in all rounds, which is
-        ten times the work.
-    private_cnn : bool
-        Whether Table 2 trains the convolutional network; all clients work in all its rounds, which
-        takes long.
+    The quick version has ten clients with digits, a small network and few rounds; the full one the
+    paper's 300 rounds, but for Table 2, which has 60. With the `model` "cnn" all train the paper's
+    convolutional network, which needs PyTorch; if None, the comparison does in the full version
+    where PyTorch is installed.
     """
-    if cnn is None:
-        cnn = not quick and importlib.util.find_spec("torch") is not None
     small = "MLP-16" if quick else "MLP-50"
-    data = (("digits",) if quick else ("mnist", "fashion-mnist")) if data is None else data
-    rounds = (20 if quick else 300) if rounds is None else rounds
-    private_rounds = (10 if quick else 60) if private_rounds is None else private_rounds
+    torch = not quick and importlib.util.find_spec("torch") is not None
+    private_model = "CNN" if model == "cnn" else small
+    compared_model = "CNN" if torch and model is None else private_model
+    data = ("digits",) if quick else ("mnist", "fashion-mnist")
+    rounds, private_rounds = (20, 10) if quick else (300, 60)
     cells: list[dict[str, Any]] = [
-        {"part": COMPARISON, "data": each, "model": "CNN" if cnn else small, "rounds": rounds}
+        {"part": COMPARISON, "data": each, "model": compared_model, "rounds": rounds}
         | {"claimed": math.nan, "method": method}
-        for each in (data if rounds else ())
-        for method in (*INVITED, *(ALWAYS if always else ()))
+        for each in data
+        for method in (*INVITED, *ALWAYS)
         if method != SHARED  # which is what is fine-tuned
     ]
     private = [(math.nan, ALWAYS_ALONE)]
     for claimed in CLAIMS[1:2] if quick else CLAIMS:
         private += [(claimed, method) for method in (DP_SHARED, DP_ADAPED)]
-    model = "CNN" if private_cnn else small
     cells += [
-        {"part": PRIVACY, "data": (*data, "mnist")[0], "model": model, "rounds": private_rounds}
+        {"part": PRIVACY, "data": data[0], "model": private_model, "rounds": private_rounds}
         | {"claimed": claimed, "method": method}
-        for claimed, method in (private if private_rounds else ())
+        for claimed, method in private
     ]
     m = 10 if quick else CLIENTS
     return [cell | {"m": m, "settings": _in_words(cell["method"])} for cell in cells]
@@ -204,57 +171,6 @@ def price(claimed: float, *, rounds: int, m: int, delta: float = DELTA) -> Price
     return Price(claimed, event.event.noise_multiplier, true, exchanged)
 
 
-@dataclass(frozen=True)
-class DealtImages:
-    """Images dealt to clients: of each row to learn from or to be tested on, class and client."""
-
-    X: NDArray
-    y: NDArray
-    groups: NDArray
-    X_test: NDArray
-    y_test: NDArray
-    groups_test: NDArray
-
-
-def deal_images(
-    data: Collection, m: int, seed: Any = None, *, validation: bool = False
-) -> DealtImages:
-    """Deal images to clients with three classes each: rows to learn from, and rows to be tested on.
-
-    Clients have as many rows to learn from. With `validation` a fifth of these takes the place of
-    the test images, which are then not used; settings were chosen in this way.
-
-    >>> images = deal_images("digits", 10, 0)
-    >>> images.X.shape, np.unique(np.bincount(images.groups)).tolist()
-    ((1442, 64), [144, 145])
-    >>> of_first = [np.unique(y[g == 0]) for y, g in ((images.y, images.groups),
-    ...                                               (images.y_test, images.groups_test))]
-    >>> len(of_first[0]), bool((of_first[0] == of_first[1]).all())
-    (3, True)
-    """
-    images, rng = load(data), np.random.default_rng(seed)
-    groups, classes = partition_classes(
-        images.target, m, CLASSES, rows_per_client="equal", random_state=rng
-    )
-    if validation:
-        held = rng.random(len(groups)) < 0.2
-        rows, tests = (
-            (images.data[part], images.target[part], groups[part]) for part in (~held, held)
-        )
-        return DealtImages(*rows, *tests)
-    of_tests, _ = partition_classes(
-        images.target_test, m, CLASSES, classes=classes, random_state=rng
-    )
-    given = of_tests >= 0
-    tests = images.data_test[given], images.target_test[given], of_tests[given]
-    return DealtImages(images.data, images.target, groups, *tests)
-
-
-def _model(model: str) -> Model:
-    """Return the model of a name: the paper's network, or one with so many hidden units."""
-    return Torch(lenet(), (1, 28, 28)) if model == "CNN" else MLP(int(model.partition("-")[2]))
-
-
 def _learner(method: str, model: str, rounds: int, seed: Sequence[int], **more: Any) -> Any:
     """Return a method as the paper sets it up."""
     of_method, settings = METHODS[method]
@@ -268,13 +184,13 @@ def _learner(method: str, model: str, rounds: int, seed: Sequence[int], **more: 
         "random_state": int(np.random.SeedSequence(seed).generate_state(1)[0]),
     }
     settings = common | settings | more
-    names = ClientPrivacy().get_params().keys() & settings.keys()
+    names = fl.ClientPrivacy().get_params().keys() & settings.keys()
     if names:
-        settings["privacy"] = ClientPrivacy(**{name: settings.pop(name) for name in names})
-    return of_method(_model(model), **settings)
+        settings["privacy"] = fl.ClientPrivacy(**{name: settings.pop(name) for name in names})
+    return of_method(network(model), **settings)
 
 
-def _accuracy(learner: Any, images: DealtImages, *, shared: bool = False) -> float:
+def _accuracy(learner: Any, images: Dealt, *, shared: bool = False) -> float:
     """Mean over clients of the share of their test images whose class is found.
 
     With `shared`, by the shared predictor, which is that of a client of which nothing is known.
@@ -297,7 +213,8 @@ def one_run(
 ) -> list[dict[str, Any]]:
     """Return the accuracy of a method after all rounds, and during training."""
     own_seed = [*seed, list(FETCH).index(data)]  # the same clients and start for all methods
-    images = deal_images(data, m, own_seed)
+    shape, rng = squares if model == "CNN" else None, np.random.default_rng(own_seed)
+    images = deal_images(data, m, CLASSES, rng, shape=shape)
     more: dict[str, Any] = {"warm_start": True}
     if not math.isnan(claimed):
         epsilon = price(claimed, rounds=rounds, m=m).epsilon
@@ -306,7 +223,7 @@ def one_run(
     clients = Clients.from_rows(images.X.astype(float), images.groups, images.y)
     marks = np.unique(np.ceil(np.linspace(0, rounds, 11)[1:]).astype(int)).tolist()
     seen: dict[int, float] = {}
-    for mark in marks if isinstance(learner, AdaPeD) and math.isnan(claimed) else [rounds]:
+    for mark in marks if isinstance(learner, fl.AdaPeD) and math.isnan(claimed) else [rounds]:
         learner.set_params(n_rounds=mark).fit(clients)
         seen[mark] = _accuracy(learner, images)
     last = {"round": rounds, "accuracy": seen[rounds], "psi": math.nan}
@@ -315,7 +232,7 @@ def one_run(
     if method == TUNED:
         shared = _accuracy(learner, images, shared=True)
         rows = [last | {"method": SHARED, "accuracy": shared}, last]
-    if isinstance(learner, AdaPeD):
+    if isinstance(learner, fl.AdaPeD):
         psi = learner.history_["psi"].to_numpy()
         last["psi"] = float(psi[-1])
         rows += [
@@ -361,121 +278,25 @@ def _lead(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
 
 
-def _row(name: str, values: Iterable[float], form: str) -> str:
-    """Print a name and numbers."""
-    return f"{name:<32}" + "".join(f"{form.format(value):>6}" for value in values)
-
-
 def _spread(mean: float, sd: float) -> str:
     return f"{100 * mean:.2f} ± {100 * sd:.2f}"
 
 
 def _starred(row: Any) -> str:
-    return _spread(row.accuracy, row.accuracy_sd) + row.star
+    return _spread(row.accuracy, row.accuracy_sd) + getattr(row, "star", "")
 
 
 def _say_who_is_ahead(rows: pd.DataFrame, family: Sequence[str]) -> str:
-    """Say which methods of a family beat its last, an AdaPeD, and by how much."""
-    rows = rows[rows["method"].isin(family[:-1])]
-    better = rows[rows["ahead"] > 0].sort_values("ahead", ascending=False)
-    if better.empty:
-        worse = rows.sort_values("ahead").iloc[-1]
-        return (
-            f"{family[-1]} is above {'every other method' if len(rows) > 1 else family[0]}, by "
-            f"{-100 * worse['ahead']:.2f} ± {100 * worse['ahead_se']:.2f} points or more (next: "
-            f"{worse['method']}; ±: standard error)."
-        )
-    who = ", ".join(
-        f"{row.method} by {100 * row.ahead:.2f} ± {100 * row.ahead_se:.2f}"
-        for row in better.itertuples()
-    )
-    return f"ahead of {family[-1]} is {who} points (±: standard error); no other method is."
+    """Say by how much each method of a family is ahead of its last, an AdaPeD, or behind."""
+    rows = rows[rows["method"].isin(family[:-1])].sort_values("ahead", ascending=False)
+    leads = [
+        f"{row.method} {100 * row.ahead:+.2f} ± {100 * row.ahead_se:.2f}"
+        for row in rows.itertuples()
+    ]
+    return f"points ahead of {family[-1]} (±: standard error): {', '.join(leads)}."
 
 
-def _say_what_privacy_buys(part: pd.DataFrame) -> str:
-    """Compare DP-AdaPeD with DP-FedAvg and with training alone."""
-    accuracy = part.pivot(index="claimed", columns="method", values="accuracy")
-    alone = accuracy[ALWAYS_ALONE].dropna().iloc[0]
-    levels = accuracy.dropna(subset=[DP_ADAPED])
-    above = 100 * (levels[DP_ADAPED] - levels[DP_SHARED])
-    beyond = 100 * (levels[DP_ADAPED] - alone)
-    return (
-        f"{DP_ADAPED} is above {DP_SHARED} by "
-        + ", ".join(f"{value:.1f}" for value in above)
-        + " points, and above training alone, which costs no privacy, by "
-        + ", ".join(f"{value:+.2f}" for value in beyond)
-        + "."
-    )
-
-
-def _draw_comparison(ax: Any, part: pd.DataFrame) -> None:
-    """Draw a dot with an error bar for each method and collection."""
-    methods = [method for family in families(part) for method in family]
-    shown = part["data"].unique()
-    for k, (data, rows) in enumerate(part.groupby("data", sort=False)):
-        rows = rows.set_index("method").loc[methods]
-        ax.errorbar(
-            100 * rows["accuracy"],
-            np.arange(len(methods)) + 0.18 * (2 * k - len(shown) + 1),
-            xerr=100 * rows["accuracy_sd"],
-            color=(BLUE, VERMILLION, GREEN)[k],
-            marker="os^"[k],
-            ls="",
-            ms=5,
-            capsize=2,
-            label=f"{TITLES[data]} ({rows['model'].iloc[0]})",
-        )
-    if len(methods) > len(INVITED):
-        ax.axhline(len(INVITED) - 0.5, color=GREY, lw=1, ls=":")
-    ax.set_yticks(range(len(methods)), methods)
-    ax.invert_yaxis()
-    if methods:
-        ax.legend(frameon=False, fontsize="small")
-    ax.set_xlabel("test accuracy, %  (bars: ± sd)")
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_privacy(ax: Any, part: pd.DataFrame) -> None:
-    """Draw accuracy against the true epsilon."""
-    ax.set(xlabel="epsilon of the ledger", ylabel="test accuracy, %")
-    if part.empty:
-        return
-    curves = part.assign(value=100 * part["accuracy"], value_se=100 * part["accuracy_se"])
-    curves.loc[curves["method"] == ALWAYS_ALONE, "epsilon"] = math.nan
-    looks = {
-        DP_ADAPED: {"color": BLUE, "marker": "o", "ls": "-"},
-        DP_SHARED: {"color": VERMILLION, "marker": "s", "ls": "--"},
-    }
-    first = part.iloc[0]
-    labels: dict[str, Any] = {
-        "title": f"{TITLES[first['data']]}, {first['model']}",
-        "xlabel": f"epsilon of the ledger  (delta = {DELTA:g})",
-        "ylabel": "test accuracy, %",
-    }
-    draw_panel(ax, curves.round({"epsilon": 2}), "epsilon", "value", looks=looks, **labels)
-    ax.set_ylim(0, 102)
-
-
-def _draw_rounds(left: Any, right: Any, part: pd.DataFrame) -> None:
-    """Draw accuracy and psi over rounds."""
-    colours = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, BLACK, GREY)
-    lines = part.groupby(["data", "model", "method", "claimed"], sort=False, dropna=False)
-    for k, ((data, _, method, claimed), rows) in enumerate(lines):
-        private = not math.isnan(claimed)
-        label = f"{method}, claimed {claimed:g}" if private else f"{method}, {TITLES[data]}"
-        look = {"color": colours[k % 7], "ls": "--" if private else "-", "marker": "osv^DPX"[k % 7]}
-        for ax, value, factor in ((left, "accuracy", 100), (right, "psi", 1)):
-            if rows[value].notna().sum() > 1:  # of private methods only the end was tested
-                ax.plot(rows["round"], factor * rows[value], ms=4, lw=1.4, label=label, **look)
-    for ax, label in ((left, "test accuracy, %"), (right, "psi")):
-        ax.set(xlabel="round", ylabel=label)
-        ax.set_xlim(left=0)
-        ax.spines[["top", "right"]].set_visible(False)
-        if ax.lines:
-            ax.legend(frameon=False, fontsize="small")
-
-
-class PersonalizationStudy(Study):
+class PersonalizationStudy(Study, cells=list_cells, one_run=one_run, tabulate=tabulate):
     """The table has a row for each ``part`` (comparison, privacy; rounds: after some of the
     rounds), ``data``, ``m``, ``model``, number of ``rounds``, ``claimed`` epsilon, ``method`` and
     ``round``: the ``accuracy``, its standard error ``accuracy_se`` and standard deviation over runs
@@ -487,12 +308,7 @@ class PersonalizationStudy(Study):
     # a hundred rounds of the comparison with the convolutional network take about fifteen minutes
     # of one core, for each run and collection
     name, full = "personalization", 3
-    cells = staticmethod(list_cells)
-    one_run = staticmethod(one_run)
-    tabulate = staticmethod(tabulate)
-
-    def title(self) -> str:
-        return "Personalised learning: test accuracy, %, mean over clients"
+    heading = "Personalised learning: test accuracy, %, mean over clients"
 
     def lines(self) -> Iterator[str]:
         parts = (self._print_comparison(), self._print_privacy(), self._print_rounds())
@@ -524,43 +340,37 @@ class PersonalizationStudy(Study):
         if part.empty:
             return []
         first = part.iloc[0]
-        published = PUBLISHED if first["data"] == "mnist" else {}
-        methods = f"{DP_SHARED:>15} {DP_ADAPED:>15}"
-        lines = [
+        title = (
             f"Privacy: {TITLES[first['data']]}, {first['model']}, {first['rounds']} rounds of all "
-            f"{first['m']} clients, delta = {DELTA:g}",
-            f"{'claimed':>10}{'epsilon':>12}{'exchanged':>12}{methods}"
-            + (f"{'the paper:':>13}{'FedAvg':>8}{'AdaPeD':>8}" if published else ""),
-            THIN,
+            f"{first['m']} clients, delta = {DELTA:g}"
+        )
+        lines = list(
+            print_grid(part, "claimed", _starred, 34, 15, label="claimed {:g}".format, title=title)
+        )
+        levels = part[part["method"] == DP_ADAPED]
+        rows = {name: levels[name].tolist() for name in ("epsilon", "exchanged")}
+        if first["data"] == "mnist":
+            told = np.array([PUBLISHED[claimed] for claimed in levels["claimed"]]).T
+            rows |= {"printed in the paper: FedAvg": told[0], "printed: AdaPeD": told[1]}
+        return lines + [
+            print_row(name, [f"{value:.2f}" for value in values], 34, 15)
+            for name, values in rows.items()
         ]
-        for claimed, rows in part.dropna(subset=["claimed"]).groupby("claimed", sort=False):
-            rows = rows.set_index("method")
-            row = rows.iloc[0]
-            line = f"{claimed:>10.2f}{row['epsilon']:>12.2f}{row['exchanged']:>12.2f}"
-            accuracies = rows.loc[[DP_SHARED, DP_ADAPED], ["accuracy", "accuracy_sd"]]
-            cells = [_spread(mean, sd) for mean, sd in accuracies.to_numpy()]
-            line += f"{cells[0]:>15} {cells[1]:>15}"
-            if published:
-                line += f"{'':>13}" + "".join(f"{value:>8.2f}" for value in published[claimed])
-            lines.append(line)
-        (alone,) = part[part["method"] == ALWAYS_ALONE].itertuples()
-        cell = _spread(alone.accuracy, alone.accuracy_sd)
-        return [*lines, f"{ALWAYS_ALONE:<22}{'(nothing is sent)':<28}{cell:>15}"]
 
     def _print_rounds(self) -> list[str]:
-        lines = []
-        groups = self._part(ROUNDS).groupby(["data", "model", "rounds"], sort=False)
-        for (data, model, _), rows in groups:
-            head = f"{TITLES[data]}, {model}, round"
-            lines += [_row(head, rows["round"].unique(), "{}"), THIN]
-            by = ["method", "claimed"]
-            for (method, claimed), line in rows.groupby(by, sort=False, dropna=False):
-                named = method if math.isnan(claimed) else f"{method}, {claimed:g}"
-                if math.isnan(claimed):
-                    lines.append(_row(named, 100 * line["accuracy"], "{:.2f}"))
-                    named = ""
-                lines.append(_row(f"{named}  psi", line["psi"], "{:.2f}"))
-            lines.append("")
+        part = self._part(ROUNDS).fillna({"claimed": 0.0})
+        names = part["method"] + part["claimed"].map(", claimed {:g}".format).mask(
+            part["claimed"] == 0, ""
+        )
+        lines: list[str] = []
+        for (data, model, _), rows in part.assign(name=names).groupby(
+            ["data", "model", "rounds"], sort=False
+        ):
+            below = {"  psi": lambda row: number(row.psi, ".2f")}
+            options: dict[str, Any] = {"by": "name", "below": below}
+            options["head"] = f"{TITLES[data]}, {model}, round"
+            cell = lambda row: number(100 * row.accuracy, ".2f")  # noqa: E731
+            lines += [*print_grid(rows, "round", cell, 32, 6, **options), ""]
         return lines[:-1]
 
     def notes(self) -> Iterator[str]:
@@ -589,15 +399,22 @@ class PersonalizationStudy(Study):
             yield "The paper's figures (Table 2) are of its convolutional network."
         if not part["model"].eq("CNN").all():
             yield "The network of the table of privacy is not the paper's: it has one hidden layer."
-        yield _say_what_privacy_buys(part)
         yield SIMULATED_NOISE
 
-    def figure(self) -> Any:
-        axes = new_axes(2, (11.4, 8.6), n_rows=2)
-        _draw_comparison(axes[0], self._part(COMPARISON))
-        _draw_privacy(axes[1], self._part(PRIVACY))
-        _draw_rounds(axes[2], axes[3], self._part(ROUNDS))
-        return axes[0].figure
-
-
-run = PersonalizationStudy.run
+    def panels(self) -> Iterator[dict[str, Any]]:
+        private = self._part(PRIVACY)
+        if len(private):
+            at = private["epsilon"].round(2).mask(private["method"] == ALWAYS_ALONE)
+            labels = {"title": "Table 2", "xlabel": f"epsilon of the ledger  (delta = {DELTA:g})"}
+            labels |= {"ylabel": "test accuracy"}
+            shown = {"table": private.assign(at=at), "x": "at", "y": "accuracy"}
+            yield shown | labels
+        rounds = self._part(ROUNDS)
+        for value in ("accuracy", "psi"):
+            rows = rounds.dropna(subset=[value]).assign(psi_se=0.0)
+            names = rows["data"].map(TITLES).mask(rows["claimed"].notna(), rows["claimed"])
+            rows = rows.assign(method=rows["method"] + ", " + names.astype(str))
+            rows = rows[rows["claimed"].isna() | (value == "psi")]
+            labels = {"title": "Figure 2", "xlabel": "round", "ylabel": value}
+            if len(rows):
+                yield {"table": rows, "x": "round", "y": value, "log_x": False} | labels

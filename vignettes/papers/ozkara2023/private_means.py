@@ -17,10 +17,8 @@ carry no information, and clients keep their own means. That happens where few c
 epsilon, and the errors lie a little below the formula there.
 """
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,21 +27,10 @@ from numpy.typing import NDArray
 
 from ebfed import theory
 from ebfed.channels import Channel, Exact, Gaussian, Guess, Hybrid, OneBit, TwoBit
-from ebfed.evaluation.study import (
-    SIMULATED_NOISE,
-    THIN,
-    WIDTH,
-    Study,
-    average,
-    draw_panel,
-    legend_outside,
-    print_row,
-)
+from ebfed.evaluation.study import SIMULATED_NOISE, WIDTH, Study, average, number, print_grid
 from ebfed.location import GaussianEB
 from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.streams import make_key
 from ebfed.tables.clients import Summary
 from ozkara2023.doubts import doubts
@@ -68,22 +55,6 @@ CHANNELS: dict[str, Callable[[float], Channel]] = {
     "hybrid, learned range": lambda epsilon: Hybrid(epsilon, range="private"),
     "two bits, learned range": lambda epsilon: TwoBit(epsilon, range="private"),
 }
-LOOKS = dict(
-    zip(
-        CHANNELS,
-        [
-            {"color": PURPLE, "marker": "D", "ls": ":"},
-            {"color": BLUE, "marker": "o", "ls": "--"},
-            {"color": VERMILLION, "marker": "s", "ls": "--"},
-            {"color": GREEN, "marker": "^", "ls": "--"},
-            {"color": BLUE, "marker": "o", "ls": "-"},
-            {"color": VERMILLION, "marker": "s", "ls": "-"},
-            {"color": GREEN, "marker": "^", "ls": "-"},
-            {"color": BLACK, "marker": "v", "ls": "-"},
-        ],
-        strict=True,
-    )
-)
 
 
 def _cells(quick: bool) -> list[dict[str, Any]]:
@@ -198,86 +169,39 @@ def _quietly(function: Callable[..., Any], *arguments: Any) -> Any:
 # The page, also of the study of bits ----------------------------------------------------------
 
 
-def _settings(table: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    return list(table.groupby(["figure", "m", "n"], sort=False))
-
-
-def print_errors(table: pd.DataFrame, x: str) -> list[str]:
+def print_errors(table: pd.DataFrame, x: str) -> Iterator[str]:
     """Print mean squared errors of settings and methods against x, in thousandths.
 
     The table has ``figure``, ``m``, ``n``, ``method``, x (NaN where a method has none), ``mse``,
     ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
     star. With a ``doubt`` the error is marked too.
     """
-    values = table[x].dropna().unique()
-    label = min(26, WIDTH - 10 * len(values))
-    lines = []
-    for (figure, m, n), part in _settings(table):
-        lines += [f"Figure {figure}: {m:,} clients, {n} rows each", THIN]
-        lines += [print_row(x, [f"{value:g} " for value in values], label, 10)]
-        for method, rows in part.groupby("method", sort=False):
-            lines += _print_method(str(method), rows, x, values, label)
-        lines += [""]
-    return [line.rstrip() for line in lines[:-1]]
+
+    def error_of(row: Any) -> str:
+        return f"{1000 * row.mse:.2f}" + ("!" if row.doubt else " " if row.keeps else "*")
+
+    below = {
+        " ": lambda row: f"({1000 * row.mse_se:.2f})",
+        "  formula": lambda row: number(1000 * row.formula, ".2f") + " ",
+        "  apart": lambda row: number(row.apart, "+.1f") + " ",
+    }
+    left = min(26, WIDTH - 10 * table[x].nunique())
+    for k, ((figure, m, n), part) in enumerate(table.groupby(["figure", "m", "n"], sort=False)):
+        yield from [""] * (k > 0)
+        title = f"Figure {figure}: {m:,} clients, {n} rows each"
+        label: Any = "{:g} ".format
+        options: dict[str, Any] = {"head": x, "label": label, "title": title, "below": below}
+        yield from print_grid(part, x, error_of, left, 10, **options)
 
 
-def _print_method(method: str, rows: pd.DataFrame, x: str, values: Any, label: int) -> list[str]:
-    """Print the means of one method, standard errors below, and what the formula says."""
-    if rows[x].isna().all():
-        (row,) = rows.itertuples()
-        return [
-            f"{method:<{label}}{1000 * row.mse:>9.2f}  ({1000 * row.mse_se:.2f}); formula "
-            f"{1000 * row.formula:.2f}, {row.apart:+.1f} apart"
-        ]
-    rows = rows.set_index(x).reindex(values)  # some methods begin later
-    stars = rows["keeps"].map({False: "*"}).fillna(" ")
-    stars = stars.where(rows["doubt"].fillna("") == "", "!")
-    lines = [
-        [f"{1000 * mse:.2f}{star}" for mse, star in zip(rows["mse"], stars, strict=True)],
-        [f"({1000 * se:.2f})" for se in rows["mse_se"]],
-    ]
-    names = [method, ""]
-    if rows["formula"].notna().any():
-        lines += [[f"{1000 * value:.2f} " for value in rows["formula"]]]
-        lines += [[f"{value:+.1f} " for value in rows["apart"]]]
-        names += ["  formula", "  apart"]
-    return [
-        print_row(name, ["" if "nan" in cell else cell for cell in cells], label, 10)
-        for name, cells in zip(names, lines, strict=True)
-    ]
+def panels_of(table: pd.DataFrame, x: str, **options: Any) -> Iterator[dict[str, Any]]:
+    """Draw mean squared errors of methods against x, a panel for each setting."""
+    for (figure, m, n), part in table.groupby(["figure", "m", "n"], sort=False):
+        labels = {"title": f"Figure {figure}: m = {m:,}, n = {n}", "ylabel": "mean squared error"}
+        yield {"table": part, "x": x, "y": "mse", "log_y": True} | labels | options
 
 
-def draw_errors(
-    table: pd.DataFrame,
-    x: str,
-    looks: Mapping[str, Mapping[str, Any]],
-    size: tuple[float, float, float],
-    *,
-    log_x: bool = True,
-) -> list[Any]:
-    """Draw mean squared errors of methods against x, a panel for each setting; returns the axes.
-
-    The table is that of `print_errors`; `size` is the width beside the panels, the width of a
-    panel, and the height, in inches.
-    """
-    settings = _settings(table)
-    beside, panel, height = size
-    axes = new_axes(len(settings), (beside + panel * len(settings), height))
-    for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
-        options: dict[str, Any] = {
-            "looks": looks,
-            "log_x": log_x,
-            "log_y": True,
-            "legend": ax is axes[-1],
-        }
-        labels: dict[str, Any] = {"title": f"Figure {figure}: m = {m:,}, n = {n}", "xlabel": x}
-        draw_panel(ax, part.assign(valid=part["keeps"]), x, "mse", **options, **labels)
-    axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
-    legend_outside(axes[-1])
-    return axes
-
-
-class PrivateMeansStudy(Study):
+class PrivateMeansStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon``
     (NaN: no privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
     ``mse_sd``; the ``excess``, the variance of the mean of the population over the least; the
@@ -287,14 +211,7 @@ class PrivateMeansStudy(Study):
     """
 
     name, full, quick = "private-means", 50, 4
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
-
-    def title(self) -> str:
-        return (
-            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
-        )
+    heading = f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
 
     def lines(self) -> Iterator[str]:
         yield from print_errors(self.table, "epsilon")
@@ -332,26 +249,14 @@ class PrivateMeansStudy(Study):
                 )
 
     def best(self) -> pd.DataFrame:
-        """Return the private method of least error for each setting and epsilon.
-
-        Returns
-        -------
-        DataFrame
-            Rows of `table`, with error and standard error without privacy as ``open`` and
-            ``open_se``.
-        """
+        """Return rows of the private methods of least error, beside ``open`` errors."""
         private = self.table[self.table["epsilon"].notna() & self.table["keeps"]]
         least = private.groupby(["figure", "epsilon"], sort=False)["mse"].idxmin()
         without = self.table[self.table["method"] == OPEN].set_index("figure")[["mse", "mse_se"]]
         without = without.set_axis(["open", "open_se"], axis=1)
         return self.table.loc[least].join(without, on="figure").reset_index(drop=True)
 
-    def figure(self) -> Any:
-        axes = draw_errors(self.table, "epsilon", LOOKS, (2.3, 3.4, 4.2))
-        for ax, (_, part) in zip(axes, _settings(self.table), strict=True):
-            if not part["keeps"].all():
-                ax.set_xlabel("epsilon  (hollow: promise not kept)")
-        return axes[0].figure
-
-
-run = PrivateMeansStudy.run
+    def panels(self) -> Iterator[dict[str, Any]]:
+        hollow = "epsilon  (hollow: promise not kept)"
+        table = self.table.assign(valid=self.table["keeps"])
+        yield from panels_of(table, "epsilon", xlabel=hollow)

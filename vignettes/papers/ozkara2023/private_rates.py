@@ -8,14 +8,7 @@ The *gain* is the fall in mean squared error from that of each client's own prop
 the estimates. No method can gain more on average than the *oracle*, the posterior mean under the
 true population. A beta population fitted to the counts themselves (no privacy) is near it, except
 where rates have three values only.
-
-One unbiased bit per client (the paper, equation 7) has no information on the spread of rates, and
-the weights of Theorem 4 mistake its noise for spread: little is gained. Reports with information on
-the spread (`TwoBit`, `UnaryEncoding`), with a prior fitted by their exact law, lose little of the
-gain.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +22,6 @@ from ebfed.channels import OneBit, TwoBit, UnaryEncoding
 from ebfed.datasets import make_bernoulli_groups
 from ebfed.evaluation.study import SIMULATED_NOISE, Study, average, print_grid
 from ebfed.location import BernoulliEB
-from ebfed.report import new_axes, plot_curves
 from ebfed.tables.clients import Summary
 from ozkara2023.doubts import doubts
 
@@ -95,13 +87,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def oracle(population: RateDistribution, n: int) -> NDArray:
-    """Posterior mean of a rate under the true population, for 0, ..., n ones in n rows.
-
-    Examples
-    --------
-    >>> bool(np.allclose(oracle(POPULATIONS["uniform"], 2), [1 / 4, 2 / 4, 3 / 4]))
-    True
-    """
+    """Posterior mean of a rate under the true population, for 0, ..., n ones in n rows."""
     rates, weights = population.nodes()
     ones = np.arange(n + 1)[:, None]
     joint = weights * rates**ones * (1 - rates) ** (n - ones)
@@ -139,7 +125,7 @@ def _gain_of(row: Any) -> str:
     return f"{row.gain:.2f} ± {row.gain_sd:.2f}" + "!" * bool(row.doubt)
 
 
-class PrivateRatesStudy(Study):
+class PrivateRatesStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each ``population``, ``method`` and ``epsilon`` (NaN: no privacy):
     ``gain`` over the local estimate in per cent, its standard error ``gain_se`` and standard
     deviation over runs ``gain_sd``; the same of ``mse``; and a ``doubt``, where an error cannot be
@@ -147,9 +133,6 @@ class PrivateRatesStudy(Study):
     """
 
     name, full = "private-rates", 10
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
 
     def title(self) -> str:
         return (
@@ -171,26 +154,8 @@ class PrivateRatesStudy(Study):
         )
         yield SIMULATED_NOISE
 
-    def figure(self) -> Any:
-        groups = list(self.table.groupby("population", sort=False))
-        columns = 3 if len(groups) > 2 else len(groups) + 1
-        rows = -(-(len(groups) + 1) // columns)
-        axes = new_axes(columns, (3.4 * columns, 3.2 * rows), n_rows=rows)
-        for k, (population, part) in enumerate(groups):
-            ax = axes[k]
-            plot_curves(part, x="epsilon", y="gain", spread="gain_sd", legend=False, ax=ax)
-            ax.set_title(POPULATIONS[str(population)].label, loc="left", fontsize="medium")
-            ax.set_ylim(bottom=0)
-            ax.set_ylabel("gain over local, %" if k % columns == 0 else "")
-        for ax in axes[len(groups) :]:
-            ax.set_axis_off()
-        axes[len(groups)].legend(
-            *axes[0].get_legend_handles_labels(),
-            loc="center left",
-            frameon=False,
-            title="bands: ± standard deviation of a run",
-        )
-        return axes[0].figure
-
-
-run = PrivateRatesStudy.run
+    def panels(self) -> Iterator[dict[str, Any]]:
+        for population, part in self.table.groupby("population", sort=False):
+            labels = {"title": POPULATIONS[str(population)].label, "xlabel": "epsilon"}
+            labels["ylabel"] = "gain over local, %"
+            yield {"table": part, "x": "epsilon", "y": "gain", "spread": "sd", "errors": 1} | labels

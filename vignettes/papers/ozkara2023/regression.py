@@ -11,10 +11,8 @@ regression on all rows; and Algorithm 4, a descent on coefficients and variances
 result depends on the last step.
 """
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,11 +20,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.evaluation.study import THIN, Study, average, draw_panel, print_row
+from ebfed.evaluation.study import Study, average, number, print_grid, print_row
 from ebfed.regression import LinearEB
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -38,13 +34,6 @@ PUBLISHED = {50: (8.0, 14.8, 1.0), 100: (9.2, 12.3, 4.7)}
 
 LOCAL, POOLED, DESCENT = "local", "pooled", "Algorithm 4"
 FITTED, KNOWN = "REML", "known"
-LOOKS = {
-    LOCAL: {"color": PURPLE, "marker": "D", "ls": ":"},
-    POOLED: {"color": GREEN, "marker": "^", "ls": "--"},
-    DESCENT: {"color": VERMILLION, "marker": "s", "ls": "--"},
-    FITTED: {"color": BLUE, "marker": "o", "ls": "-"},
-    KNOWN: {"color": BLACK, "marker": "", "ls": ":"},
-}
 STEPS, RATE = 1000, 0.0005
 
 
@@ -97,21 +86,11 @@ def _one_run(seed: tuple[int, int], d: int, m: int) -> list[dict[str, Any]]:
     ]
 
 
-def _cell(value: float, error: float) -> str:
-    form = ".4f" if value < 100 else ".2g"
-    return f"{value:{form}} ({error:{form}})"
-
-
-def _print_values(label: str, values: Iterable[float], form: str) -> str:
-    """Print numbers below those of `_cell`, whose errors in brackets they lack."""
-    return print_row(label, [f"{value:{form}}         " for value in values], 16, 18)
-
-
 def _error(estimates: NDArray, theta: NDArray) -> float:
     return float(np.mean(np.sum((estimates - theta) ** 2, axis=1)))
 
 
-class RegressionStudy(Study):
+class RegressionStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each number of coefficients ``d`` and ``method``: ``mse`` (squared
     error of a client's coefficients, added up over them), its standard error ``mse_se`` and the
     standard deviation of one run ``mse_sd``; for ``known`` the exact risk, ``formula``; and
@@ -121,25 +100,26 @@ class RegressionStudy(Study):
     name, full = "regression", 5
     # one process: a fit needs much memory and uses all cores
     n_jobs = 1
-    cells = staticmethod(_cells)
-    one_run = staticmethod(_one_run)
-    tabulate = staticmethod(_tabulate)
 
     def title(self) -> str:
         clients = self.runs["m"].iloc[0]
         return f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each"
 
     def lines(self) -> Iterator[str]:
-        yield print_row("", [f"d = {d:g}" for d in self.table["d"].unique()], 16, 18)
-        yield THIN
-        for method, rows in self.table.groupby("method", sort=False):
-            cells = [_cell(row.mse, row.mse_se) for row in rows.itertuples()]
-            yield print_row(method, cells, 16, 18)
-            if rows["formula"].notna().any():
-                yield _print_values("  exact risk", rows["formula"], ".4f")
+        exact = {"  exact risk": lambda row: number(row.formula, ".4f") + 9 * " "}
+        yield from print_grid(
+            self.table,
+            "d",
+            lambda row: "{0:{2}} ({1:{2}})".format(
+                row.mse, row.mse_se, ".4f" if row.mse < 100 else ".2g"
+            ),
+            *(16, 18),
+            label="d = {}".format,
+            below=exact,
+        )
         fits = self.runs[self.runs["method"] == FITTED].groupby("d")[["spread", "noise"]].mean()
-        yield _print_values("s_t**2 fitted", fits["spread"], ".5f")
-        yield _print_values("s_x**2 fitted", fits["noise"], ".5f")
+        for name, text in (("spread", "s_t**2 fitted"), ("noise", "s_x**2 fitted")):
+            yield print_row(text, [f"{value:.5f}         " for value in fits[name]], 16, 18)
 
     def notes(self) -> Iterator[str]:
         yield (
@@ -163,18 +143,10 @@ class RegressionStudy(Study):
             "other directions; with as many coefficients as rows its error explodes."
         )
 
-    def figure(self) -> Any:
-        (ax,) = new_axes(1, (6.4, 4.2))
-        table = self.table
+    def panels(self) -> Iterator[dict[str, Any]]:
         # least squares explodes where there are as many coefficients as rows
-        seen = table["mse"] < 20 * table.loc[table["method"] == POOLED, "mse"].max()
-        draw_panel(ax, table[seen], "d", "mse", looks=LOOKS, log_y=True)
-        ax.set(
-            xlabel="coefficients of a client",
-            ylabel="squared error of its coefficients",
-            title=f"{N} rows of each client",
-        )
-        return ax.figure
-
-
-run = RegressionStudy.run
+        most = 20 * self.table.loc[self.table["method"] == POOLED, "mse"].max()
+        yield {"table": self.table[self.table["mse"] < most], "x": "d", "y": "mse"} | {
+            **{"log_y": True, "title": f"{N} rows of each client"},
+            **{"xlabel": "coefficients of a client", "ylabel": "squared error of its coefficients"},
+        }

@@ -30,6 +30,7 @@ PAPERS = {
     "O": "FeO2: federated learning with opt-out differential privacy",
     "P": "Personalization improves privacy-accuracy tradeoffs",
     "J": "Learning across data owners with joint differential privacy",
+    "B": "Beyond: what authors of these papers, and others, described next",
 }
 VERDICTS = {
     "reproduced": "it holds here, in its figures or its formula",

@@ -12,9 +12,9 @@ next one, 1.8, would make the global curve without noise seven times as low at 3
 learning alone diverges with it.
 
 *Figure 2*: accuracy against epsilon. Stack Overflow and federated EMNIST are not available; here
-MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five
-digits each, and multinomial regression that of one-versus-all least squares. One pass over the
-images; ten users take part in a round.
+MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five digits each, and
+multinomial regression that of one-versus-all least squares. One pass over the images (the paper: 20
+over EMNIST); ten users take part in a round.
 
 *Figure 1d*: a network whose first layers all share, with an additive last one. The paper has four
 convolutional layers; here one hidden layer takes their place, and accuracies are those after the

@@ -462,8 +462,9 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         Returns
         -------
         Posterior
-            One entry per level, in the order of the sorted labels; given the variances, and with
-            what is not known of the coefficients of X.
+            One entry per level, in the order of the sorted labels, with what is not known of the
+            coefficients of X and of the variances (see `ebfed.regression.numerics.crossed_doubt`);
+            the estimates are those at the fitted ones.
 
         Raises
         ------
@@ -520,7 +521,10 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         design, offsets, codes = self._placed(X, groups, offset)
         if averaged is None:
             return self._fit.predictor(design, codes) + offsets, np.zeros(0)
-        variance = self._averaged(design, codes) if averaged else self._fit.variance(design, codes)
+        if averaged:
+            variance = self._averaged(design, codes)
+        else:
+            variance = self._fit.variance(design, codes, given=False)
         return self._fit.predictor(design, codes) + offsets, variance
 
     def _averaged(self, design: NDArray, codes: NDArray) -> NDArray:
@@ -530,7 +534,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         return averaged_variance(fit.variance(design, codes), own)
 
     def std_errors(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Return the standard error of each row's linear predictor, given the variances.
+        """Return the standard error of each row's linear predictor.
 
         Effects of levels that were not in the fit vary by their population.
 
@@ -545,7 +549,7 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         none = 0.0 if self._kept["has_offset"] else None
         design, _, codes = self._placed(X, groups, none)
-        return np.sqrt(self._fit.variance(design, codes))
+        return np.sqrt(self._fit.variance(design, codes, given=False))
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         if sample_weight is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +16,7 @@ from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.kernels.threads import threads_for
 from ebfed.regression.crossed_checks import LEAST, columns_at, places_of
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.numerics.crossed_doubt import spreads_near
+from ebfed.regression.numerics.crossed_doubt import Near, roots_near, spreads_near
 from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
 from ebfed.regression.numerics.crossed_model import (
     CrossedEquations,
@@ -185,6 +185,8 @@ class CrossedFit:
     nearby : NearbySpreads or None
         Spreads near the fitted ones, and the coefficients there; None of Gaussian rows, and without
         a maximum.
+    near : list of (float, list of ndarray)
+        Weights, and roots of factors near the fitted ones, of other rows than Gaussian ones.
     """
 
     fixed_columns: NDArray[np.int64]
@@ -205,6 +207,7 @@ class CrossedFit:
     shapes: NDArray
     known: NDArray
     nearby: NearbySpreads | None = None
+    near: Sequence[Near] = ()
 
     @classmethod
     def gaussian(cls, problem: CrossedProblem, restricted: bool) -> Self:
@@ -271,10 +274,10 @@ class CrossedFit:
         whole = np.eye(len(found.covariance))
         whole[: len(back), : len(back)] = back
         known = whole @ found.covariance @ whole.T
-        nearby = spreads_near(model, found)
+        nearby, near = spreads_near(model, found) or (None, [])
         return cls(
             problem.columns,
-            model.with_columns(found.mode),
+            model.linearised(found.mode),
             found.mode.first,
             found.mode.others,
             places,
@@ -291,6 +294,7 @@ class CrossedFit:
             model.shapes(found.point),
             known,
             None if nearby is None else nearby.turned(back),
+            near,
         )
 
     @property
@@ -321,11 +325,57 @@ class CrossedFit:
         spherical = [first, *self.equations.sums.split(others)]
         return [each @ self._root(k).T for k, each in enumerate(spherical)]
 
+    @cached_property
+    def around(self) -> list[tuple[float, Self]]:
+        """Fits of spreads near the fitted ones, and their weights.
+
+        Of other rows than Gaussian ones, by the normal approximation of their likelihood at the
+        fitted mode.
+        """
+        sums, found, near = self.equations.sums, [], self.near
+        linear = isinstance(self.equations, CrossedSystem)
+        if linear:
+            known = self.converged and self.unit == self.noise == self.system.noise
+            near = roots_near(self.system, self.blocks) if known else []
+        elif len(sums.whole) == len(self.mean):  # it has no response
+            return []
+        restricted = linear and self.system.restricted
+        fitted = self.triangle @ self.mean
+        least = fitted - self.system.solution[2] if linear else 0.0
+        for weight, roots in near:
+            try:
+                system = CrossedSystem(sums, roots, restricted)
+            except LinAlgError:
+                continue
+            first, others, beta = system.solution
+            mean = solve_triangular(self.triangle, least + beta, lower=False)
+            unit = system.noise if linear else 1.0
+            moved = {"first": first, "others": others, "mean": mean, "unit": unit}
+            found.append((weight, replace(self, equations=system, **moved)))
+        return found
+
+    def _averaged(self, spread: Callable[[Self], NDArray], mean: Callable[[Self], NDArray]) -> Any:
+        """Covariances, or variances, with what not knowing the spreads adds."""
+        own, middle = spread(self), mean(self)
+        total = own.copy()
+        for weight, other in self.around:
+            away = mean(other) - middle
+            squares = away[..., :, None] * away[..., None, :] if own.ndim > away.ndim else away**2
+            total += weight * (spread(other) - own + squares)
+        return total
+
     def covariances(self, factor: int, given_mean: bool) -> NDArray:
-        """Posterior covariances of these coefficients, shape (n_levels, p_k, p_k)."""
-        inverse = self.equations.inverse(0) if given_mean else self.inverse
+        """Posterior covariances of these coefficients, shape (n_levels, p_k, p_k).
+
+        If not `given_mean`, nor are the spreads given.
+        """
         turn = self.maps[factor]
-        return self.unit * turn @ self.equations.covariances(factor, inverse) @ turn.T
+
+        def given(fit: Self) -> NDArray:
+            inverse = fit.equations.inverse(0) if given_mean else fit.inverse
+            return fit.unit * turn @ fit.equations.covariances(factor, inverse) @ turn.T
+
+        return given(self) if given_mean else self._averaged(given, lambda fit: fit.effects(factor))
 
     def errors_with(self, factor: int, design: NDArray) -> NDArray:
         """Posterior standard deviations of these, each plus a combination of the coefficients of X.
@@ -347,9 +397,11 @@ class CrossedFit:
         bases[factor] = np.tile(self.maps[factor], (n, 1))
         columns = np.tile(self._scaled(design), (n, 1))
         rows = CrossedDesign(codes, self.equations.sums.sizes, bases)
-        return np.sqrt(self.unit * self.equations.variances(rows, columns, self.inverse)).reshape(
-            n, k
-        )
+
+        def given(fit: Self) -> NDArray:
+            return (fit.unit * fit.equations.variances(rows, columns, fit.inverse)).reshape(n, k)
+
+        return np.sqrt(self._averaged(given, lambda fit: fit.effects(factor) + fit.fixed(design)))
 
     def _along(
         self, design: NDArray, codes: NDArray, effects: Sequence[NDArray], mean: NDArray
@@ -372,10 +424,17 @@ class CrossedFit:
         """Linear predictors of rows, whose levels are -1 where the fit had none."""
         return self._along(design, codes, self._effects(self.first, self.others), self.mean)
 
-    def variance(self, design: NDArray, codes: NDArray) -> NDArray:
-        """Variances of these linear predictors."""
+    def variance(self, design: NDArray, codes: NDArray, given: bool = True) -> NDArray:
+        """Variances of these linear predictors; `given` is whether spreads are as fitted."""
         rows = CrossedDesign([*codes.T], self.equations.sums.sizes, self.bases(design))
-        return self.unit * self.equations.variances(rows, self._scaled(design), self.inverse)
+        columns = self._scaled(design)
+
+        def spread(fit: Self) -> NDArray:
+            return fit.unit * fit.equations.variances(rows, columns, fit.inverse)
+
+        if given:
+            return spread(self)
+        return self._averaged(spread, lambda fit: fit.predictor(design, codes))
 
     def bases(self, design: NDArray) -> list[NDArray]:
         """Columns of rows whose coefficients differ between levels, as the equations have them."""
@@ -418,9 +477,7 @@ class CrossedFit:
         """Find the effects of levels from other rows, of `laplace_of`, the population kept."""
         roots = np.array([self.equations.roots[k][a, b] for k, a, b in model.entries])
         mode = model.mode(np.concatenate([roots, self.triangle @ self.mean, self.shapes]))
-        return replace(
-            self, equations=model.with_columns(mode), first=mode.first, others=mode.others
-        )
+        return replace(self, equations=model.linearised(mode), first=mode.first, others=mode.others)
 
     def laplace_of(
         self,
@@ -462,6 +519,8 @@ class CrossedFit:
             "widths": sums.widths,
             "n_rows": sums.n_rows,
             "nearby": None if self.nearby is None else self.nearby._asdict(),
+            "near_weights": np.array([weight for weight, _ in self.near]),
+            "near_roots": [list(roots) for _, roots in self.near],
             **{name: getattr(self, name) for name in OF_FIT},
         }
 
@@ -491,7 +550,8 @@ class CrossedFit:
         nearby = None if data["nearby"] is None else NearbySpreads(**data["nearby"])
         blocks = CrossedBlocks(data["correlated"], sums.widths)
         state = {name: data[name] for name in OF_FIT}
-        return cls(equations=equations, blocks=blocks, nearby=nearby, **state)
+        near = list(zip(data["near_weights"].tolist(), data["near_roots"], strict=True))
+        return cls(equations=equations, blocks=blocks, nearby=nearby, near=near, **state)
 
 
 def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:

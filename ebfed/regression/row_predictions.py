@@ -146,8 +146,7 @@ class RowPredictions:
             Whether the interval is to hold a new response, of one trial (quantiles of the
             predictive distribution, in which the linear predictor is normal), or the mean response
             of a row whose coefficients are those of its groups; of a log link, ``"rate"`` is that
-            mean at an exposure of 1. Of nested groups, all include uncertainty in the spread of the
-            population; of crossed factors, the variances are taken to be as fitted.
+            mean at an exposure of 1. All include uncertainty in the spread of the population.
 
         Returns
         -------

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import ebfed as eb
+from ebfed.regression.numerics.crossed_doubt import roots_near
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 FIGURES = pd.read_csv(REFERENCE / "lme4_crossed.csv")
@@ -96,14 +97,29 @@ def test_all_figures_are_those_of_dense_matrices():
     phi = np.linalg.inv(X.T @ inverse @ X)
     np.testing.assert_allclose(fit.mean_covariance_, phi, rtol=1e-8)
     np.testing.assert_allclose(fit.mean_, phi @ X.T @ inverse @ y, rtol=1e-8)
-    for name, z in zip(("a", "b"), Z, strict=True):
-        g = fit.variances_[name]
+
+    def effects(variances, noise, k):
+        """Mean and variances of effects, at some variances over the noise; the best if None."""
+        W = np.diag(1 / rows["w"]) + sum(v * z @ z.T for v, z in zip(variances, Z, strict=True))
+        inverse = np.linalg.inv(W)
+        P = inverse - inverse @ X @ np.linalg.solve(X.T @ inverse @ X, X.T @ inverse)
+        noise, g, z = (y @ P @ y / len(y) if noise is None else noise), variances[k], Z[k]
+        return g * z.T @ P @ y, noise * (g - g**2 * np.diag(z.T @ P @ z))
+
+    near = roots_near(fit._fit.system, fit._fit.blocks)
+    assert len(near) == 6
+    order = [fit._order.index(k) for k in range(2)]
+    for k, name in enumerate(("a", "b")):
         posterior = fit.posterior(name)
-        mean = g * z.T @ inverse @ (y - X @ fit.mean_)
+        best = [fit.variances_[each] / fit.noise_variance_ for each in ("a", "b")]
+        mean, variance = effects(best, fit.noise_variance_, k)
         np.testing.assert_allclose(posterior.mean[:, 0], mean, rtol=1e-7, atol=1e-9)
-        P = inverse - inverse @ X @ phi @ X.T @ inverse
-        variance = g - g**2 * np.diag(z.T @ P @ z)
-        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, variance, rtol=1e-7)
+        total = variance.copy()
+        for weight, roots in near:
+            own = [float(fit._fit.maps[j][0, 0] * roots[j][0, 0]) ** 2 for j in order]
+            found = effects(own, None, k)
+            total += weight * (found[1] - variance + (found[0] - mean) ** 2)
+        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, total, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["reml", "ml"])

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 import ebfed as eb
 from ebfed.regression import crossed_inference
+from ebfed.regression.numerics import crossed_doubt
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
 
@@ -160,9 +161,12 @@ def dense(fit, rows):
     return X, np.hstack(Z), block_diag(*G)
 
 
-def test_all_figures_are_those_of_dense_matrices():
+def test_all_figures_are_those_of_dense_matrices(monkeypatch):
+    """Where spreads are taken to be as fitted."""
     rows = crossed()
+    wider = eb.from_formula(MODEL, rows, weights="w")
     fit = eb.from_formula(MODEL, rows, weights="w")
+    monkeypatch.setattr(crossed_doubt, "MANY", 0)
     X, Z, G = dense(fit, rows)
     V = Z @ G @ Z.T + np.diag(fit.noise_variance_ / rows["w"])
     inverse = np.linalg.inv(V)
@@ -181,6 +185,11 @@ def test_all_figures_are_those_of_dense_matrices():
     found = [fit.estimator_.posterior(name) for name in "ab"]
     np.testing.assert_allclose(np.concatenate([each.mean.ravel() for each in found]), effects)
     errors = np.concatenate([each.sd.ravel() for each in found])
+    monkeypatch.undo()
+    less_known = np.concatenate([wider.estimator_.posterior(name).sd.ravel() for name in "ab"])
+    monkeypatch.setattr(crossed_doubt, "MANY", 0)
+    assert (less_known / errors).min() > 1
+    assert (less_known / errors).max() < 1.5
     np.testing.assert_allclose(errors, np.sqrt(np.diag(whole)))
     np.testing.assert_allclose(fit.ranef()["std.error"], np.sqrt(np.diag(given)))
     np.testing.assert_allclose(fit.predict(rows), X @ beta + Z @ effects)
@@ -225,7 +234,9 @@ def test_the_slope_of_the_deviance_is_that_of_differences(restricted):
             assert found[place] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-5)
 
 
-def test_unseen_levels_vary_as_their_population():
+def test_unseen_levels_vary_as_their_population(monkeypatch):
+    """Where spreads are taken to be as fitted."""
+    monkeypatch.setattr(crossed_doubt, "MANY", 0)
     rows = crossed(1)
     fit = eb.from_formula(MODEL, rows)
     new = rows.head(4).assign(a=99, b=99)

@@ -445,6 +445,21 @@ class CrossedLaplace:
             weight = np.maximum(weight, LIGHT * weight.max())
             return CrossedEquations(self.design.sums(weight, self.columns), roots)
 
+    def linearised(self, mode: Mode) -> CrossedEquations:
+        """These equations with a response: what a step of Newton's is fitted to.
+
+        That is the predictor without its offset, and the slope of a row over its weight. Without
+        it, where the equations are singular.
+        """
+        slopes, weight = mode.found
+        weight = np.maximum(weight, LIGHT * weight.max())
+        response = mode.predictor - self._responses.offset + slopes / weight
+        columns = np.column_stack([self.columns, response])
+        try:
+            return CrossedEquations(self.design.sums(weight, columns), mode.equations.roots)
+        except LinAlgError:
+            return self.with_columns(mode)
+
     def _without(self, point: NDArray, least: float) -> NDArray:
         """Set small entries of roots to zero where the criterion is as low there."""
         for j in np.flatnonzero(np.abs(point[: self.n_entries]) < SMALL):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import MISSING, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -28,6 +29,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.lattice import Lattice
 
 __all__ = ["MANY", "Likelihood", "without_gaps"]
@@ -50,14 +52,19 @@ class Likelihood(ABC):
     row_counts: int = 0
     """Rows of the first client, of which its reports may be counts; 0 where they are none."""
 
+    # Fields with a row for each client: the first has a column for each coordinate of theta, and so
+    # have the second ones, where they are rows; others have an entry for each.
+    _of_clients: ClassVar[tuple[str, ...]] = ()
+    _of_coordinates: ClassVar[tuple[str, ...]] = ()
+
     @property
-    @abstractmethod
     def n_features(self) -> int:
         """Dimension d of theta."""
+        return int(getattr(self, self._of_clients[0]).shape[1])
 
-    @abstractmethod
     def __len__(self) -> int:
         """Count the clients."""
+        return len(getattr(self, self._of_clients[0]))
 
     @abstractmethod
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -205,12 +212,21 @@ class Likelihood(ABC):
         nodes = self.nodes(400)
         return nodes, np.maximum(self.logpdf(nodes[:, None]), -1e300)  # 0 * -inf is no number
 
-    @abstractmethod
+    @property
+    def _columns_of_messages(self) -> list[NDArray]:
+        """What equal messages have in common, in the order by which `compress` sorts them."""
+        raise NotImplementedError
+
     def compress(self) -> tuple[Self, NDArray]:
         """Return one row for each distinct message, and how many clients sent it.
 
-        Clients without information, or whose message shows theta exactly, are left out.
+        Clients without information, or whose message shows theta exactly, are left out. The order
+        of rows depends on the messages alone, whatever that of clients.
         """
+        first, times = distinct_in_order(self._columns_of_messages)
+        rows = self.take(first)
+        informed = np.isfinite(rows.local).all(axis=1)
+        return (rows, times) if informed.all() else (rows.take(informed), times[informed])
 
     def distinct(self) -> tuple[Self, NDArray]:
         """As `compress`, merging only messages that are equal."""
@@ -246,6 +262,14 @@ class Likelihood(ABC):
         None if messages are numbers, of which hardly two are equal.
         """
         return None
+
+    def _numbered(self) -> tuple[Self, NDArray] | None:
+        """Return what `numbered` does, of messages that are counts."""
+        columns = self._columns_of_messages
+        if columns[0].dtype.kind == "f" and not repeats(columns[0]):
+            return None
+        codes, first, _ = number_rows(columns)
+        return self.take(first), codes
 
     def condensed(self, counts: NDArray) -> tuple[Self, NDArray]:
         """Fewer rows, and counts, that stand for many of one coordinate: an even tenth of them.
@@ -287,18 +311,32 @@ class Likelihood(ABC):
             axis=0,
         )
 
-    @abstractmethod
     def column(self, j: int) -> Self:
         """Keep one coordinate of theta."""
+        if self.n_features == 1:
+            return self
+        axes = {name: int(name in self._of_clients) for name in self._of_coordinates}
+        kept = {name: np.take(getattr(self, name), [j], axis) for name, axis in axes.items()}
+        return self._with(**kept)
 
-    @abstractmethod
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
+        return self._with(**{name: getattr(self, name)[index] for name in self._of_clients})
+
+    def _with(self, **fields: Any) -> Self:
+        return replace(self, **fields)  # type: ignore[type-var]
 
     @classmethod
     def concatenated(cls, parts: Sequence[Self]) -> Self | None:
-        """Put likelihoods of this kind one after another; None if they stay parts of a `Joined`."""
-        return None
+        """Put likelihoods of this kind one after another; None if they stay parts of a `Joined`.
+
+        They do where they have more than the rows of clients.
+        """
+        others = [each for each in fields(cls) if each.name not in cls._of_clients]  # type: ignore[arg-type]
+        if any(each.default is MISSING for each in others):
+            return None
+        rows = [np.concatenate([getattr(x, name) for x in parts]) for name in cls._of_clients]
+        return cls(*rows)
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""

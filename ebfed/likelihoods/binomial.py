@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -45,19 +45,14 @@ class Binomial(Likelihood):
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     counts_rows: ClassVar[bool] = True
+    _of_clients = ("successes", "trials")
+    _of_coordinates = ("successes",)
+    numbered = Likelihood._numbered
 
     @property
     def row_counts(self) -> int:  # type: ignore[override]
         """Trials of the first client."""
         return int(self.trials[0])
-
-    @property
-    def n_features(self) -> int:
-        return self.successes.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.trials)
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts, binomial coefficients included."""
@@ -84,6 +79,10 @@ class Binomial(Likelihood):
         rate, trials = np.nan_to_num(self.local), self.trials[:, None]
         terms = xlogy(self.successes, rate) + xlog1py(trials - self.successes, -rate)
         return self.log_coefficient() + terms.sum(axis=1)
+
+    @property
+    def _columns_of_messages(self) -> list[NDArray]:
+        return [self.trials, *self.successes.T]
 
     @property
     def local(self) -> NDArray:
@@ -129,19 +128,6 @@ class Binomial(Likelihood):
         total = weights.T @ self.trials.astype(float)
         return weights.T @ self.successes.astype(float) / np.where(total > 0, total, 1)[:, None]
 
-    def compress(self) -> tuple[Binomial, NDArray]:
-        """Table of the distinct (successes, trials)."""
-        _, first, times = number_rows([self.trials, *self.successes.T])
-        rows, times = self.take(first), times.astype(float)
-        order = np.lexsort((*rows.successes.T, rows.trials))  # whatever the order of clients
-        order = order[rows.trials[order] > 0]
-        return rows.take(order), times[order]
-
-    def numbered(self) -> tuple[Self, NDArray]:
-        """Return the distinct (successes, trials), and which of them each client has."""
-        codes, first, _ = number_rows([self.trials, *self.successes.T])
-        return self.take(first), codes
-
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is beta with these moments, shape (n,)."""
         total = self.log_coefficient()
@@ -178,21 +164,6 @@ class Binomial(Likelihood):
         """Likelihood of reports about these clients' proportions; see `Reported`."""
         has_data = has_data & (self.trials > 0)[:, None]
         return ReportedCounts(law, reports, has_data, self.trials, centre, half)
-
-    def column(self, j: int) -> Self:
-        """One coordinate."""
-        return type(self)(self.successes[:, [j]], self.trials)
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.successes[index], self.trials[index])
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put counts one after another."""
-        return cls(
-            np.concatenate([part.successes for part in parts]),
-            np.concatenate([part.trials for part in parts]),
-        )
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,7 @@ class Gaussian(Likelihood):
     degrees: int = 0
 
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
-
-    @property
-    def n_features(self) -> int:
-        return self.values.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.values)
+    _of_clients = ("values", "variances")
 
     @property
     def noise_variance(self) -> NDArray:
@@ -302,9 +295,6 @@ class Gaussian(Likelihood):
                 "variances must be given: this channel reports on the means alone, and nothing of "
                 "the noise within groups leaves a client."
             )
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.values[index], self.variances[index], self.scatter, self.degrees)
 
     @classmethod
     def concatenated(cls, parts: Sequence[Self]) -> Self:

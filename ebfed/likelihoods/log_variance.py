@@ -6,15 +6,13 @@ for all groups with the same degrees of freedom, and populations may lie anywher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import distinct_in_order
 from ebfed.likelihoods.reported import ReportLaw
 from ebfed.likelihoods.reported_numbers import ReportedNumbers
 from ebfed.likelihoods.scales import between_scales
@@ -53,6 +51,8 @@ class LogVariance(Likelihood):
     floor: NDArray | None = None
 
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    _of_clients = ("squares", "degrees")
+    _of_coordinates = ("squares", "floor")
 
     def __post_init__(self) -> None:
         """Settle the floor, which parts of a batch share."""
@@ -64,14 +64,6 @@ class LogVariance(Likelihood):
             if some.any():
                 floor[j] = FLOOR * float(np.median(squares[some] / self.degrees[some]))
         object.__setattr__(self, "floor", floor)
-
-    @property
-    def n_features(self) -> int:
-        return self.squares.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.degrees)
 
     @property
     def _half(self) -> NDArray:
@@ -93,6 +85,10 @@ class LogVariance(Likelihood):
         squares = np.where(self.squares > 0, self.squares, 2.0)
         base = xlogy(half, squares / 2) - np.where(half > 0, gammaln(np.maximum(half, 0.5)), 0.0)
         return base.sum(axis=1)
+
+    @property
+    def _columns_of_messages(self) -> list[NDArray]:
+        return [*self.squares.T, self.degrees]
 
     @property
     def local(self) -> NDArray:
@@ -144,12 +140,6 @@ class LogVariance(Likelihood):
         pooled = weights.T @ self.squares / np.where(total > 0, total, 1)[:, None]
         return np.log(np.maximum(pooled, self.floor))
 
-    def compress(self) -> tuple[LogVariance, NDArray]:
-        """Table of the distinct (squares, degrees)."""
-        rows = self if np.all(self.degrees > 0) else self.take(self.degrees > 0)
-        first, times = distinct_in_order([*rows.squares.T, rows.degrees])
-        return rows.take(first), times  # whatever the order of clients
-
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density where theta is normal with these moments, shape (n,), by quadrature."""
         total = np.zeros(len(self))
@@ -198,22 +188,6 @@ class LogVariance(Likelihood):
         has_data = has_data & (self.degrees > 0)[:, None]
         sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
         return ReportedLogVariances(law, reports, has_data, sizes, centre, half, self.degrees)
-
-    def column(self, j: int) -> Self:
-        """One coordinate."""
-        assert self.floor is not None
-        return type(self)(self.squares[:, [j]], self.degrees, self.floor[[j]])
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.squares[index], self.degrees[index], self.floor)
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put messages one after another."""
-        return cls(
-            np.concatenate([part.squares for part in parts]),
-            np.concatenate([part.degrees for part in parts]),
-        )
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.binomial import Binomial, log_rising, overdispersion_of
-from ebfed.likelihoods.distinct import number_rows
 
 __all__ = ["Multinomial"]
 
@@ -39,20 +37,13 @@ class Multinomial(Likelihood):
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     adds_up: ClassVar[bool] = True
+    _of_clients = ("counts",)
+    numbered = Likelihood._numbered
 
     @cached_property
     def trials(self) -> NDArray[np.int64]:
         """Number of answers of each client, shape (n,)."""
         return self.counts.sum(axis=1)
-
-    @property
-    def n_features(self) -> int:
-        """Number of categories."""
-        return self.counts.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.counts)
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts, multinomial coefficients included."""
@@ -75,6 +66,10 @@ class Multinomial(Likelihood):
 
         share = np.nan_to_num(self.local)
         return self.log_coefficient() + xlogy(self.counts, share).sum(axis=1)
+
+    @property
+    def _columns_of_messages(self) -> list[NDArray]:
+        return list(self.counts.T[::-1])
 
     @property
     def local(self) -> NDArray:
@@ -100,19 +95,6 @@ class Multinomial(Likelihood):
         """Weighted counts over weighted numbers of answers."""
         total = weights.T @ self.trials.astype(float)
         return weights.T @ self.counts.astype(float) / np.where(total > 0, total, 1)[:, None]
-
-    def compress(self) -> tuple[Multinomial, NDArray]:
-        """Table of the distinct counts."""
-        _, first, times = number_rows(list(self.counts.T))
-        rows, times = self.take(first), times.astype(float)
-        order = np.lexsort(rows.counts.T)  # whatever the order of clients
-        order = order[rows.trials[order] > 0]
-        return rows.take(order), times[order]
-
-    def numbered(self) -> tuple[Self, NDArray]:
-        """Return the distinct counts, and which of them each client has."""
-        codes, first, _ = number_rows(list(self.counts.T))
-        return self.take(first), codes
 
     def ordered_log_marginal(self, mean: NDArray, overdispersion: float) -> NDArray:
         """Log-probability of a sequence of answers where theta is Dirichlet, shape (n,).
@@ -171,14 +153,6 @@ class Multinomial(Likelihood):
     def column(self, j: int) -> Binomial:  # type: ignore[override]
         """Answers of one category, out of all."""
         return Binomial(self.counts[:, [j]], self.trials)
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.counts[index])
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put counts one after another."""
-        return cls(np.concatenate([part.counts for part in parts]))
 
 
 def _sums(terms: NDArray) -> NDArray:

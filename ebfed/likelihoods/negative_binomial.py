@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks, log_ways
-from ebfed.likelihoods.distinct import number_rows
-from ebfed.likelihoods.poisson import ReportedEvents
+from ebfed.likelihoods.poisson import Events, ReportedEvents
 from ebfed.likelihoods.reported import ReportLaw
-from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["NegativeBinomial", "ReportedOverdispersed"]
 
@@ -28,7 +24,7 @@ MOST_NODES = 50_000_000
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(Events):
     """Client i's message is ``counts[i, j] ~ NB(mean M, variance M + M**2 / sizes[i, j])``.
 
     The mean is ``M = exposure[i] theta_i[j]``. The sum of n rows of the same exposure, each with a
@@ -48,19 +44,10 @@ class NegativeBinomial(Likelihood):
     array([[-1.5733]])
     """
 
-    counts: NDArray
-    exposure: NDArray
     sizes: NDArray
 
-    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
-
-    @property
-    def n_features(self) -> int:
-        return self.counts.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.exposure)
+    _of_clients: ClassVar[tuple[str, ...]] = (*Events._of_clients, "sizes")
+    _of_coordinates: ClassVar[tuple[str, ...]] = (*Events._of_coordinates, "sizes")
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts."""
@@ -82,11 +69,6 @@ class NegativeBinomial(Likelihood):
     def log_peak(self) -> NDArray:
         """Log-probability of the counts at their own rates."""
         return log_peaks(self.counts, self._finite).sum(axis=1)
-
-    @property
-    def local(self) -> NDArray:
-        """Events over exposure; NaN without exposure."""
-        return self.counts / np.where(self.exposure > 0, self.exposure, np.nan)[:, None]
 
     def nodes(self, k: int) -> NDArray:
         """``t**2`` for even t from 0, wide enough for the noise of rows.
@@ -122,17 +104,9 @@ class NegativeBinomial(Likelihood):
         # off 0 by less than matters: no count is impossible anywhere
         return np.maximum(roots, 1e-6 * step) ** 2
 
-    def search(self, k: int) -> NDArray:
-        """Nodes, and values about half an error apart, in ``sqrt(theta)``."""
-        nodes, seen = self.nodes(k), self.exposure > 0
-        at, errors = np.sqrt(self.local[seen, 0]), self._root_errors()[seen]
-        return np.union1d(nodes, between_scales(np.sqrt(nodes), at, errors) ** 2)
-
     def _root_errors(self) -> NDArray:
-        """Standard error of the root of each client's rate, about, shape (n,)."""
         more = np.sqrt(1 + (self.counts[:, 0] + 1) / self._finite[:, 0])
-        with np.errstate(divide="ignore"):
-            return 0.5 * more / np.sqrt(self.exposure)
+        return more * super()._root_errors()
 
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> NegativeBinomial:
         """Draw counts of the same exposures and sizes.
@@ -145,19 +119,6 @@ class NegativeBinomial(Likelihood):
         """
         mean = rng.gamma(self._finite, self.exposure[:, None] * theta / self._finite)
         return NegativeBinomial(rng.poisson(mean), self.exposure, self.sizes)
-
-    def compress(self) -> tuple[NegativeBinomial, NDArray]:
-        """Table of the distinct (counts, exposure, sizes)."""
-        _, first, times = number_rows([self.exposure, *self.sizes.T, *self.counts.T])
-        rows, times = self.take(first), times.astype(float)
-        order = np.lexsort((*rows.counts.T, *rows.sizes.T, rows.exposure))
-        order = order[rows.exposure[order] > 0]
-        return rows.take(order), times[order]
-
-    def numbered(self) -> tuple[Self, NDArray]:
-        """Return the distinct messages, and which of them each client has."""
-        codes, first, _ = number_rows([self.exposure, *self.sizes.T, *self.counts.T])
-        return self.take(first), codes
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
@@ -206,10 +167,6 @@ class NegativeBinomial(Likelihood):
         """``E theta / exposure + E theta**2 / size``."""
         return mean / self.exposure + (mean**2 + variance) / self._finite[:, 0]
 
-    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
-        """Keep the mean off 0."""
-        return max(mean, 0.05 * float(np.sqrt(variance))), variance
-
     def through(
         self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedOverdispersed:
@@ -218,22 +175,6 @@ class NegativeBinomial(Likelihood):
         no_rows = np.zeros(len(self), np.int64)  # no report is a count of rows
         public = self.exposure, self._finite
         return ReportedOverdispersed(law, reports, has_data, no_rows, centre, half, *public)
-
-    def column(self, j: int) -> Self:
-        """One coordinate."""
-        return type(self)(self.counts[:, [j]], self.exposure, self.sizes[:, [j]])
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.counts[index], self.exposure[index], self.sizes[index])
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put counts one after another."""
-        return cls(
-            np.concatenate([part.counts for part in parts]),
-            np.concatenate([part.exposure for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-        )
 
 
 @dataclass(frozen=True)
@@ -249,6 +190,9 @@ class ReportedOverdispersed(ReportedEvents):
     """
 
     scatter: NDArray
+
+    _of_clients: ClassVar[tuple[str, ...]] = (*ReportedEvents._of_clients, "scatter")
+    _of_coordinates: ClassVar[tuple[str, ...]] = (*ReportedEvents._of_coordinates, "scatter")
 
     def _masses(self, theta: NDArray, j: int, y: NDArray, owner: NDArray, last: NDArray) -> NDArray:
         """Probability of counts, as of `ReportedEvents`."""
@@ -288,19 +232,8 @@ class ReportedOverdispersed(ReportedEvents):
             tables.append((roots**2, one._density(roots**2, 0)))
         return tables
 
-    def _background(self) -> NDArray:
-        return np.column_stack([self.exposure, self.scatter])
-
     def _errors(self, rate: float) -> NDArray:
         return super()._errors(rate) * np.sqrt(1 + self.exposure * rate / self.scatter[:, 0])
-
-    def column(self, j: int) -> Self:
-        if self.n_features == 1:
-            return self
-        return replace(super().column(j), scatter=self.scatter[:, [j]])
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(super().take(index), scatter=self.scatter[index])
 
 
 def gamma_weights(nodes: NDArray, mean: float, variance: float) -> NDArray:

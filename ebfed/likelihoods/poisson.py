@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks
-from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 from ebfed.likelihoods.scales import between_scales
 
@@ -23,7 +22,52 @@ BLOCK = 16
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Events(Likelihood):
+    """Counts of events in exposures, whose mean is ``exposure[i] theta_i[j]``.
+
+    Parameters
+    ----------
+    counts : int64 ndarray of shape (n, d)
+    exposure : ndarray of shape (n,)
+        Exposure of each client. At 0 the message says nothing.
+    """
+
+    counts: NDArray
+    exposure: NDArray
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    _of_clients: ClassVar[tuple[str, ...]] = ("counts", "exposure")
+    _of_coordinates: ClassVar[tuple[str, ...]] = ("counts",)
+    numbered = Likelihood._numbered
+
+    @property
+    def _columns_of_messages(self) -> list[NDArray]:
+        more = [getattr(self, name) for name in self._of_clients[2:]]
+        return [self.exposure, *(column for each in more for column in each.T), *self.counts.T]
+
+    @property
+    def local(self) -> NDArray:
+        """Events over exposure; NaN without exposure."""
+        return self.counts / np.where(self.exposure > 0, self.exposure, np.nan)[:, None]
+
+    def search(self, k: int) -> NDArray:
+        """Nodes, and values about half an error apart, in ``sqrt(theta)``."""
+        nodes, seen = self.nodes(k), self.exposure > 0
+        at, errors = np.sqrt(self.local[seen, 0]), self._root_errors()[seen]
+        return np.union1d(nodes, between_scales(np.sqrt(nodes), at, errors) ** 2)
+
+    def _root_errors(self) -> NDArray:
+        """Standard error of the root of each client's rate, about, shape (n,)."""
+        with np.errstate(divide="ignore"):
+            return 0.5 / np.sqrt(self.exposure)
+
+    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
+        """Keep the mean off 0."""
+        return max(mean, 0.05 * float(np.sqrt(variance))), variance
+
+
+@dataclass(frozen=True)
+class Poisson(Events):
     """Client i's message is ``counts[i, j] ~ Poisson(exposure[i] theta_i[j])`` for each j.
 
     Parameters
@@ -37,19 +81,6 @@ class Poisson(Likelihood):
     >>> Poisson(np.array([[2]]), np.array([4.0])).logpdf(np.array([[0.0], [0.5]]))
     array([[   -inf, -1.3069]])
     """
-
-    counts: NDArray
-    exposure: NDArray
-
-    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
-
-    @property
-    def n_features(self) -> int:
-        return self.counts.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.exposure)
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts: that at their own rates, and how much less it is."""
@@ -72,11 +103,6 @@ class Poisson(Likelihood):
         """Log-probability of the counts at their own rates."""
         return log_peaks(self.counts, np.full(self.counts.shape, POISSON)).sum(axis=1)
 
-    @property
-    def local(self) -> NDArray:
-        """Events over exposure; NaN without exposure."""
-        return self.counts / np.where(self.exposure > 0, self.exposure, np.nan)[:, None]
-
     def nodes(self, k: int) -> NDArray:
         """``t**2`` for even t: a count is about equally informative everywhere on that scale."""
         has_data = self.exposure > 0
@@ -95,12 +121,6 @@ class Poisson(Likelihood):
         # off 0 by less than matters: no count is impossible anywhere
         return np.unique(np.maximum(np.append(even, sharp), 1e-12 * high**2))
 
-    def search(self, k: int) -> NDArray:
-        """Nodes, and values about half an error apart, in ``sqrt(theta)``."""
-        nodes, seen = self.nodes(k), self.exposure > 0
-        at, errors = np.sqrt(self.local[seen, 0]), 0.5 / np.sqrt(self.exposure[seen])
-        return np.union1d(nodes, between_scales(np.sqrt(nodes), at, errors) ** 2)
-
     def resampled(self, theta: NDArray, rng: np.random.Generator) -> Poisson:
         """Draw counts of the same exposures.
 
@@ -117,22 +137,6 @@ class Poisson(Likelihood):
         """Weighted events over weighted exposure."""
         total = weights.T @ self.exposure
         return weights.T @ self.counts.astype(float) / np.where(total > 0, total, 1)[:, None]
-
-    def compress(self) -> tuple[Poisson, NDArray]:
-        """Table of the distinct (counts, exposure)."""
-        first, times = distinct_in_order([self.exposure, *self.counts.T])
-        start = int(np.searchsorted(self.exposure[first], 0.0, side="right"))
-        return self.take(first[start:]), times[start:]  # whatever the order of clients
-
-    def numbered(self) -> tuple[Self, NDArray] | None:
-        """Return the distinct (counts, exposure), and which of them each client has.
-
-        None if exposures are numbers, of which hardly two are equal.
-        """
-        if not repeats(self.exposure):
-            return None
-        codes, first, _ = number_rows([self.exposure, *self.counts.T])
-        return self.take(first), codes
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
@@ -154,10 +158,6 @@ class Poisson(Likelihood):
         """``E theta / exposure``."""
         return mean / self.exposure
 
-    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
-        """Keep the mean off 0."""
-        return max(mean, 0.05 * float(np.sqrt(variance))), variance
-
     def through(
         self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedEvents:
@@ -165,21 +165,6 @@ class Poisson(Likelihood):
         has_data = has_data & (self.exposure > 0)[:, None]
         sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
         return ReportedEvents(law, reports, has_data, sizes, centre, half, self.exposure)
-
-    def column(self, j: int) -> Self:
-        """One coordinate."""
-        return type(self)(self.counts[:, [j]], self.exposure)
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.counts[index], self.exposure[index])
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put counts one after another."""
-        return cls(
-            np.concatenate([part.counts for part in parts]),
-            np.concatenate([part.exposure for part in parts]),
-        )
 
 
 @dataclass(frozen=True)
@@ -198,6 +183,7 @@ class ReportedEvents(Reported):
 
     exposure: NDArray
 
+    _of_clients: ClassVar[tuple[str, ...]] = (*Reported._of_clients, "exposure")
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def _density(self, theta: NDArray, j: int) -> NDArray:
@@ -284,9 +270,6 @@ class ReportedEvents(Reported):
             tables.append((clients, starts, y, table))
         return tables
 
-    def _background(self) -> NDArray:
-        return self.exposure[:, None]
-
     def nodes(self, k: int) -> NDArray:
         """``t**2`` for even t, to the end of the range and four errors beyond."""
         high = max(self.centre[0] + self.half[0], 0.0)
@@ -301,9 +284,6 @@ class ReportedEvents(Reported):
         """Standard error of the root of each client's rate, about, where that is so large."""
         with np.errstate(divide="ignore"):
             return 0.5 / np.sqrt(self.exposure)
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(super().take(index), exposure=self.exposure[index])
 
 
 def negative_binomial_masses(

@@ -71,6 +71,8 @@ class Reported(Likelihood):
     """
 
     is_noisy: ClassVar[bool] = True
+    _of_clients: ClassVar[tuple[str, ...]] = ("has_data", "reports", "sizes")
+    _of_coordinates: ClassVar[tuple[str, ...]] = ("has_data", "reports", "centre", "half")
 
     law: ReportLaw
     reports: NDArray
@@ -83,14 +85,6 @@ class Reported(Likelihood):
     def adds_noise(self) -> bool:  # type: ignore[override]
         """Whether reports are clipped local means with noise that was added."""
         return self.law.adds_noise
-
-    @property
-    def n_features(self) -> int:
-        return self.has_data.shape[1]
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.has_data)
 
     @abstractmethod
     def _density(self, theta: NDArray, j: int) -> NDArray:
@@ -139,8 +133,10 @@ class Reported(Likelihood):
         if len(rows) > MOST_ROWS:
             rows = replace(rows, reports=rows._rounded())
         flat = rows.reports.reshape(len(rows), -1)
-        # what clients share besides reports stands together
-        columns = (*flat.T, *rows.has_data.T, *rows._background().T, rows.sizes)
+        # clients are merged that share all else too, which stands together
+        more = [getattr(rows, name) for name in self._of_clients[len(Reported._of_clients) :]]
+        more = [column for each in more for column in np.atleast_2d(each.T)]
+        columns = (*flat.T, *rows.has_data.T, *more, rows.sizes)
         _, first, times = number_rows(columns[::-1])
         order = np.lexsort([each[first] for each in columns])  # whatever the order of clients
         return rows.take(first[order]), times[order].astype(float)
@@ -148,31 +144,6 @@ class Reported(Likelihood):
     def _rounded(self) -> NDArray:
         """Reports without the digits that make (almost) no difference."""
         return self.law.rounded(self.reports)
-
-    def _background(self) -> NDArray:
-        """What two clients must share, besides reports, to be merged, shape (n, any)."""
-        return np.empty((len(self), 0))
-
-    def column(self, j: int) -> Self:
-        """One coordinate."""
-        if self.n_features == 1:
-            return self
-        kept = [j]
-        return replace(
-            self,
-            reports=self.reports[:, kept],
-            has_data=self.has_data[:, kept],
-            centre=self.centre[kept],
-            half=self.half[kept],
-        )
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(
-            self,
-            reports=self.reports[index],
-            has_data=self.has_data[index],
-            sizes=self.sizes[index],
-        )
 
 
 @dataclass(frozen=True)
@@ -189,6 +160,8 @@ class ReportedMeans(Reported):
 
     variances: NDArray
 
+    _of_clients: ClassVar[tuple[str, ...]] = (*Reported._of_clients, "variances")
+    _of_coordinates: ClassVar[tuple[str, ...]] = (*Reported._of_coordinates, "variances")
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
     def _density(self, theta: NDArray, j: int) -> NDArray:
@@ -202,9 +175,6 @@ class ReportedMeans(Reported):
         widened = replace(self, variances=self.variances + variance)
         return widened.logpdf(np.reshape(mean, (1, -1)))[:, 0]
 
-    def _background(self) -> NDArray:
-        return self.variances
-
     def nodes(self, k: int) -> NDArray:
         """Cover the range, and four errors of the local means beyond: past that all is clipped."""
         errors = np.sqrt(self.variances[self.has_data[:, 0], 0])
@@ -214,11 +184,3 @@ class ReportedMeans(Reported):
         length = high - low
         k = int(max(k, min(4 * length / max(fine, length / 500), 2000)))
         return np.linspace(low, high, k)
-
-    def column(self, j: int) -> Self:
-        if self.n_features == 1:
-            return self
-        return replace(super().column(j), variances=self.variances[:, [j]])
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(super().take(index), variances=self.variances[index])

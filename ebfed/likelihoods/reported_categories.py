@@ -67,6 +67,7 @@ class ReportedCategories(Likelihood):
     answers: int
     compare: float
 
+    _of_clients = ("reports", "sizes")
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     is_noisy: ClassVar[bool] = True
     adds_up: ClassVar[bool] = True
@@ -80,10 +81,6 @@ class ReportedCategories(Likelihood):
     def n_features(self) -> int:
         """Number of categories."""
         return self.reports.shape[1] - 2
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.reports)
 
     @cached_property
     def asked(self) -> NDArray[np.int64]:
@@ -287,9 +284,6 @@ class ReportedCategories(Likelihood):
     def column(self, j: int) -> Self:
         """Refuse: a report of categories is about all shares at once."""
         raise TypeError("reports of categories are about all shares at once.")
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(self, reports=self.reports[index], sizes=self.sizes[index])
 
     @classmethod
     def concatenated(cls, parts: Sequence[Self]) -> Self | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class ReportedNumbers(Reported):
     """
 
     degrees: NDArray
+
+    _of_clients: ClassVar[tuple[str, ...]] = (*Reported._of_clients, "degrees")
 
     def _mixed(self, below: Callable[[NDArray, float], NDArray], k: int, j: int) -> NDArray:
         """Density of the reports where local values have k laws, shape (n, k).
@@ -67,9 +69,3 @@ class ReportedNumbers(Reported):
                 parts.append((float(degrees), clients, table))
             tables.append(parts)
         return tables
-
-    def _background(self) -> NDArray:
-        return np.asarray(self.degrees, float)[:, None]
-
-    def take(self, index: NDArray | slice) -> Self:
-        return replace(super().take(index), degrees=self.degrees[index])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -65,15 +64,7 @@ class StudentT(Likelihood):
     degrees: NDArray
 
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
-
-    @property
-    def n_features(self) -> int:
-        """Dimension of theta, which is 1."""
-        return 1
-
-    def __len__(self) -> int:
-        """Count the clients."""
-        return len(self.values)
+    _of_clients = ("values", "variances", "degrees")
 
     @cached_property
     def _informed(self) -> NDArray:
@@ -301,19 +292,3 @@ class StudentT(Likelihood):
         if exact.any():
             logs[exact] = norm.logpdf(away[exact], 0.0, np.sqrt(float(variance[0])))
         return logs
-
-    def column(self, j: int) -> Self:
-        """Return all: there is one coordinate."""
-        return self
-
-    def take(self, index: NDArray | slice) -> Self:
-        return type(self)(self.values[index], self.variances[index], self.degrees[index])
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put messages one after another."""
-        return cls(
-            np.concatenate([part.values for part in parts]),
-            np.concatenate([part.variances for part in parts]),
-            np.concatenate([part.degrees for part in parts]),
-        )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Likelihood, StudentT
+from ebfed.likelihoods import Likelihood, StudentT, join
 from ebfed.likelihoods.lattice import Lattice
 from ebfed.priors.posterior import Posterior
 
@@ -197,7 +197,7 @@ class InterpolatedPosterior(FewerPosterior):
         self._between = np.isfinite(variances) & (variances > 0)
         at_lattice, others = likelihood.at_lattice, likelihood.take(~self._between)
         assert at_lattice is not None
-        nodes = posterior(StudentT.concatenated([at_lattice, others]))
+        nodes = posterior(join([at_lattice, others]))
         super().__init__(posterior, likelihood, nodes)
 
     def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:

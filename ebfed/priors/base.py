@@ -107,6 +107,8 @@ class Prior(WithArguments, ABC):
     # ones have a prior that is flat: in the logarithm of a positive one.
     free: ClassVar[Mapping[str, Literal["line", "positive", "spread"]]] = MappingProxyType({})
     takes_covariates: ClassVar[bool] = False
+    # Functions that map means to a line, on which plausible ones lie evenly, and back.
+    _line_of_means: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (np.positive, np.positive)
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
@@ -410,9 +412,11 @@ class Prior(WithArguments, ABC):
         True
         """
         populations, weights = self.populations()
-        means = np.array([one.mean_ for one in populations])
+        to_line, from_line = self._line_of_means
+        with np.errstate(divide="ignore"):  # of rates that are all 0 or 1
+            means = to_line(np.array([one.mean_ for one in populations]))
         pairs = zip(means.T, weights.T, strict=True)
-        lower, upper = np.array([interval_of(*pair, level) for pair in pairs]).T
+        lower, upper = from_line(np.array([interval_of(*pair, level) for pair in pairs])).T
         return lower, upper
 
     def populations(self) -> tuple[list[Self], NDArray]:

@@ -216,6 +216,10 @@ class Conjugate(WithCovariates, Prior):
         """Whether the parameters are not given."""
         return getattr(self, self.arguments[0]) is None
 
+    @property
+    def _line_of_means(self) -> Any:
+        return self.kind.to_line, self.kind.from_line
+
     def _around(self, mean: NDArray) -> Distribution:
         return self.kind.at(mean, np.maximum(self.dispersion_, TINIEST))
 

@@ -293,14 +293,29 @@ def thinned(points: NDArray, weights: NDArray, size: int) -> tuple[NDArray, NDAr
 def interval_of(values: NDArray, weights: NDArray, level: float) -> tuple[float, float]:
     """Return the equal-tailed interval of weighted points, shape (k,) each.
 
+    Where several points have one value, they are of a lattice: its values stand for cells around
+    them. By Euler and Maclaurin, the probability below the edge between two cells is the sum of
+    the weights below it and a 24th of the step of the weights there. Between edges, normal scores
+    of these probabilities are straight lines.
+
     Examples
     --------
     >>> interval_of(np.arange(1000.0), np.full(1000, 1e-3), 0.9)
     (49.5, 949.5)
+    >>> at = np.repeat(np.arange(-4, 4.1, 0.75), 2)  # of a normal density
+    >>> weights = np.exp(-(at**2) / 2)
+    >>> [round(end, 2) for end in interval_of(at, weights / weights.sum(), 0.95)]
+    [-1.96, 1.96]
     """
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order]) - weights[order] / 2
-    low, high = np.interp([(1 - level) / 2, (1 + level) / 2], below, values[order])
+    some = weights > 0
+    distinct, place = np.unique(values[some], return_inverse=True)
+    weights, ends = np.bincount(place, weights[some]), [(1 - level) / 2, (1 + level) / 2]
+    if len(distinct) == 1 or len(distinct) == len(place):
+        low, high = np.interp(ends, np.cumsum(weights) - weights / 2, distinct)
+        return float(low), float(high)
+    below = np.clip(np.cumsum(weights)[:-1] + np.diff(weights) / 24, 1e-12, 1 - 1e-12)
+    scores, edges = np.maximum.accumulate(ndtri(below)), (distinct[1:] + distinct[:-1]) / 2
+    low, high = np.interp(ndtri(ends), scores, edges)
     return float(low), float(high)
 
 

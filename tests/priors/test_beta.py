@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from ebfed.channels import Gaussian, TwoBit, UnaryEncoding
 from ebfed.families import Binomial as Rates
@@ -76,3 +77,28 @@ def test_reports_of_a_beta_do_not_contradict_it():
     z = np.random.default_rng(1).binomial(40, rates)
     prior, _ = fitted(UnaryEncoding(0.7, levels=8, range=(0.0, 1.0)), z, np.full(5000, 40))
     assert not any("contradict" in note for note in prior.notes_)
+
+
+@pytest.mark.filterwarnings("ignore:Every outcome is 0")
+@pytest.mark.parametrize(
+    ("successes", "trials"),
+    [([0] * 4, [10] * 4), ([0] * 20, [5] * 20), ([0, 0, 0], [3, 8, 20]), ([0, 3, 1, 0], [10] * 4)],
+)
+def test_the_interval_of_the_mean_is_that_of_a_quadrature(successes, trials):
+    """Of the stated prior, over a fine lattice of both parameters.
+
+    Ends near 0 differ by 2 %, for a thousandth of the probability is left out in the tails.
+    """
+    logit_mean, log_phi = np.linspace(-25, 25, 501)[:, None], np.linspace(-25, 25, 401)
+    mean, rest, phi = expit(logit_mean), expit(-logit_mean), np.exp(log_phi)
+    # flat in the mean; flat in the root of the correlation, times its fifth root
+    logs = np.log(mean * rest) - 0.7 * np.log1p(1 / phi) - np.log1p(phi)
+    for z, n in zip(successes, trials, strict=True):
+        logs += sum(np.log(mean + j * phi) for j in range(z))
+        logs += sum(np.log(rest + j * phi) for j in range(n - z))
+        logs -= sum(np.log1p(j * phi) for j in range(n))
+    masses = np.exp(logs - logs.max()).sum(axis=1)
+    below = (np.cumsum(masses) - masses / 2) / masses.sum()
+    expected = np.interp([0.025, 0.975], below, mean[:, 0])
+    prior = Beta().fit(Binomial(np.array(successes)[:, None], np.array(trials)))
+    np.testing.assert_allclose(np.ravel(prior.mean_interval()), expected, rtol=0.025)

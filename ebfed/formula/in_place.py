@@ -16,7 +16,14 @@ from ebfed.designs.design import Design
 from ebfed.designs.grammar import FormulaTerms, column_name
 from ebfed.designs.terms import evaluated, required
 from ebfed.formula.choice import is_a, other_population
-from ebfed.formula.pushdown import columns_of, exposure_of, offset_of, response_of, scan_of
+from ebfed.formula.pushdown import (
+    cells_of,
+    columns_of,
+    exposure_of,
+    offset_of,
+    response_of,
+    scan_of,
+)
 from ebfed.formula.response import Response
 from ebfed.formula.rows import WEIGHTS, CompleteRows, used_columns
 from ebfed.regression.beside import predicted_beside, responses_beside
@@ -143,13 +150,14 @@ def sums_of(
     scan, model = rows.scan, rows.model
     if scan is None or not is_a(estimator, "LinearEB", "LocationEstimator"):
         raise NotPushedError(model.text)
-    columns, values = columns_of(scan, design), response_of(scan, response)
+    values = response_of(scan, response)
+    columns = {} if is_a(estimator, "LinearEB") else columns_of(scan, design)
     options: dict[str, Any] = {"groups": model.group}
     if rows.consent is not None:
         options["consent"] = rows.consent
     keys = list(options.values())
     name = column_name(model.response)
-    name = "(response)" if name in {*keys, *columns} else name
+    name = "(response)" if name in {*keys, *design.names} else name
     used = {name: values["response"]}
     if rows.weighed is not None:
         options["sample_weight"] = WEIGHTS
@@ -157,7 +165,12 @@ def sums_of(
     if is_a(estimator, "LinearEB"):
         if model.offset:
             used[name] = used[name] - offset_of(scan, response)
-        return scan.select(keys, columns | used), options | {"y": name}
+        factors, numbers, cells = cells_of(scan, design)
+        table = scan.select(keys, factors | numbers | used)
+        weights = {"sample_weight": WEIGHTS} if rows.weighed is not None else {}
+        every = {**cells, name: (name, {})}
+        found = summarise(table, model.group, cross=True, of_rows=weights, cells=every)
+        return found, {"y": name}
     if columns:
         options["covariates"] = _covariates(scan, model, columns, other_population(estimator))
     if "exposure" in values:

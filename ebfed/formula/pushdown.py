@@ -13,7 +13,8 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from ebfed.designs.expressions import in_words
 from ebfed.designs.grammar import column_name, plain_name
 from ebfed.designs.terms import Terms, evaluated
 from ebfed.formula.response import Response
+from ebfed.tables.lazy import Cells
+from ebfed.tables.of_rows import NOTHING
 from ebfed.tables.scans import NotPushedError, Scan
 
-__all__ = ["columns_of", "exposure_of", "offset_of", "response_of", "scan_of"]
+__all__ = ["cells_of", "columns_of", "exposure_of", "offset_of", "response_of", "scan_of"]
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50
@@ -130,8 +133,75 @@ def _value(scan: Scan, text: str, response: Response) -> Any:
     return found.popitem()[1]
 
 
+class Part(NamedTuple):
+    """A column of a design, or of a factor of a term: a number times what levels say.
+
+    Attributes
+    ----------
+    number : Expr or None
+        None: 1.
+    text : str
+        What the number is of; different numbers have different texts.
+    levels : mapping of str to mapping
+        By column of levels, the weights of these; those of others are 0.
+    """
+
+    number: Any
+    text: str = ""
+    levels: Mapping[str, Mapping[Any, float]] = NOTHING
+
+    def times(self, other: Part) -> Part:
+        """Return the product of two."""
+        levels = dict(self.levels)
+        for name, own in other.levels.items():
+            known = levels.get(name)
+            levels[name] = own if known is None else {x: w * known[x] for x, w in own.items()}
+        if self.number is None or other.number is None:
+            one = other if self.number is None else self
+            return Part(one.number, one.text, levels)
+        return Part(self.number * other.number, f"{self.text}:{other.text}", levels)
+
+    def expression(self, scan: Scan) -> Any:
+        """Return the column as one expression."""
+        found = self.number
+        for name, own in self.levels.items():
+            parts = [scan.is_level(name, x) * weight for x, weight in own.items() if weight]
+            each = sum(parts[1:], start=parts[0]) if parts else scan.constant(0.0)
+            found = each if found is None else found * each
+        return scan.constant(1.0) if found is None else found
+
+
 def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
-    """Return the columns of a design as expressions of an engine.
+    """Return the columns of a design as expressions of an engine; see `parts_of`."""
+    return {name: each.expression(scan) for name, each in parts_of(scan, design).items()}
+
+
+def cells_of(scan: Scan, design: Design) -> tuple[dict[str, Any], dict[str, Any], Cells]:
+    """Return the factors of a design and its numbers, as expressions, and its columns of these.
+
+    Raises
+    ------
+    NotPushedError
+        As of `parts_of`.
+    """
+    parts = parts_of(scan, design)
+    factors = {name for each in parts.values() for name in each.levels}
+    own = {name: f"ebfed_factor_{j}" for j, name in enumerate(sorted(factors))}
+    texts = list(dict.fromkeys(each.text for each in parts.values() if each.number is not None))
+    named = {text: f"ebfed_number_{j}" for j, text in enumerate(texts)}
+    numbers = {named[x.text]: x.number for x in parts.values() if x.number is not None}
+    columns = {
+        name: (
+            None if each.number is None else named[each.text],
+            {own[x]: weights for x, weights in each.levels.items()},
+        )
+        for name, each in parts.items()
+    }
+    return {own[name]: scan.factor(name) for name in own}, numbers, columns
+
+
+def parts_of(scan: Scan, design: Design) -> dict[str, Part]:
+    """Return the columns of a design as numbers that an engine computes, and weights of levels.
 
     Parameters
     ----------
@@ -141,7 +211,7 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
 
     Returns
     -------
-    dict of Expr
+    dict of Part
         By name of the column.
 
     Raises
@@ -151,8 +221,8 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
     """
     if design.figures or len(design.names) > COLUMNS:
         raise NotPushedError(design.text)
-    known: dict[str, dict[str, Any]] = {}
-    found: dict[str, Any] = {}
+    known: dict[str, dict[str, Part]] = {}
+    found: dict[str, Part] = {}
     for term, names in design.columns_of_terms.items():
         for factor in term.factors:
             if (text := str(factor.expr)) not in known:
@@ -160,9 +230,7 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
         for parts in itertools.product(*(known[str(each.expr)] for each in term.factors)):
             if (name := ":".join(parts)) in names:
                 values = [known[str(f.expr)][p] for f, p in zip(term.factors, parts, strict=True)]
-                found[name] = values[0]
-                for each in values[1:]:
-                    found[name] = found[name] * each
+                found[name] = reduce(Part.times, values)
     if not set(design.names) <= set(found):
         raise NotPushedError(design.text)
     found = {name: found[name] for name in design.names}
@@ -171,7 +239,7 @@ def columns_of(scan: Scan, design: Design) -> dict[str, Any]:
     return found
 
 
-def _columns_of_factor(scan: Scan, factor: Any, design: Design) -> dict[str, Any]:
+def _columns_of_factor(scan: Scan, factor: Any, design: Design) -> dict[str, Part]:
     """Return the columns of a factor, of levels for all ways to code them, by name."""
     import pandas as pd
 
@@ -180,10 +248,10 @@ def _columns_of_factor(scan: Scan, factor: Any, design: Design) -> dict[str, Any
     if kind == "literal":
         if text != "1":
             raise NotPushedError(text)
-        return {CONSTANT: scan.constant(1.0)}
+        return {CONSTANT: Part(None)}
     written = f"`{text}`" if kind == "lookup" else marked
     if marked not in design.factors:
-        return {text: _number(scan, written)}
+        return {text: Part(_number(scan, written), text)}
     name = text if kind == "lookup" else _column_of_levels(marked)
     if name not in scan.used:
         raise NotPushedError(text)
@@ -193,19 +261,14 @@ def _columns_of_factor(scan: Scan, factor: Any, design: Design) -> dict[str, Any
     for constant in ("0", "1"):
         coded, columns = Design.learn(f"{constant} + {written}", levels, design.context)
         for each, weights in zip(coded.names, columns.T.tolist(), strict=True):
-            parts = [
-                scan.is_level(name, label) * weight
-                for label, weight in zip(labels, weights, strict=True)
-                if weight
-            ]
-            found[each] = sum(parts[1:], start=parts[0])
+            found[each] = Part(None, levels={name: dict(zip(labels, weights, strict=True))})
     return found
 
 
-def _check(scan: Scan, found: Mapping[str, Any], expected: NDArray) -> None:
+def _check(scan: Scan, found: Mapping[str, Part], expected: NDArray) -> None:
     """Refuse expressions that are not in memory what formulaic makes of them."""
     try:
-        values = scan.in_sample(found)
+        values = scan.in_sample({name: each.expression(scan) for name, each in found.items()})
     except Exception:
         raise NotPushedError(", ".join(found)) from None
     if not np.allclose(values, expected, rtol=1e-12, atol=1e-300):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.factors import triangular_factors as triangular_factors
     from ebfed.kernels.factors import whiten as whiten
     from ebfed.kernels.factors import with_column as with_column
+    from ebfed.kernels.groups import add_cells as add_cells
     from ebfed.kernels.groups import add_entries as add_entries
     from ebfed.kernels.groups import add_rows as add_rows
     from ebfed.kernels.groups import number_below as number_below

@@ -348,3 +348,50 @@ def _slot(slots, key, hash_, shift):
     while slots[place, 1] != 0 and slots[place, 0] != key:
         place = np.uint64((place + np.uint64(1)) & np.uint64(len(slots) - 1))
     return place
+
+
+@jit
+def add_cells(codes, size, mean, scatter, coefficients, place, total, centre, apart):
+    """Add up columns of cells of groups: numbers of the cells, each times a coefficient.
+
+    Moments are merged as Chan, Golub and LeVeque (1983) do: a column that is the same in all cells
+    has no scatter.
+
+    Parameters
+    ----------
+    codes : int64 ndarray of shape (n_cells,)
+        The group of each cell.
+    size : ndarray of shape (n_cells,)
+        Number of rows of each, or sum of their weights.
+    mean : ndarray of shape (n_cells, k)
+    scatter : ndarray of shape (n_cells, k, k)
+        Of the numbers, within each cell.
+    coefficients : ndarray of shape (n_cells, d)
+    place : int64 ndarray of shape (d,)
+        Which number a column is of; -1: of 1.
+    total : ndarray of shape (n_groups,)
+    centre : ndarray of shape (n_groups, d)
+    apart : ndarray of shape (n_groups, d, d)
+        Sizes, means and scatters of groups, to which are added those of cells. Written to.
+    """
+    d = len(place)
+    away = np.empty(d)
+    for cell in range(len(codes)):
+        if size[cell] == 0.0:
+            continue
+        group, factor = codes[cell], coefficients[cell]
+        share = size[cell] / (total[group] + size[cell])
+        for j in range(d):
+            value = factor[j]
+            if place[j] >= 0:
+                value *= mean[cell, place[j]]
+            away[j] = value - centre[group, j]
+            centre[group, j] += share * away[j]
+        between = total[group] * share
+        total[group] += size[cell]
+        for j in range(d):
+            for k in range(d):
+                found = between * away[j] * away[k]
+                if place[j] >= 0 and place[k] >= 0:
+                    found += factor[j] * factor[k] * scatter[cell, place[j], place[k]]
+                apart[group, j, k] += found

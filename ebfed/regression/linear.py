@@ -71,7 +71,7 @@ from ebfed.tables.covariates import named_columns
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import columns_beside, is_lazy, summarise
+from ebfed.tables.lazy import Summarised, columns_beside, is_lazy, summarise
 from ebfed.tables.levels import only_level
 from ebfed.tables.roles import NEEDED
 from ebfed.tables.rows import Rows
@@ -320,6 +320,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         given = beside | {"dispersion": dispersion}
         if dispersion is not None:
             return dispersed_rows(self, X, y, groups, reset, covariates, **given)
+        if isinstance(X, Summarised):
+            return self._summarised(X, y, reset), X.summary.ids
         if is_lazy(X):
             if beside.get("offset") is not None:
                 raise ValueError("offset= needs the rows of X in memory.")
@@ -343,6 +345,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError(f"X has no column but y={y!r}; nothing to explain it with.")
         of_rows = {} if weight is None else {"sample_weight": weight}
         found = summarise(X, groups, cross=True, of_rows=of_rows)
+        return self._summarised(found, y, reset), found.summary.ids
+
+    def _summarised(self, found: Summarised, y: str, reset: bool) -> Factors:
+        """Return the factors of groups whose products are known."""
         order = [j for j, name in enumerate(found.columns) if name != y]
         names = [found.columns[j] for j in order]
         validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=reset)
@@ -353,7 +359,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         summary = found.summary
         scatter = summary.scatter[:, order][:, :, order]
         moments = replace(summary, mean=summary.mean[:, order], scatter=scatter)
-        return Factors.from_moments(moments, bool(self.fit_intercept)), summary.ids
+        return Factors.from_moments(moments, bool(self.fit_intercept))
 
     def _extended(
         self, design: NDArray, X: Any, rows: Rows, covariates: Any, reset: bool

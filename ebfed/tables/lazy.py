@@ -50,6 +50,8 @@ WEIGHT, COUNTED = "ebfed_weight", "ebfed_counted"
 # From a column of values, and from what goes with rows, all as expressions: figures of rows that
 # are added up, by name, and by the text of an error what must hold of each row.
 Figures = Callable[[Any, Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, Any]]]
+# Columns by name: the column of a number, None for 1, times the weights of levels of factors.
+Cells = Mapping[str, tuple[str | None, Mapping[str, Mapping[Any, float]]]]
 
 
 class Statistics(NamedTuple):
@@ -173,6 +175,7 @@ def summarise(
     cross: bool = False,
     of_rows: Mapping[str, Any] = NOTHING,
     figures: Figures | None = None,
+    cells: Cells | None = None,
 ) -> Summarised:
     """Summarise the groups of a table with its own engine.
 
@@ -193,6 +196,9 @@ def summarise(
         Columns of what goes with rows; sums are weighted by ``sample_weight``.
     figures : callable, optional
         What is added up, if that is not values and their products; see `added_up`.
+    cells : mapping, optional
+        Columns that are asked for: numbers times weights of levels of factors. The engine adds up
+        the numbers by group and levels, which are other columns of the table.
 
     Raises
     ------
@@ -216,21 +222,25 @@ def summarise(
     named = keys | dict(of_rows)
     table = nw.from_native(X)
     schema = table.collect_schema()
-    columns = columns_beside(X, named)
+    factors = list(dict.fromkeys(x for _, own in (cells or {}).values() for x in own))
+    columns = [name for name in columns_beside(X, named) if name not in factors]
     if not columns:
         shown = ", ".join(map(repr, named.values()))
         raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
     for name in columns:
         if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
             raise not_numeric(name, "X", schema[name])
-    by = list(dict.fromkeys(keys.values()))
+    by = list(dict.fromkeys([*keys.values(), *factors]))
     if figures is None:
         found = statistics(X, by, columns, cross, of_rows.get("sample_weight"))
     else:
         found = added_up(X, by, columns, of_rows, figures)
     labels = nw.from_native(found.keys, eager_only=True)
     ids, codes = number_labels(read_labels(labels[groups], groups), groups)
-    if len(ids) < len(codes):
+    if cells is not None:
+        found = _of_cells(found, labels, columns, codes, cells)
+        columns, codes = [*cells], np.arange(len(ids))
+    elif len(ids) < len(codes):
         label = ids.tolist()[np.argmax(np.bincount(codes) > 1)]
         raise ValueError(f"consent must be the same in all rows of a group; {label!r} has two.")
     order = np.argsort(codes)
@@ -246,6 +256,37 @@ def summarise(
         columns,
         None if consent is None else read_labels(labels[consent].to_native(), consent)[order],
     )
+
+
+def _of_cells(
+    found: Statistics, labels: Any, numbers: Sequence[str], codes: NDArray[np.int64], cells: Cells
+) -> Statistics:
+    """Add up numbers of cells, times weights of their levels, for each group."""
+    import pandas as pd
+
+    from ebfed.kernels import add_cells
+
+    place = np.array([numbers.index(x) if x is not None else -1 for x, _ in cells.values()])
+    coefficients = np.ones((len(codes), len(cells)))
+    places = {
+        (name, known): pd.Index(known).get_indexer(pd.Index(labels[name].to_numpy()))
+        for name, known in {(x, tuple(y)) for _, own in cells.values() for x, y in own.items()}
+    }
+    for j, (_, levels) in enumerate(cells.values()):
+        for name, own in levels.items():
+            coefficients[:, j] *= np.append([*own.values()], 0.0)[places[name, tuple(own)]]
+    size = (found.n if found.weight is None else found.weight).astype(float)
+    m, d = int(codes.max()) + 1, len(cells)
+    weight, mean, scatter = np.zeros(m), np.zeros((m, d)), np.zeros((m, d, d))
+    cell = codes, size, found.mean, found.scatter, coefficients, place
+    add_cells(*cell, weight, mean, scatter)
+    sums = {
+        name: np.bincount(codes, each[:, 0], m)[:, None].astype(float)
+        for name, each in found.sums.items()
+    }
+    n = np.bincount(codes, found.n, m).astype(np.int64)
+    weighed = None if found.weight is None else weight
+    return Statistics(None, n, mean, scatter, weighed, sums)
 
 
 def statistics(

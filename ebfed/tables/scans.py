@@ -124,9 +124,8 @@ class Scan:
 
         check_na_action(na_action)
         table = nw.from_native(data)
-        complete = table.filter(
-            ~nw.any_horizontal(*_missing(table, used).values(), ignore_nulls=True)
-        )
+        absent = _missing(table, used)
+        complete = table.filter(~nw.any_horizontal(*absent.values(), ignore_nulls=True))
         complete = complete.select(*used)
         head = nw.from_native(in_memory(complete.head(SAMPLE)), eager_only=True)
         if not len(head):
@@ -134,7 +133,10 @@ class Scan:
         schema, levels = complete.collect_schema(), {}
         of_text = [x for x in columns if x in schema and not _is_number(schema[x])]
         for name in {*of_text, *labels} & {*schema}:
-            found = in_memory(complete.select(name).unique().head(LEVELS + 1))
+            # rows that lack other values are refused later, or left out
+            there = table.filter(~absent[name]) if na_action == "raise" else complete
+            own = there.select(name).group_by(name).agg(nw.len().alias("ebfed_n"))
+            found = in_memory(own.select(name).head(LEVELS + 1))
             levels[name] = nw.from_native(found, eager_only=True)[name]
             if len(levels[name]) > LEVELS:
                 raise NotPushedError(name)
@@ -167,8 +169,8 @@ class Scan:
             raise NotPushedError(name)
         return self.value(name)
 
-    def is_level(self, name: str, level: Any) -> Any:
-        """Return whether a column has a level, as a number."""
+    def factor(self, name: str) -> Any:
+        """Return a column as an expression of its levels: numbers or text."""
         import narwhals as nw
 
         column, kind = column_in(self.table, name), self.table.collect_schema()[name]
@@ -176,7 +178,11 @@ class Scan:
             column = column.cast(nw.String)
         elif kind != nw.String and not _is_number(kind):
             raise NotPushedError(name)
-        return self.as_number(column == level)
+        return column
+
+    def is_level(self, name: str, level: Any) -> Any:
+        """Return whether a column has a level, as a number."""
+        return self.as_number(self.factor(name) == level)
 
     @staticmethod
     def as_number(condition: Any) -> Any:

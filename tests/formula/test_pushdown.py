@@ -9,6 +9,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.formula import fit as formulas
+from ebfed.tables import lazy as tables
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -115,6 +116,7 @@ OTHERS = [
     ("y ~ 1 + (1 | g)", {}),
     ("log(y) | g", {"weights": "a b"}),
     ("y ~ x + (1 | g)", {"weights": "a b"}),
+    ("y ~ x * kind + C(step) + offset(x) + (1 | g)", {"weights": "a b"}),
     ("y ~ 1 + (1 | g)", {"estimator": eb.LinearEB()}),
     ("won | g", {"family": "binomial"}),
     ("answer | g", {"family": "binomial"}),
@@ -123,6 +125,19 @@ OTHERS = [
     ("events ~ offset(log(`a b`)) | g", {"family": "poisson"}),
     ("y ~ 1 + (1 | g)", {"family": "variance"}),
 ]
+
+
+def test_factors_are_keys_and_no_columns(lazy, monkeypatch):
+    asked = []
+
+    def recorded(X, keys, columns, *args):
+        asked.append((len(keys), len(columns)))
+        return statistics(X, keys, columns, *args)
+
+    statistics = tables.statistics
+    monkeypatch.setattr(tables, "statistics", recorded)
+    eb.from_formula("y ~ x * kind + C(step) * kind + (1 | g)", lazy(TABLE))
+    assert asked == [(3, 2)]
 
 
 @pytest.mark.parametrize(("formula", "settings"), OTHERS)

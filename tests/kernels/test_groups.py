@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ebfed.kernels import (
+    add_cells,
     add_entries,
     number_below,
     number_more,
@@ -307,3 +308,29 @@ def test_sums_and_products_of_clients():
         away = own - centre[i]
         np.testing.assert_allclose(sums[i], own.sum(axis=0), rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(products[i], away.T @ away, rtol=1e-12, atol=1e-12)
+
+
+def test_cells_add_up_to_the_moments_of_their_rows():
+    rng = np.random.default_rng(0)
+    sizes, codes = rng.integers(0, 4, 40), rng.integers(0, 5, 40)
+    place = np.array([1, -1, 0, 1])
+    coefficients = rng.normal(size=(40, 4))
+    rows = [1e6 + rng.normal(size=(size, 2)) for size in sizes]
+    mean = np.array([own.mean(axis=0) if len(own) else np.zeros(2) for own in rows])
+    scatter = np.array([(own - mid).T @ (own - mid) for own, mid in zip(rows, mean, strict=True)])
+    total, centre, apart = np.zeros(5), np.zeros((5, 4)), np.zeros((5, 4, 4))
+    cells = codes, sizes.astype(float), mean, scatter, coefficients, place
+    add_cells(*cells, total, centre, apart)
+    for group in range(5):
+        own = np.concatenate(
+            [
+                np.column_stack([np.ones(len(x)), x])[:, place + 1] * factor
+                for x, factor, code in zip(rows, coefficients, codes, strict=True)
+                if code == group
+            ]
+        )
+        assert total[group] == len(own)
+        np.testing.assert_allclose(centre[group], own.mean(axis=0), rtol=1e-12)
+        expected = (own - own.mean(axis=0)).T @ (own - own.mean(axis=0))
+        # sums of squares of numbers of a million have errors of rounding of 1e-16 of these
+        np.testing.assert_allclose(apart[group], expected, rtol=1e-9, atol=1e-3)

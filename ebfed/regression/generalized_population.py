@@ -67,6 +67,7 @@ class GeneralizedPopulation(FittedPopulation):
     node_weights : ndarray of shape (k,)
         Weights of populations that the rows do not tell from the fitted one; see `spread_nodes`.
     node_means : ndarray of shape (k, p)
+    node_mean_covariances : ndarray of shape (k, p, p)
     node_roots : sequence of ndarray of shape (k, p, q)
         Roots of their covariances, of levels from the top.
     """
@@ -87,6 +88,7 @@ class GeneralizedPopulation(FittedPopulation):
     fitted: Clients | None = None
     node_weights: NDArray = field(default_factory=lambda: np.zeros(0))
     node_means: NDArray = field(default_factory=lambda: np.zeros((0, 0)))
+    node_mean_covariances: NDArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     node_roots: Sequence[NDArray] = ()
 
     @property
@@ -173,14 +175,16 @@ class GeneralizedPopulation(FittedPopulation):
             sizes = [root.shape[1] for root in self._roots]
             method = quadrature.method_for("auto", self.family, sizes)
 
-        def under(mean: NDArray, roots: Sequence[NDArray]) -> list[NormalCoefficients]:
-            return quadrature.posteriors(whole, *known, mean, roots, given, method)
+        def under(
+            mean: NDArray, roots: Sequence[NDArray], covariance: NDArray
+        ) -> list[NormalCoefficients]:
+            return quadrature.posteriors(whole, *known, mean, roots, covariance, method)
 
-        found = under(self.mean, self._roots)
+        found = under(self.mean, self._roots, given)
         if doubt and len(self.node_weights):
             roots = zip(*self.node_roots, strict=True)
-            pairs = zip(self.node_means, roots, strict=True)
-            found = self._widened(found, [under(*pair) for pair in pairs])
+            nodes = zip(self.node_means, roots, self.node_mean_covariances, strict=True)
+            found = self._widened(found, [under(*node) for node in nodes])
         blocks = [whole]
         for _ in self.roots_above:
             blocks.insert(0, of_parents(blocks[0]))
@@ -233,7 +237,7 @@ class GeneralizedPopulation(FittedPopulation):
 
 def nodes_of(result: Any) -> dict[str, Any]:
     """Return what a fit has learned of populations near its own, for `GeneralizedPopulation`."""
-    names = "node_weights", "node_means", "node_roots"
+    names = "node_weights", "node_means", "node_mean_covariances", "node_roots"
     return {name: result[name] for name in names if name in result}
 
 

@@ -62,7 +62,7 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import RegressionRounds, check_parts, check_products
+from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_parts, check_products
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_parents
@@ -467,7 +467,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "perfect": PERFECT * N if self.family.certain else np.inf,
             "unit": unit,
             "empty": empty,
-            "between": int((~state["varies"] & apart & (inside < SAME * square)).sum()),
+            "between": ~state["varies"] & apart & (inside < SAME * square),
             "directions": ways,
         }
         start = coordinates(state, ways, unit, empty, n @ centre / N, self.covariance, intercept)
@@ -520,25 +520,45 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
 
     def _nearby(self, state: GeneralizedState, fitted: QuadraturePopulation) -> GeneralizedResult:
         """Return populations that the rows do not tell from the fitted one."""
-        weights, points, parameters = spread_nodes(
+        weights, points, parameters, ratios = spread_nodes(
             fitted,
             state["second"],
             state["information"],
             state["n_groups"],
-            state["between"],
+            int(state["between"].sum()),
             bool(self.fit_intercept) and 0 in state["fixed"],
         )
         seen = [fitted.at(point).seen() for point in points]
         means, roots = [mean for mean, _ in seen], [root for _, root in seen]
+        known = fitted.mean_covariance(state["second"])
+        p, covariances = len(known), np.tile(known, (len(seen), 1, 1))
+        # of several levels it is not known whose columns these are, nor of collinear ones
+        if len(fitted.sizes) == 1 and fitted.frame.shape == (p, p):
+            for each, place, ratio in zip(covariances, parameters, ratios, strict=True):
+                own = np.arange(p) == fitted.places[fitted.entries[0][place]]
+                own |= own[0] & state["between"]
+                each += (ratio - 1) * _between_groups(known, own)
         return cast(
             GeneralizedResult,
             {
                 "node_weights": weights,
                 "node_parameters": parameters,
                 "node_means": np.reshape(means, (len(seen), len(fitted.frame))),
+                "node_mean_covariances": covariances,
                 "node_roots": [np.array(each) for each in zip(*roots, strict=True)],
             },
         )
+
+
+def _between_groups(known: NDArray, own: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Covariance of coefficients of columns that differ between groups, if others were known.
+
+    It grows with the total variance of what these columns explain.
+    """
+    found, places = np.zeros_like(known), np.ix_(own, own)
+    inverse = np.linalg.pinv(known, ROUNDING, hermitian=True)
+    found[places] = np.linalg.pinv(inverse[places], ROUNDING, hermitian=True)
+    return found
 
 
 class ResponseRounds(GeneralizedRounds):

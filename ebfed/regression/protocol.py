@@ -216,6 +216,8 @@ class GeneralizedResult(TypedDict):
     """Parameter of the root along which each is, shape (k,)."""
     node_means: NotRequired[NDArray[np.float64]]
     """Their means, shape (k, p)."""
+    node_mean_covariances: NotRequired[NDArray[np.float64]]
+    """Sampling covariances of the mean there, shape (k, p, p)."""
     node_roots: NotRequired[list[NDArray[np.float64]]]
     """Roots of their covariances, of each level from the top, shape (k, p, q)."""
     notes: list[str]
@@ -274,8 +276,8 @@ class GeneralizedState(RegressionState):
     """Number of groups with rows of each level, from the top."""
     has_offset: NotRequired[bool]
     """Whether rows have offsets."""
-    between: NotRequired[int]
-    """Number of columns that differ between groups alone, and have one coefficient for all."""
+    between: NotRequired[NDArray[np.bool_]]
+    """Whether a column differs between groups alone, and has one coefficient for all, (p,)."""
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
     unit: NotRequired[NDArray[np.float64]]

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import ebfed as eb
 from ebfed.priors import IdentificationWarning
+from ebfed.regression.criteria import QuadratureCriterion
 from ebfed.regression.numerics.spread_doubt import MANY
 from ebfed.testing.nodes import fit_on_nodes
 
@@ -164,3 +165,35 @@ def test_a_node_with_some_of_the_groups_has_tests_by_z(est):
     np.testing.assert_allclose(node.tests(ddf="asymptotic")["p.value"], plain["p.value"], rtol=1e-4)
     ends = here.confint(ddf="asymptotic")[["conf.low", "conf.high"]]
     np.testing.assert_allclose(node.confint()[["conf.low", "conf.high"]], ends, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["poisson", "binomial"])
+@pytest.mark.parametrize("varying", [["intercept"], ["intercept", "x0"]])
+def test_the_mean_is_known_as_well_at_nearby_spreads_as_its_rows_say(family, varying):
+    """By the second derivatives there; the server has the total variance of groups alone."""
+    X, y, groups = draw(10, 12, seed=3, family=family)
+    fit = eb.GeneralizedEB(family, varying=varying).fit(X, y, groups=groups)
+    result, criterion = fit._result, QuadratureCriterion(fit)
+    before = criterion.covariance_given(fit.mean_, [result["covariance"]])
+    nodes = zip(result["node_means"], result["node_roots"][0], strict=True)
+    for (mean, root), found in zip(nodes, result["node_mean_covariances"], strict=True):
+        exact = criterion.covariance_given(mean, [root @ root.T])
+        ratio = np.diag(found) / np.diag(fit.mean_covariance_)
+        np.testing.assert_allclose(ratio, np.diag(exact) / np.diag(before), rtol=0.3)
+
+
+@pytest.mark.parametrize("family", ["poisson", "gamma"])
+def test_intervals_of_few_groups_hold_their_coefficients(family):
+    """Beside a column of groups; with the mean as known as at the fitted spread, .90 did."""
+    inside = []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(6), 8)
+        X = np.column_stack([rng.normal(size=48), rng.normal(size=6)[groups]])
+        effects = rng.normal(0, 0.6, 6)
+        mean = np.exp(0.8 + effects[groups] + X @ [0.4, 0.3])
+        y = rng.poisson(mean) if family == "poisson" else mean * rng.gamma(2, 0.5, 48)
+        fit = eb.GeneralizedEB(family, varying=["intercept"]).fit(X, y, groups=groups)
+        low, high = (each[:, 0] for each in fit.posterior().interval(0.95))
+        inside.append(np.mean((low <= 0.8 + effects) & (0.8 + effects <= high)))
+    assert 0.925 < np.mean(inside) < 0.99  # its standard error is .01

@@ -101,7 +101,7 @@ def spread_nodes(
     groups: Sequence[int] | NDArray,
     between: int,
     intercept: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Populations near a fitted one, and their weights.
 
     The weights of those along one variance sum to 1; along a covariance, the fitted population has
@@ -128,6 +128,8 @@ def spread_nodes(
     points : ndarray of shape (k, d)
     parameters : int64 ndarray of shape (k,)
         Parameter of the root along which each is.
+    ratios : ndarray of shape (k,)
+        Variance of groups' own coefficients, that of their rows included, over that as fitted.
     """
     known, turn = uncertainty(curvature), fitted.turn
     first, n_entries = fitted.ways.shape[1], turn.shape[1]
@@ -138,6 +140,7 @@ def spread_nodes(
     weights: list[float] = []
     points: list[NDArray] = []
     parameters: list[int] = []
+    ratios: list[float] = []
     for j in range(n_entries):
         own, value, variance = turn[:, j] != 0, fitted.point[first + j], known[first + j, first + j]
         inside = rows[own]
@@ -146,7 +149,7 @@ def spread_nodes(
             continue
         if (inside != columns[own]).any():
             values = value + np.sqrt(3 * variance) * np.array([-1.0, 1.0])
-            some = np.full(2, 1 / 6)
+            some, ratio = np.full(2, 1 / 6), np.ones(2)
         else:
             of_intercept = intercept and bool((fitted.places[inside] == 0).any())
             said = information[inside].sum()
@@ -156,6 +159,8 @@ def spread_nodes(
             figures = normal_figures(value**2, variance, n, n / said)
             squares, some = variance_nodes(*figures, len(inside) + between * of_intercept)
             values = np.copysign(np.sqrt(squares), value)
+            ratio = np.maximum(1 + (squares - value**2) * said / n, 0.0)
+        ratios += ratio.tolist()
         for each, weight in zip(values, some, strict=True):
             point = fitted.point.copy()
             point[first + j] = each
@@ -164,7 +169,7 @@ def spread_nodes(
             weights.append(float(weight))
             parameters.append(j)
     whole = np.reshape(points, (len(points), len(fitted.point)))
-    return np.array(weights), whole, np.array(parameters, np.int64)
+    return np.array(weights), whole, np.array(parameters, np.int64), np.array(ratios)
 
 
 def _variances_above(fitted: QuadraturePopulation, places: NDArray, level: int) -> list[float]:

@@ -56,9 +56,9 @@ class NormalCoefficients(CoefficientPosterior):
     ) -> NormalCoefficients:
         """Return the posteriors with what not knowing the population's spread adds.
 
-        The mean stays. The covariance is the average of that of posteriors under other spreads, and
-        of squares of the distance of their means from this one's, but for what their populations'
-        means explain of that.
+        The mean stays. The covariance is the average of that of posteriors under other spreads, of
+        which the population's mean is less known or better, and of squares of the distance of their
+        means from this one's, but for what their populations' means explain of that.
 
         Parameters
         ----------
@@ -74,8 +74,15 @@ class NormalCoefficients(CoefficientPosterior):
             each = np.broadcast_to(shift, self.mean.shape)
             moved = other.mean - self.mean - np.einsum("npq,nq->np", self._away, each)
             own += weight * (other._own - self._own + moved[:, :, None] * moved[:, None, :])
+            if self._parents is None:
+                own += weight * (other._of_mean - self._of_mean)
         known = None if self._parents is None or parents is None else (parents, self._parents[1])
         return NormalCoefficients(self.mean, own, self._away, self._mean_covariance, known)
+
+    @property
+    def _of_mean(self) -> NDArray:
+        """What not knowing the population's mean adds to covariances, shape (n, p, p)."""
+        return self._away @ self._mean_covariance @ self._away.swapaxes(1, 2)
 
     def parents_moved(self, by: NDArray) -> NDArray[np.float64]:
         """Figures of parents, shape (n_parents, p), for each client."""

@@ -2,7 +2,7 @@
 
 First clients send the sums of their means and of their scatters. Then the server searches for the
 variances as it does with the means of all groups, and asks for the sums at each ratio of variances
-that it comes to; see `ebfed.priors.summed`.
+that it comes to; see `ebfed.priors.variance_components`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ebfed.engines.sums import check_sums, sums_of, total, totals_of
 from ebfed.families import Gaussian
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Normal, Prior
-from ebfed.priors.summed import SummedGaussian
 from ebfed.priors.unanswered import Unanswered
+from ebfed.priors.variance_components import SummedGaussian
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary

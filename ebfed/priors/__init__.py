@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ebfed.priors.gaussian_mixture import GaussianMixture as GaussianMixture
     from ebfed.priors.identification import IdentificationWarning as IdentificationWarning
     from ebfed.priors.inverse_gamma import InverseGamma as InverseGamma
-    from ebfed.priors.laplace import Laplace as Laplace
     from ebfed.priors.location_scale import LocationScale as LocationScale
     from ebfed.priors.log_spline import LogSpline as LogSpline
     from ebfed.priors.normal import Normal as Normal
-    from ebfed.priors.point_laplace import PointLaplace as PointLaplace
-    from ebfed.priors.point_normal import PointNormal as PointNormal
     from ebfed.priors.posterior import Posterior as Posterior
     from ebfed.priors.scale_mixture import ScaleMixture as ScaleMixture
+    from ebfed.priors.spike_and_slab import Laplace as Laplace
+    from ebfed.priors.spike_and_slab import PointLaplace as PointLaplace
+    from ebfed.priors.spike_and_slab import PointNormal as PointNormal
 
 __getattr__ = at_first_use(__name__)

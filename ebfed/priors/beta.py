@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from scipy.special import polygamma, psi
 
 from ebfed.likelihoods import Binomial, Likelihood
-from ebfed.priors import beta_binomial, beta_reports, robust
+from ebfed.priors import beta_binomial, robust
 from ebfed.priors.base import OwnReports
 from ebfed.priors.conjugate import Conjugate, ConjugatePosterior, Update
 from ebfed.priors.count_regression import BetaRegression
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
+from ebfed.priors.weights import dirichlet_draws, fit_weights
 from ebfed.wire import WhenAsked
 
-__all__ = ["Beta", "BetaPosterior", "updated"]
+__all__ = ["CONTRADICTED", "Beta", "BetaPosterior", "is_contradicted", "of_any_shape", "updated"]
 
 
 class BetaPosterior(ConjugatePosterior):
@@ -234,7 +235,7 @@ class Beta(Conjugate):
     def misfit_of_reports(self, rows: Likelihood, counts: NDArray, point: NDArray) -> str:
         """Return a sentence if reports contradict every beta population."""
         height = self._log_likelihood_of_reports(rows, counts, point[None])[0]
-        return beta_reports.CONTRADICTED * beta_reports.is_contradicted(rows, counts, height)
+        return CONTRADICTED * is_contradicted(rows, counts, height)
 
     def trials_of_reports(self, rows: Likelihood) -> tuple[NDArray, NDArray, NDArray]:
         """Return means and correlations near which the best may be, and the ends of both."""
@@ -249,7 +250,7 @@ class Beta(Conjugate):
         if isinstance(rows, Binomial):
             return beta_binomial.plausible(rows, counts, dispersion)
         if self.misfit_of_reports(rows, counts, np.array([mean, self.kind.share_of(dispersion)])):
-            return beta_reports.of_any_shape(rows, counts)
+            return of_any_shape(rows, counts)
 
         def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
             points = np.column_stack([mean, self.kind.share_of(dispersion)])
@@ -357,3 +358,54 @@ def _moments(proportions: NDArray) -> dict[str, Any]:
     centre = proportions.mean(axis=0) if len(proportions) else np.zeros(proportions.shape[1])
     scatter = ((proportions - centre) ** 2).sum(axis=0)
     return {"n_reporting": len(proportions), "centre": centre, "scatter": scatter}
+
+
+CONTRADICTED = (
+    "Reports contradict every beta population. Estimates and intervals use betas with means and "
+    "variances of nonparametric fits; prior='npmle' or 'log_spline' may serve better."
+)
+
+# Twice the gain in log-likelihood of the nonparametric fit, beyond which a beta is contradicted.
+# Where the population was a beta, it was below 10 in 72 fits (eight levels, 5000 clients).
+CONTRADICTION = 12.0
+
+N_NODES, N_DRAWS = 120, 50
+
+
+def is_contradicted(rows: Likelihood, counts: NDArray, best: float) -> bool:
+    """Whether some population explains reports far better than the likeliest beta.
+
+    Parameters
+    ----------
+    rows : Likelihood of n different reports on one coordinate
+    counts : ndarray of shape (n,)
+    best : float
+        Log-likelihood of that beta.
+    """
+    _, relative, weights = _nonparametric(rows, counts)
+    free = counts @ (np.log(relative @ weights) + rows.log_peak())
+    return bool(2 * (free - best) > CONTRADICTION)
+
+
+def _nonparametric(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Nodes, relative likelihoods at them, and their likeliest weights."""
+    nodes = rows.nodes(N_NODES)
+    relative = rows.relative(nodes[:, None])
+    weights, _ = fit_weights(relative, counts, np.full(len(nodes), 1 / len(nodes)), 0.01)
+    return nodes, relative, weights
+
+
+def of_any_shape(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+    """Find means and overdispersions, (K, 2), of plausible populations of any shape, and weights.
+
+    A beta with the right mean and variance gives the best estimates that are linear in proportions.
+    """
+    nodes, relative, weights = _nonparametric(rows, counts)
+    shapes = np.full(len(nodes), np.log1p(counts.sum()) / 2 / len(nodes))
+    start = 0.999 * weights + 0.001 / len(nodes)
+    draws = dirichlet_draws(relative, counts, shapes, start, N_DRAWS)
+    mean = draws @ nodes
+    correlation = (draws @ nodes**2 - mean**2) / (mean * (1 - mean))
+    correlation = np.clip(correlation, 1e-6, 1 - 1e-6)
+    points = np.column_stack([mean, correlation / (1 - correlation)])
+    return points, np.full(N_DRAWS, 1 / N_DRAWS)

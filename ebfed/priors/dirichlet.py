@@ -14,8 +14,7 @@ from ebfed.priors import robust
 from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.beta import Beta, BetaPosterior, updated
 from ebfed.priors.conjugate import Update
-from ebfed.priors.dirichlet_multinomial import Tables
-from ebfed.priors.dirichlet_reports import Reports, dirichlet_scores
+from ebfed.priors.dirichlet_multinomial import Reports, Tables, dirichlet_scores
 from ebfed.priors.exploration import interval_of
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
 from ebfed.priors.base import Prior
 from ebfed.priors.dirichlet import Dirichlet, dirichlet_sample
-from ebfed.priors.dirichlet_reports import Climbed, Mixture, Reports, dirichlet_scores
+from ebfed.priors.dirichlet_multinomial import Climbed, Mixture, Reports, dirichlet_scores
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.kmeans import kmeans
 from ebfed.priors.mixture_em import log_sum

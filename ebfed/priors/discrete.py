@@ -14,10 +14,10 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.atom_draws import atom_draws
 from ebfed.priors.base import Prior
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.free_parameters import relative_likelihoods
+from ebfed.priors.gibbs import atom_draws
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum
 from ebfed.priors.n_components import RULES, choose

@@ -1,5 +1,7 @@
 """Rates of groups within parents: counties of states, each with a conjugate population.
 
+`within` gives any population with parents that has the form of one without.
+
 The mean of a parent is a number that is integrated out by quadrature: at each of its nodes all that
 a group sent has a closed-form probability, and so have the group's posterior and all else.
 """
@@ -23,11 +25,13 @@ from ebfed.priors.exploration import explore
 from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.nested_normal import NestedNormal
+from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import maximise
 from ebfed.priors.two_moments import Distribution
 
-__all__ = ["NestedBeta", "NestedGamma"]
+__all__ = ["NestedBeta", "NestedGamma", "within"]
 
 # Nodes of the first look at the parents; least and most of those after it; those of a posterior.
 FIRST, FEWEST, MOST, SHOWN = 60, 60, 400, 15
@@ -453,3 +457,48 @@ def _quantile_means(nodes: NDArray, weights: NDArray) -> tuple[NDArray, NDArray[
         sums = np.concatenate(([0.0], np.cumsum(weights[i] * nodes)))
         means[:, j] = np.diff(np.interp(ends * below[-1], below, sums)) * SHOWN / below[-1]
     return np.clip(means, nodes[0], nodes[-1])[:, place.ravel()], place.ravel()
+
+
+def within(prior: Prior, names: Sequence[str]) -> Prior:
+    """Return the population of groups of parents that has the form of a population of groups.
+
+    Parameters
+    ----------
+    prior : Prior
+    names : sequence of str
+        Names of the levels above the groups, from the outermost.
+
+    Raises
+    ------
+    TypeError
+        If populations of this form have no parents.
+    ValueError
+        If it has arguments that a population of parents has not.
+
+    Examples
+    --------
+    >>> within(Normal(), ["state"])
+    NestedNormal(names=['state'])
+    """
+    if isinstance(prior, NestedNormal | NestedConjugate):
+        return prior.unfitted().set_params(names=list(names))
+    if isinstance(prior, Normal):
+        if prior.mean is not None or prior.variance is not None or prior.covariance != "diag":
+            raise ValueError(
+                "levels of groups are for priors.Normal() whose mean and variance are estimated, "
+                f"each column with its own; got {prior!r}."
+            )
+        return NestedNormal(list(names), method=prior.method)  # type: ignore[arg-type]
+    if isinstance(prior, Beta) and prior.alpha is None and prior.method == "ml":
+        return NestedBeta(list(names))
+    if isinstance(prior, Gamma) and prior.shape is None:
+        return NestedGamma(list(names))
+    if isinstance(prior, Beta | Gamma):
+        raise ValueError(
+            f"levels of groups are for priors.{type(prior).__name__}() fitted by maximum "
+            f"likelihood; got {prior!r}."
+        )
+    raise TypeError(
+        f"{prior!r} is one population for all groups; levels of groups are for "
+        "priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
+    )

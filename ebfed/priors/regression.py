@@ -18,8 +18,13 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
-from ebfed.priors.summed import SummedGaussian, SummedTable
-from ebfed.priors.variance_components import MomentTable, Profile, informative
+from ebfed.priors.variance_components import (
+    MomentTable,
+    Profile,
+    SummedGaussian,
+    SummedTable,
+    informative,
+)
 from ebfed.tables.labels import number_integers
 
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates", "table_of"]

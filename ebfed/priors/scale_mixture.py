@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Likelihood, StudentT
-from ebfed.priors.slabs import NormalSlab
-from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
+from ebfed.priors.symmetric import Estimates, NormalSlab, Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.values import numbers

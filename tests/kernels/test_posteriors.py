@@ -16,7 +16,7 @@ from ebfed.kernels import (
 )
 from ebfed.kernels.posteriors import erfcx
 from ebfed.priors.mixture_posterior import Components
-from ebfed.priors.slabs import LaplaceSlab, NormalSlab
+from ebfed.priors.symmetric import LaplaceSlab, NormalSlab
 
 # without compilation NumPy says aloud what the compiled code does on purpose: underflow to zero
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|divide by zero) encountered")

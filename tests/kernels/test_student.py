@@ -15,8 +15,7 @@ from ebfed.kernels import (
     student_slab,
 )
 from ebfed.likelihoods import Gaussian, StudentT
-from ebfed.priors.slabs import LaplaceSlab, NormalSlab
-from ebfed.priors.symmetric import log_blurred
+from ebfed.priors.symmetric import LaplaceSlab, NormalSlab, log_blurred
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|divide by zero) encountered")
 

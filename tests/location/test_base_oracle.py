@@ -23,7 +23,7 @@ from ebfed import families, priors
 from ebfed.evaluation.coverage.rows import ROW_VARIANCE
 from ebfed.evaluation.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
 from ebfed.location.base import LocationEstimator
-from ebfed.priors import within as parents
+from ebfed.priors import nested_conjugate as parents
 
 M = 10_000
 LIMIT = 0.01

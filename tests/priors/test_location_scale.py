@@ -16,7 +16,7 @@ from ebfed.priors import (
     PointNormal,
     ScaleMixture,
 )
-from ebfed.priors.location_scale_fit import LocationScaleFit
+from ebfed.priors.location_scale import LocationScaleFit
 from ebfed.priors.regression import Design
 
 SHAPES = [Normal(), PointNormal(), PointLaplace(mode=None), ScaleMixture(), LogSpline(), Discrete()]

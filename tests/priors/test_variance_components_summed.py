@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.summed import SummedGaussian, SummedTable
 from ebfed.priors.unanswered import Unanswered
-from ebfed.priors.variance_components import MomentTable
+from ebfed.priors.variance_components import MomentTable, SummedGaussian, SummedTable
 
 RNG = np.random.default_rng(0)
 N = RNG.integers(0, 6, 30)

@@ -7,7 +7,7 @@ from scipy import stats
 import ebfed as eb
 from ebfed.likelihoods import Binomial, Gaussian, Poisson
 from ebfed.priors import Discrete, GaussianMixture
-from ebfed.priors.atom_draws import atom_draws
+from ebfed.priors.gibbs import atom_draws
 
 SIZE = 2000
 # Relative error of a standard deviation from 2000 draws is .016; nodes add some.

@@ -225,7 +225,8 @@ class Study(Results):
         keep : str or Path, optional
             Folder for finished runs: an interrupted study continues from there.
         only : mapping of str to str, optional
-            Values of cells, as text: only cells that have them are run.
+            Values of cells, as text, such as ``{"m": "100,400"}``: only cells that have one of these
+            are run.
         **options
             Settings that only this study has, see its `cells`.
 
@@ -245,11 +246,11 @@ class Study(Results):
         if n_jobs is None:
             n_jobs = 1 if quick else cls.n_jobs
         settings: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
-        wanted = set((only or {}).items())
+        wanted = {name: values.split(",") for name, values in (only or {}).items()}
         cells = [
             cell
             for cell in cls.cells(quick, **options)
-            if wanted <= {(name, str(value)) for name, value in cell.items()}
+            if all(str(cell.get(name)) in values for name, values in wanted.items())
         ]
         if not cells:
             raise ValueError(f"only must be values of cells of {cls.name}; got {only!r}.")

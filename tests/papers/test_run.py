@@ -145,6 +145,9 @@ def test_some_cells_alone():
     assert "variances known" in result.stdout
     assert "non-private " not in result.stdout
     assert "nan" not in result.stdout
+    table = bits.BitsStudy.run(2, quick=True, only={"bits": "nan,2"}).table
+    assert table["bits"].dropna().unique().tolist() == [2]
+    assert "non-private" in table["method"].tolist()
 
 
 def test_help():

@@ -88,7 +88,7 @@ def read(arguments):
     parser.add_argument("--quick", action="store_true", help="run a small version")
     parser.add_argument("--model", choices=["cnn"], help="train the paper's convolutional network")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME=VALUE", help="run these cells alone"
+        "--only", action="append", default=[], metavar="NAME=VALUE,…", help="run these cells alone"
     )
     parser.add_argument("--reps", type=int, help="number of runs, each with new clients")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")

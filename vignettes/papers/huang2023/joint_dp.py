@@ -77,7 +77,7 @@ BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
     "output": (("output_2", "output_2_intercept"), 0.4),
     "hidden": (("hidden", "hidden_intercept"), 0.4),
 }
-# The same blocks of the convolutional network, and its learning rate.
+# The same blocks of the convolutional network, and its learning rate, which was not tuned.
 LAYERS = {
     "output_2_intercept": "output_2.bias",
     "output_2": "output_2.weight",

@@ -225,8 +225,8 @@ class Study(Results):
         keep : str or Path, optional
             Folder for finished runs: an interrupted study continues from there.
         only : mapping of str to str, optional
-            Values of cells, as text, such as ``{"m": "100,400"}``: only cells that have one of these
-            are run.
+            Values of cells as text, such as ``{"m": "100,400"}``: only cells with one of these are
+            run.
         **options
             Settings that only this study has, see its `cells`.
 

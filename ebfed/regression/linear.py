@@ -55,8 +55,7 @@ from ebfed.regression.levelled import (
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
-from ebfed.regression.posteriors.linear import CoefficientPosterior, blocks_of_terms
-from ebfed.regression.posteriors.parents import Doubt
+from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
 from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
     OF_WEIGHT_ONE,
@@ -405,17 +404,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def _population(self) -> LinearPopulation:
         result = self._result
-        # a full covariance is known as well as so many clients identify it
-        full = self.covariance == "full"
         counts = [*map(int, result.get("n_parents", ())), self._n_clients]
         errors = [*result.get("above_error", ()), result["covariance_error"]]
-        doubts: list[Doubt] = [
-            (blocks_of_terms(error, terms), n) if full else (error, None)
-            for error, terms, n in zip(
-                errors, self._columns().terms_of_levels(), counts, strict=True
-            )
-        ]
-        above = list(zip(result.get("above", ()), doubts[:-1], strict=True))
+        levels = [*result.get("above", ()), result["covariance"]]
+        terms: Any = self._columns().terms_of_levels()
+        if self.covariance != "full":
+            terms = [None] * len(levels)
+        doubts = [Doubt.of(*each) for each in zip(levels, errors, terms, counts, strict=True)]
+        above = list(zip(levels, doubts[:-1], strict=False))
         restricted = self.method == "reml" and self.solver == "marginal"
         return LinearPopulation(
             columns=self._columns(),

@@ -17,8 +17,8 @@ from ebfed.regression.population import (
     residual_parameter,
     spread_parameters,
 )
-from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.regression.posteriors.parents import Doubt, posterior_of_levels, with_relatives
+from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
+from ebfed.regression.posteriors.parents import posterior_of_levels, with_relatives
 from ebfed.report.view import Parameter
 from ebfed.tables.factors import Factors
 
@@ -35,8 +35,8 @@ class LinearPopulation(FittedPopulation):
     mean : ndarray of shape (r,)
         p coefficients of columns, then q k products of the q that vary with k covariates.
     mean_covariance, covariance : ndarray of shape (r, r)
-    covariance_error : tuple
-        Sampling error of the covariance; see `CoefficientPosterior`.
+    covariance_error : Doubt or None
+        What is not known of the covariance.
     estimable : Estimable
         Combinations of the mean's coefficients that rows identify.
     noise_variance : float
@@ -60,7 +60,7 @@ class LinearPopulation(FittedPopulation):
     mean: NDArray
     mean_covariance: NDArray
     covariance: NDArray
-    covariance_error: Doubt
+    covariance_error: Doubt | None
     estimable: Estimable
     noise_variance: float
     kind: Covariance
@@ -68,7 +68,7 @@ class LinearPopulation(FittedPopulation):
     criterion: float | None
     n_parameters: int
     fitted_by: str
-    above: Sequence[tuple[NDArray, Doubt]] = ()
+    above: Sequence[tuple[NDArray, Doubt | None]] = ()
     fitted: Factors | None = None
     noise_variances: Mapping[str, float] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class LinearPopulation(FittedPopulation):
         known : bool
             Whether the population is taken to be as fitted.
         """
-        levels: list[tuple[NDArray, Doubt]]
+        levels: list[tuple[NDArray, Doubt | None]]
         levels = [*self.above, (self.covariance, self.covariance_error)]
         mean_covariance = self.mean_covariance
         if known:

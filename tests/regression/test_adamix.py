@@ -133,7 +133,8 @@ def test_one_component_is_the_mixed_model():
     np.testing.assert_allclose(one.mean_, mixed.mean_, rtol=1e-3)
     np.testing.assert_allclose(one.variances_[0], np.diag(mixed.covariance_), rtol=1e-2)
     np.testing.assert_allclose(one.posterior().mean, mixed.posterior().mean, atol=1e-3)
-    np.testing.assert_allclose(one.posterior().sd, mixed.posterior().sd, rtol=1e-2)
+    # the mixture takes variances as known, of which a hundred groups leave a hundredth in doubt
+    np.testing.assert_allclose(one.posterior().sd, mixed.posterior().sd, rtol=2e-2)
 
 
 @pytest.mark.parametrize("p", [1, 2])

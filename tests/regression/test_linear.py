@@ -574,3 +574,19 @@ def test_effects_of_collinear_columns_have_the_size_of_their_sum(groups):
     np.testing.assert_allclose(both.predict(table), one.predict(table), atol=1e-3)
     spreads = both.tidy("ran_pars").set_index("term").filter(like="sd__", axis=0)
     assert spreads["estimate"].max() < 2
+
+
+def test_intervals_of_few_groups_hold_known_and_new_ones():
+    """With the variance as fitted, those of new groups held .86 of the means."""
+    rng, known, new = np.random.default_rng(3), [], []
+    for _ in range(120):
+        groups, x = np.repeat(np.arange(6), 6), rng.normal(size=36)
+        effects = rng.normal(0, 0.7, 206)
+        y = 0.5 + 0.5 * x + effects[groups] + rng.normal(size=36)
+        fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+        for inside, own in ((known, np.arange(6)), (new, np.arange(6, 206))):
+            zero = np.zeros((len(own), 1))
+            low, high = fit.predict_interval(zero, groups=own, kind="mean")
+            inside.append(np.mean((low <= 0.5 + effects[own]) & (0.5 + effects[own] <= high)))
+    for inside in (known, new):  # standard errors are .007
+        assert 0.93 < np.mean(inside) < 0.99

@@ -3,15 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.posterior import IndependentNormals, NormalMarginals
+from ebfed.regression.numerics.spread_doubt import MANY, variance_nodes
 from ebfed.tables.factors import Factors
 
-__all__ = ["CoefficientPosterior", "blocks_of_terms", "mean_shifts"]
+__all__ = ["CoefficientPosterior", "Doubt", "blocks_of_terms", "mean_shifts"]
+
+
+class Doubt(NamedTuple):
+    """What is not known of a covariance.
+
+    Attributes
+    ----------
+    error : ndarray of shape (p, p) or (k, p, p)
+        Sampling covariance of its diagonal; or, for a full one, B of each term.
+    m : int or None
+        Number of clients, for a full one.
+    excess : ndarray of shape (p,)
+        Average of variances that the rows do not tell from those of the covariance, less these.
+    """
+
+    error: NDArray
+    m: int | None
+    excess: NDArray
+
+    @classmethod
+    def of(
+        cls, covariance: NDArray, error: NDArray, terms: Sequence[NDArray] | None, n: int
+    ) -> Self:
+        """Return what n clients do not tell.
+
+        Parameters
+        ----------
+        covariance : ndarray of shape (p, p)
+        error : ndarray of shape (p, p)
+            As fits have it.
+        terms : sequence of ndarray or None
+            Coefficients of each term of a full covariance; None of one that is diagonal.
+        n : int
+        """
+        variances, known = np.diag(covariance), np.diag(error)
+        squares = known if terms is None else 2 * known**2 / max(n, 1)
+        excess = np.zeros(len(variances))
+        for j in np.flatnonzero(squares > 0) if 1 < n < MANY else ():
+            total = np.sqrt(n * squares[j] / 2)  # of the variance, and that of a client's rows
+            noise = max(total - variances[j], 0.0)
+            values, weights = variance_nodes(noise, max(total, variances[j]), n - 1, 0)
+            excess[j] = max(weights @ values - variances[j], 0.0)
+        if terms is None:
+            return cls(error, None, excess)
+        return cls(blocks_of_terms(error, terms), n, excess)
 
 
 class CoefficientPosterior(NormalMarginals):
@@ -20,13 +66,15 @@ class CoefficientPosterior(NormalMarginals):
     With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i /
     noise`` and the covariance
 
-        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i' + 2 D_i E[dS A_i dS] D_i',
+        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i' + D_i (E[dS A_i dS] + E[S] - S) D_i',
 
     where ``noise V_i`` is the covariance of y_i given the mean, and ``A_i = Z_i' V_i^-1 Z_i /
     noise``: conditional variance, what not knowing the mean adds (Henderson 1975), and what not
-    knowing S adds, which counts twice since the first term at the estimate is too small by as much
-    again (Prasad and Rao 1990). For a diagonal S, ``E[dS A dS]`` is the elementwise product of A
-    with the sampling covariance of the variances; for a full one, with B the inverse of the average
+    knowing S adds: the mean moves with it, and the first term at the estimate is too small, of many
+    groups by as much again (Prasad and Rao 1990). ``E[S] - S`` is that: S averaged over variances
+    that the rows do not tell from it, which also is what is not known of a group without rows. For
+    a diagonal S, ``E[dS A dS]`` is the elementwise product of A with the sampling covariance of the
+    variances; for a full one, with B the inverse of the average
     A_i of m clients, ``(B A B + tr(A B) B) / m``, and the sum of these over terms of coefficients
     which are independent of each other, B of each.
 
@@ -36,9 +84,8 @@ class CoefficientPosterior(NormalMarginals):
     mean : ndarray of shape (p,)
     mean_covariance, covariance : ndarray of shape (p, p)
     noise_variance : float
-    doubt : tuple, optional
-        Sampling error of `covariance`: the sampling covariance of its diagonal, shape (p, p), and
-        None; or, for a full one, B of each term, shape (k, p, p), and m. None: it is known.
+    doubt : Doubt, optional
+        What is not known of `covariance`. None: it is known.
     maps : ndarray of shape (n, k, p), optional
         The k combinations of its coefficients that are asked of each client; the coefficients
         themselves if None.
@@ -59,7 +106,7 @@ class CoefficientPosterior(NormalMarginals):
         mean_covariance: NDArray,
         covariance: NDArray,
         noise_variance: float,
-        doubt: tuple[NDArray, int | None] | None = None,
+        doubt: Doubt | None = None,
         maps: NDArray | None = None,
         parents: tuple[CoefficientPosterior, NDArray[np.int64]] | None = None,
     ):
@@ -152,21 +199,21 @@ class CoefficientPosterior(NormalMarginals):
             places = self._parents[1][first : first + len(block)]
             centre = np.einsum("npq,nq->np", away, self._parents[0].mean[places])
         mean = centre + np.einsum("npr,nr->np", weights, y)
-        own = away @ self._covariance + 2 * away @ self._unknown(A) @ away.swapaxes(1, 2)
+        own = away @ self._covariance + away @ self._unknown(A) @ away.swapaxes(1, 2)
         return mean, (own + own.swapaxes(1, 2)) / 2, away
 
     def _unknown(self, A: NDArray) -> NDArray:
-        """``E[dS A dS]`` for each client, shape (n, p, p)."""
+        """``E[dS A dS] + E[S] - S`` for each client, shape (n, p, p)."""
         if self._doubt is None:
             return np.zeros_like(A)
-        B, m = self._doubt
+        B, m, excess = self._doubt.error, self._doubt.m, np.diag(self._doubt.excess)
         if m is None:
-            return A * B
+            return A * B + excess
         found = np.zeros_like(A)
         for term in B:
             product = A @ term
             found += term @ product + np.einsum("npp->n", product)[:, None, None] * term
-        return found / m
+        return found / m + excess
 
     @property
     def covariance(self) -> NDArray:

@@ -13,18 +13,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 from ebfed.tables.labels import parents_among
 from ebfed.tables.levels import parents_of
 
-__all__ = ["Doubt", "posterior_of_levels", "relatives", "with_relatives"]
+__all__ = ["posterior_of_levels", "relatives", "with_relatives"]
 
 # Groups, with their rows or factors of these.
 Block = TypeVar("Block", Clients, Factors)
-# Sampling error of a covariance; see `CoefficientPosterior`.
-Doubt = tuple[NDArray, int | None] | None
 
 
 def posterior_of_levels(
@@ -32,7 +30,7 @@ def posterior_of_levels(
     whole: Factors,
     mean: NDArray,
     mean_covariance: NDArray,
-    levels: Sequence[tuple[NDArray, Doubt]],
+    levels: Sequence[tuple[NDArray, Doubt | None]],
     noise_variance: float,
 ) -> list[tuple[CoefficientPosterior, Factors]]:
     """Posteriors of the groups of each level, from the top, each with its factors.
@@ -46,7 +44,7 @@ def posterior_of_levels(
     mean, mean_covariance : ndarrays
         Mean of the population.
     levels : sequence of tuple
-        Covariance of each level, from the top, and its sampling error.
+        Covariance of each level, from the top, and what is not known of it.
     noise_variance : float
     """
     if len(levels) > 1 and not parents_among(

@@ -13,7 +13,7 @@ from ebfed.engines import Engine
 from ebfed.families import Gaussian
 from ebfed.location.base import LocationEstimator
 from ebfed.location.learned import known_noise
-from ebfed.location.opt_out_rounds import OptOutRounds, OptOutTerms
+from ebfed.location.opt_out_rounds import OptOutRounds
 from ebfed.priors import Normal
 from ebfed.report.view import LocationView
 
@@ -135,26 +135,12 @@ class OptOutMean(LocationEstimator):
 
     def protocol(self) -> OptOutRounds:
         """Return what clients and server do: a weighted average, with noise for private clients."""
-        return OptOutRounds(self, Gaussian(), Normal(variance=self.tau2), self._terms)
-
-    @property
-    def _terms(self) -> OptOutTerms:
-        return OptOutTerms(
-            self.tau2,
-            self.alpha2,
-            self.gamma2,
-            self.epsilon,
-            self.delta,
-            self.range,
-            self.ratio,
-            self.personalize,
-            self.trust,
-        )
+        return OptOutRounds(self, Gaussian(), Normal(variance=self.tau2))
 
     @property
     def channel(self) -> dict[str, Channel]:  # type: ignore[override]
         """Channel of each class of consent."""
-        return self._terms.channels
+        return self.protocol().channels
 
     # What was learned -------------------------------------------------------------------------
 

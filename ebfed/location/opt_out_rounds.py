@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,6 @@ from ebfed.engines.protocol import (
     LocationState,
     Message,
 )
-from ebfed.families import Family
 from ebfed.families import Gaussian as GaussianRows
 from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.likelihoods import Likelihood, join
@@ -34,92 +33,7 @@ from ebfed.tables.clients import Summary
 from ebfed.tables.consent import levels_of
 from ebfed.theory import opt_out as theory
 
-__all__ = ["OptOutLearned", "OptOutRounds", "OptOutTerms"]
-
-
-@dataclass(frozen=True)
-class OptOutTerms:
-    """Arguments of `OptOutMean`, and what follows from them alone."""
-
-    tau2: float | None
-    alpha2: float | None
-    gamma2: float | Mapping[str, float] | None
-    epsilon: float | Mapping[str, float] | None
-    delta: float | None
-    range: Any
-    ratio: Any
-    personalize: str
-    trust: str
-
-    @property
-    def levels(self) -> dict[str, Any]:
-        """Levels of privacy, with the epsilon or gamma2 of each."""
-        if self.gamma2 is None:
-            return levels_of("epsilon", self.epsilon)
-        return levels_of("gamma2", self.gamma2)
-
-    @property
-    def channels(self) -> dict[str, Channel]:
-        """Channel of each class of consent: of each level, and of clients that opted out."""
-        private = dict[str, Channel]()
-        for name, level in self.levels.items():
-            private[name] = AddNoise(range=self.range)
-            if self.trust == "none" and self.epsilon is not None and self.delta is not None:
-                private[name] = Gaussian(level, self.delta, self.range)
-        return private | {"open": Exact()}
-
-    @property
-    def is_central(self) -> bool:
-        """Whether noise protects the sum of private messages, not each of them."""
-        return self.trust == "server" and self.epsilon is not None
-
-    def check(self) -> None:
-        """Raise a ValueError if an argument is wrong, or does not go with another."""
-        levels = self.levels.values()
-        variances = [] if self.gamma2 is None else list(levels)
-        for name, value in (
-            *(("tau2", self.tau2), ("alpha2", self.alpha2)),
-            *(("gamma2", value) for value in variances),
-        ):
-            if value is not None and not _is_weight(value):
-                raise ValueError(f"{name} must be a variance; got {value!r}.")
-        if self.alpha2 == 0 and self.tau2 == 0:
-            raise ValueError("alpha2 and tau2 must not both be 0.")
-        bounded = [x is not None for x in (self.epsilon, self.delta, self.range)]
-        if self.gamma2 is None and not all(bounded):
-            raise ValueError("give gamma2, or epsilon, delta and range.")
-        if self.gamma2 is not None and (bounded[0] or bounded[1]):
-            raise ValueError("give gamma2, or epsilon and delta, not both.")
-        ratio = self.ratio
-        if not (ratio in ("optimal", "fedavg") if isinstance(ratio, str) else _is_weight(ratio)):
-            raise ValueError(
-                f"ratio must be 'optimal', 'fedavg' or a weight from 0; got {ratio!r}."
-            )
-        if self.personalize == "paper" and list(self.levels) != ["private"]:
-            raise ValueError(
-                "personalize='paper' is for a single level of privacy; got "
-                f"{', '.join(self.levels)}: give 'bayes' or 'ditto'."
-            )
-        for name, known in (
-            ("personalize", ("bayes", "ditto", "paper")),
-            ("trust", ("server", "none")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
-                )
-
-    def least_noise(self, n_private: int, n_features: int, level: str = "private") -> float:
-        """Standard deviation of each client's noise at which theta has the guarantee of a level.
-
-        A reader of theta may be a private client that knows its own noise, so the noise of the
-        others of its level alone must be enough.
-        """
-        assert self.epsilon is not None
-        assert self.delta is not None
-        diameter = 2 * float(np.linalg.norm(box(self.range, n_features).half))
-        sigma = float(gaussian_sigma(self.levels[level], self.delta, diameter))
-        return sigma / np.sqrt(max(n_private - 1, 1))
+__all__ = ["OptOutLearned", "OptOutRounds"]
 
 
 class OptOutRounds(LocationRounds):
@@ -130,19 +44,87 @@ class OptOutRounds(LocationRounds):
     estimator : OptOutMean
     family : Family
     prior : Prior
-    terms : OptOutTerms
     """
 
     adds_up = False
     results = (*RESULTS, "theta")
 
-    def __init__(self, estimator: Any, family: Family, prior: Prior, terms: OptOutTerms):
-        super().__init__(estimator, family, prior)
-        self.terms = terms
+    @property
+    def levels(self) -> dict[str, Any]:
+        """Levels of privacy, with the epsilon or gamma2 of each."""
+        given = self.estimator
+        if given.gamma2 is None:
+            return levels_of("epsilon", given.epsilon)
+        return levels_of("gamma2", given.gamma2)
+
+    @cached_property
+    def channels(self) -> dict[str, Channel]:
+        """Channel of each class of consent: of each level, and of clients that opted out."""
+        given = self.estimator
+        private = dict[str, Channel]()
+        for name, level in self.levels.items():
+            private[name] = AddNoise(range=given.range)
+            if given.trust == "none" and given.epsilon is not None and given.delta is not None:
+                private[name] = Gaussian(level, given.delta, given.range)
+        return private | {"open": Exact()}
+
+    @property
+    def is_central(self) -> bool:
+        """Whether noise protects the sum of private messages, not each of them."""
+        given = self.estimator
+        return given.trust == "server" and given.epsilon is not None
+
+    def _check(self) -> None:
+        """Raise a ValueError if an argument is wrong, or does not go with another."""
+        given = self.estimator
+        levels = self.levels.values()
+        variances = [] if given.gamma2 is None else list(levels)
+        for name, value in (
+            *(("tau2", given.tau2), ("alpha2", given.alpha2)),
+            *(("gamma2", value) for value in variances),
+        ):
+            if value is not None and not _is_weight(value):
+                raise ValueError(f"{name} must be a variance; got {value!r}.")
+        if given.alpha2 == 0 and given.tau2 == 0:
+            raise ValueError("alpha2 and tau2 must not both be 0.")
+        bounded = [x is not None for x in (given.epsilon, given.delta, given.range)]
+        if given.gamma2 is None and not all(bounded):
+            raise ValueError("give gamma2, or epsilon, delta and range.")
+        if given.gamma2 is not None and (bounded[0] or bounded[1]):
+            raise ValueError("give gamma2, or epsilon and delta, not both.")
+        ratio = given.ratio
+        if not (ratio in ("optimal", "fedavg") if isinstance(ratio, str) else _is_weight(ratio)):
+            raise ValueError(
+                f"ratio must be 'optimal', 'fedavg' or a weight from 0; got {ratio!r}."
+            )
+        if given.personalize == "paper" and list(self.levels) != ["private"]:
+            raise ValueError(
+                "personalize='paper' is for a single level of privacy; got "
+                f"{', '.join(self.levels)}: give 'bayes' or 'ditto'."
+            )
+        for name, known in (
+            ("personalize", ("bayes", "ditto", "paper")),
+            ("trust", ("server", "none")),
+        ):
+            if getattr(given, name) not in known:
+                raise ValueError(
+                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(given, name)!r}."
+                )
+
+    def least_noise(self, n_private: int, n_features: int, level: str = "private") -> float:
+        """Standard deviation of each client's noise at which theta has the guarantee of a level.
+
+        A reader of theta may be a private client that knows its own noise, so the noise of the
+        others of its level alone must be enough.
+        """
+        given = self.estimator
+        diameter = 2 * float(np.linalg.norm(box(given.range, n_features).half))
+        sigma = float(gaussian_sigma(self.levels[level], given.delta, diameter))
+        return sigma / np.sqrt(max(n_private - 1, 1))
 
     def default_consent(self, summary: Summary) -> NDArray[np.int8]:
         """Return the class of clients that did not opt out, for all, if there is one level."""
-        if len(self.terms.levels) > 1:
+        if len(self.levels) > 1:
             return super().default_consent(summary)
         return np.zeros(len(summary), np.int8)
 
@@ -152,7 +134,7 @@ class OptOutRounds(LocationRounds):
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
         """Return the state before the round: how much noise private clients are to add."""
-        self.terms.check()
+        self._check()
         return super().start(facts, key)
 
     def local(
@@ -169,10 +151,10 @@ class OptOutRounds(LocationRounds):
         return super().local(sent, memory, clients, rng)
 
     def _check_noise(self, sent: LocationSent, clients: Summary) -> None:
-        if not self.terms.is_central:
+        if not self.is_central:
             return
         for level, n_private in sent["n_private"].items():
-            least = self.terms.least_noise(n_private, clients.n_features, level)
+            least = self.least_noise(n_private, clients.n_features, level)
             if not sent["settings"][level]["sd"] >= least * (1 - 1e-12):
                 raise ValueError(
                     f"the server asks for noise of {sent['settings'][level]['sd']!r}; epsilon "
@@ -183,12 +165,12 @@ class OptOutRounds(LocationRounds):
         """State what clients send; that noise is enough may rest on their number."""
         self._check_noise(sent, clients)
         plans = super().plan(sent, memory, clients)
-        if not self.terms.is_central:
+        if not self.is_central:
             return plans
-        half = float(np.linalg.norm(box(self.terms.range, clients.n_features).half))
+        half = float(np.linalg.norm(box(self.estimator.range, clients.n_features).half))
         found = []
         for each in plans:
-            if each.who in self.terms.levels:
+            if each.who in self.levels:
                 guarantee = self.guarantee(each.who, [], clients.n_features)
                 event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
                 noise = sent["settings"][each.who]["sd"] / half
@@ -201,11 +183,9 @@ class OptOutRounds(LocationRounds):
     ) -> list[dict[str, Any]]:
         """List what clients send, and its guarantee."""
         rows = super().releases(sent, memory, clients)
-        for row in rows if self.terms.is_central else ():
+        for row in rows if self.is_central else ():
             # a row of some of a level's clients names the level first
-            found = [
-                x for x in self.terms.levels if f"{row['who']}, asked".startswith(f"{x}, asked")
-            ]
+            found = [x for x in self.levels if f"{row['who']}, asked".startswith(f"{x}, asked")]
             if found:
                 row["epsilon"], row["delta"] = self.guarantee(found[0], [], 0)
                 row["relation"] = ledger.LOCAL
@@ -221,29 +201,29 @@ class OptOutRounds(LocationRounds):
         return settled(self.channels, settings[0])
 
     def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
-        terms = self.terms
-        if name in terms.levels and terms.is_central:
-            return float(terms.levels[name]), float(cast(float, terms.delta))
+        given = self.estimator
+        if name in self.levels and self.is_central:
+            return float(self.levels[name]), float(cast(float, given.delta))
         return super().guarantee(name, settings, n_features)
 
     @property
     def kind_of_privacy(self) -> str:
-        if not self.terms.is_central:
+        if not self.is_central:
             return super().kind_of_privacy
         return "central differential privacy against readers of theta"
 
     def check_identified(self, facts: LocationFacts) -> None:
         """Refuse where no client shows the variances that are to be estimated."""
-        terms = self.terms
-        if terms.alpha2 is None and not self.shows_scatter(facts):
+        given = self.estimator
+        if given.alpha2 is None and not self.shows_scatter(facts):
             raise ValueError(
                 "alpha2 must be given: no client that opted out (consent 'open') has two rows to "
                 "estimate it from."
             )
         has_data = facts["n"] > 0
-        opened = facts["consent"] == len(terms.levels)
-        shown = has_data & opened if terms.trust == "server" else has_data
-        if terms.tau2 is None and shown.sum() < 2:
+        opened = facts["consent"] == len(self.levels)
+        shown = has_data & opened if given.trust == "server" else has_data
+        if given.tau2 is None and shown.sum() < 2:
             raise ValueError(
                 "tau2 must be given: with trust='server' it is estimated from clients that opted "
                 "out (consent 'open'), and there are fewer than two."
@@ -259,21 +239,21 @@ class OptOutRounds(LocationRounds):
 
     def _noise(self, level: str, n_private: int, n_features: int) -> float:
         """Standard deviation of the noise of each client of a level, for so many of them."""
-        if self.terms.gamma2 is not None:
-            return float(np.sqrt(n_private * self.terms.levels[level]))
-        return self.terms.least_noise(n_private, n_features, level)
+        if self.estimator.gamma2 is not None:
+            return float(np.sqrt(n_private * self.levels[level]))
+        return self.least_noise(n_private, n_features, level)
 
     def _n_private(self, state: LocationState) -> dict[str, int]:
         """Number of clients with rows of each level."""
         has_data = state["n"] > 0
-        levels = enumerate(self.terms.levels)
+        levels = enumerate(self.levels)
         return {name: int((has_data & (state["consent"] == i)).sum()) for i, name in levels}
 
     def broadcast(self, state: LocationState) -> LocationSent:
         """Return how to report; in the end, theta and what a client's weight in it follows from."""
         sent = super().broadcast(state)
         if not state["done"]:
-            if self.terms.is_central:
+            if self.is_central:
                 secure.check(state)
             sent["n_private"] = self._n_private(state)
         return sent
@@ -294,8 +274,8 @@ class OptOutRounds(LocationRounds):
             q[name] = channel.variance(Summary(np.zeros(1), np.ones(1, int), anyone, anyone))[0]
         blurred = {name: means[name].blurred(q[name]) for name in channels}
         # a server that is trusted with noisy means may publish theta only
-        shown = [blurred["open"]] if self.terms.trust == "server" else list(blurred.values())
-        tau2 = self.terms.tau2
+        shown = [blurred["open"]] if self.estimator.trust == "server" else list(blurred.values())
+        tau2 = self.estimator.tau2
         prior = Normal() if tau2 is None else Normal.known(np.full(len(noise), tau2))
         if tau2 is None:
             prior.fit(join(shown))
@@ -309,8 +289,8 @@ class OptOutRounds(LocationRounds):
         """Variance of one row, shape (d,): alpha2 times the (harmonic) mean number of rows."""
         if not len(sizes):
             raise ValueError("no client has data.")
-        if self.terms.alpha2 is not None:
-            return np.full(state["n_features"], self.terms.alpha2 / np.mean(1 / sizes))
+        if self.estimator.alpha2 is not None:
+            return np.full(state["n_features"], self.estimator.alpha2 / np.mean(1 / sizes))
         noise = self.pooled(state)
         if noise is None:  # the clients with rows did not answer
             raise ValueError("alpha2 must be given: no client that opted out showed two rows.")
@@ -342,7 +322,7 @@ class OptOutRounds(LocationRounds):
             total += weight.sum(axis=0)
             top += (weight * own.values).sum(axis=0)
             square += (weight**2 * np.where(has_data, spread, 0.0)).sum(axis=0)
-            if name in n_private and self.terms.is_central:
+            if name in n_private and self.is_central:
                 # clients that were to add noise and did not answer
                 missing = n_private[name] - counts[name]
                 sd = np.sqrt(missing) * state["settings"][0][name]["sd"]
@@ -361,13 +341,13 @@ class OptOutRounds(LocationRounds):
 
     def _fixed_weight(self, name: str, weight: NDArray, has_data: NDArray) -> NDArray | None:
         """Weight that all clients of a class share; None where they weigh by precision."""
-        if self.terms.ratio == "optimal":  # [O] Lemma 1
-            if name == "open" or not self.terms.is_central or not has_data.any():
+        if self.estimator.ratio == "optimal":  # [O] Lemma 1
+            if name == "open" or not self.is_central or not has_data.any():
                 return None
             # noise calibrated to a sum covers all clients alike if their weights are equal
             with np.errstate(divide="ignore"):
                 return has_data.sum() / np.where(has_data, 1 / weight, 0.0).sum(axis=0)
-        ratio = 1.0 if self.terms.ratio == "fedavg" else float(self.terms.ratio)
+        ratio = 1.0 if self.estimator.ratio == "fedavg" else float(self.estimator.ratio)
         return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
 
     def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
@@ -375,28 +355,16 @@ class OptOutRounds(LocationRounds):
         return np.nan
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
-        plain, theta = super().learned(sent, summaries, memory), sent["theta"]
-        return OptOutLearned(
-            plain.prior,
-            GaussianRows(theta["noise"], learned=True),
-            plain.channels,
-            plain.settings,
-            plain.summaries,
-            plain.memory,
-            plain.covariate_names,
-            plain.n_clients,
-            plain.reported,
-            plain.terms,
-            theta=theta,
-            personalize=self.terms.personalize,
-        )
+        theta, plain = sent["theta"], vars(super().learned(sent, summaries, memory))
+        plain = plain | {"family": GaussianRows(theta["noise"], learned=True)}
+        return OptOutLearned(**plain, theta=theta, personalize=self.estimator.personalize)
 
     def taken(self, learned: Any) -> Any:
         """Set theta and what follows from it, too."""
         theta, fit = learned.theta, self.estimator
         fit.global_, fit.server_variance_ = learned.prior.mean_, learned.prior.mean_variance_
         fit.tau2_, fit.alpha2_ = learned.prior.variance_, theta["alpha2"]
-        levels = list(self.terms.levels)
+        levels = list(self.levels)
         gamma2 = np.array([theta["q"][x] / max(theta["counts"][x], 1) for x in levels])
         ratio = np.array([theta["typical"][x] / theta["typical"]["open"] for x in levels])
         one = len(levels) == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.base import WithConsent
 from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
-from ebfed.learning.fitting import read_clients
 from ebfed.learning.individual import IndividualExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.tables.clients import Clients
@@ -83,26 +83,19 @@ class DPFedAvgRounds(FedAvgRounds):
     """What clients and server of `DPFedAvg` do."""
 
     requires_privacy: ClassVar[bool] = True
+    takes_consent: ClassVar[bool] = True
 
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        **beside: Any,
-    ) -> tuple[Clients, LearningMemory]:
+    def chosen(self, clients: Clients, codes: NDArray | None, consent: Any) -> LearningMemory:
+        """Return the budget of each client, if they were given."""
         given = self.estimator
         if consent is None:
-            return super().prepare(X, y, groups=groups, **beside)
+            return {}
         if given.privacy is not None and given.privacy.trust == "nobody":
             raise ValueError(
                 'consent cannot give budgets with trust="nobody", where the server sees only the '
                 "sum over nodes."
             )
-        clients, labels, found = read_clients(given, X, y, groups, consent=consent, **beside)
-        return clients, {"budget": epsilons_of(found["consent"], clients.ids, labels)}
+        return {"budget": epsilons_of(consent, clients.ids, codes)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns, classes, and budgets where clients have their own."""

@@ -13,7 +13,6 @@ from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.base import WithConsent
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto, DittoRounds
-from ebfed.learning.fitting import read_clients
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.tables.clients import Clients
@@ -111,6 +110,7 @@ class FeO2Rounds(DittoRounds):
     """What clients and server of `FeO2` do."""
 
     requires_privacy: ClassVar[bool] = True
+    takes_consent: ClassVar[bool] = True
 
     def check(self) -> None:
         given = self.estimator
@@ -122,26 +122,17 @@ class FeO2Rounds(DittoRounds):
         if given.ratio != "optimal":
             check_between("ratio", given.ratio, 0, 1)
 
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        **beside: Any,
-    ) -> tuple[Clients, LearningMemory]:
-        rows = X, y, groups
-        clients, labels, found = read_clients(self.estimator, *rows, consent=consent, **beside)
+    def chosen(self, clients: Clients, codes: NDArray | None, consent: Any) -> LearningMemory:
+        """Return the level that each client chose, that of all if there is one."""
         classes = [*self.levels, "open"]
         if consent is not None:
-            return clients, {"consent": classes_of(found["consent"], classes, clients.ids, labels)}
+            return {"consent": classes_of(consent, classes, clients.ids, codes)}
         if len(classes) > 2:
             raise ValueError(
                 f"consent= must say which level of privacy ({', '.join(map(repr, classes))}) each "
                 "group chose."
             )
-        return clients, {"consent": np.zeros(len(clients), np.int8)}
+        return {"consent": np.zeros(len(clients), np.int8)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns, classes, and who opted out."""

@@ -120,21 +120,13 @@ class PPSGDRounds(LearnerRounds):
             return plain  # [P] Algorithm 3
         return OfRows(**vars(plain), batch_size=self.estimator.batch_size)
 
-    def prepare(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        consent: Any = None,
-        **beside: Any,
-    ) -> tuple[Clients, LearningMemory]:
+    def prepare(self, *rows: Any, **beside: Any) -> tuple[Clients, LearningMemory]:
         if beside.get("sample_weight") is not None and self.estimator.objective == "rows":
             raise ValueError(
                 "sample_weight is not for objective='rows', which divides by public numbers of "
                 "rows. Use objective='clients'."
             )
-        return super().prepare(X, y, groups=groups, consent=consent, **beside)
+        return super().prepare(*rows, **beside)
 
     def local_training(self, *block: Any) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""

@@ -66,6 +66,9 @@ class LearnerRounds(SupervisedRounds, ABC):
     # Whether a round holds of each client what `Task.path` needs, and not all parameters.
     holds_paths: ClassVar[bool] = False
 
+    # Whether clients may choose what they are promised.
+    takes_consent: ClassVar[bool] = False
+
     # Whether rows of weight 0 are as if they were not there.
     drops_weightless: ClassVar[bool] = True
 
@@ -284,9 +287,24 @@ class LearnerRounds(SupervisedRounds, ABC):
         consent: Any = None,
         **beside: Any,
     ) -> tuple[Clients, LearningMemory]:
-        if consent is not None:
+        if consent is not None and not self.takes_consent:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return read_clients(self.estimator, X, y, groups, **beside)[0], {}
+        beside["consent"] = consent
+        clients, codes, found = read_clients(self.estimator, X, y, groups, **beside)
+        return clients, self.chosen(clients, codes, found.get("consent"))
+
+    def chosen(self, clients: Clients, codes: NDArray | None, consent: Any) -> LearningMemory:
+        """Return what clients keep of their choices, by the choice of each row; here, nothing.
+
+        Parameters
+        ----------
+        clients : Clients
+        codes : ndarray of shape (n_rows,), or None
+            Number of the client of each row; None: each row is a client.
+        consent : ndarray of shape (n_rows,), dict from client to choice, or None
+            None if no choices were given.
+        """
+        return {}
 
     def rows_shown(
         self, clients: Clients, memory: LearningMemory

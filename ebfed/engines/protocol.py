@@ -31,9 +31,11 @@ __all__ = [
     "LearningMemory",
     "LearningMessage",
     "LearningSent",
+    "LearningShared",
     "LearningState",
     "LocationFacts",
     "LocationMemory",
+    "LocationResults",
     "LocationSent",
     "LocationState",
     "Message",
@@ -103,11 +105,9 @@ class LocationFacts(Facts):
     """Exposure of each client, of families that have one."""
 
 
-class LocationSent(Sent):
-    """What the server of a location estimator broadcasts."""
+class LocationResults(TypedDict):
+    """What a server learns of a population, and broadcasts."""
 
-    settings: Any
-    """How to report: arguments of channels by class; in the end, those of every round."""
     prior: NotRequired[dict[str, Any]]
     """Learned attributes of the population."""
     log_likelihood: NotRequired[float | None]
@@ -119,15 +119,22 @@ class LocationSent(Sent):
     noise: NotRequired[NDArray[np.float64]]
     history: NotRequired[dict[str, NDArray]]
     """Of mixtures: columns of the history."""
-    n_private: NotRequired[dict[str, int]]
-    """Of opting out: how many clients add noise."""
     theta: NotRequired[dict[str, Any]]
     """Of opting out: the weights of the average."""
     question: NotRequired[Any]
     """Of ``share="sums"``: which sums are asked for."""
 
 
-class LocationState(State):
+class LocationSent(Sent, LocationResults):
+    """What the server of a location estimator broadcasts."""
+
+    settings: Any
+    """How to report: arguments of channels by class; in the end, those of every round."""
+    n_private: NotRequired[dict[str, int]]
+    """Of opting out: how many clients add noise."""
+
+
+class LocationState(State, LocationResults):
     """What the server of a location estimator keeps."""
 
     n_rounds: int
@@ -140,15 +147,6 @@ class LocationState(State):
     """Of each round, by class of consent."""
     settings: list[dict[str, dict[str, Any]]]
     """How each round was to report."""
-    prior: NotRequired[dict[str, Any]]
-    log_likelihood: NotRequired[float | None]
-    n_clients: NotRequired[int]
-    centres: NotRequired[NDArray[np.float64]]
-    shares: NotRequired[NDArray[np.float64]]
-    noise: NotRequired[NDArray[np.float64]]
-    history: NotRequired[dict[str, NDArray]]
-    theta: NotRequired[dict[str, Any]]
-    question: NotRequired[Any]
     answers: NotRequired[dict[str, NDArray]]
     """Of ``share="sums"``: sums so far, with the columns and ratios of each."""
 
@@ -182,8 +180,8 @@ class LearningFacts(Facts):
     """Epsilon of each client, where they differ."""
 
 
-class LearningSent(Sent):
-    """What the server of a learner broadcasts."""
+class LearningShared(TypedDict):
+    """What the server of a learner keeps, and broadcasts."""
 
     began: int
     """The round in which this fit began: 0, or a later one after a warm start."""
@@ -192,6 +190,16 @@ class LearningSent(Sent):
     """Shared parameters, each of shape (size,)."""
     own: Named
     """Own parameters that a client begins with, each of shape (size,)."""
+    every: int
+    """Every so many rounds are recorded."""
+    clip: NotRequired[float]
+    """Largest norm of what a client sends; with privacy."""
+    budget: NotRequired[NDArray[np.float64]]
+
+
+class LearningSent(Sent, LearningShared):
+    """What the server of a learner broadcasts."""
+
     n_features: int
     columns: str
     n_clients: int
@@ -203,43 +211,31 @@ class LearningSent(Sent):
     """How many rounds have their losses recorded."""
     record: int
     """Place of this round in the records, -1 for none."""
-    every: int
-    """Every so many rounds are recorded."""
     evaluate: int
     """Place of this round among evaluations, -1 for none."""
     evaluations: int
     """How many evaluations there are so far."""
     history: NotRequired[list[dict[str, float]]]
     """One row for each round; in the last broadcast."""
-    clip: NotRequired[float]
-    """Largest norm of what a client sends; with privacy."""
     chosen: NotRequired[NDArray[np.int64]]
     """Number of clients of each level of privacy, the last of those that opted out."""
     ratio: NotRequired[NDArray[np.float64]]
     """Weight of a client of each level of privacy beside 1 of one that opted out."""
-    budget: NotRequired[NDArray[np.float64]]
 
 
-class LearningState(State):
+class LearningState(State, LearningShared):
     """What the server of a learner keeps between rounds."""
 
-    began: int
-    classes: NDArray
     model: str
-    every: int
     held_back: float
     """Share of clients' rows that is held back."""
     evaluate_every: int | None
-    shared: Named
-    own: Named
     history: list[dict[str, float]]
     converged: bool | None
-    clip: NotRequired[float]
     promise: NotRequired[str]
     """Arguments that the privacy account rests on, as text."""
     consent: NotRequired[NDArray[np.int8]]
     users: NotRequired[NDArray[np.int64]]
-    budget: NotRequired[NDArray[np.float64]]
     mean: NotRequired[Named]
     """Averages over rounds of the shared parameters."""
     moments: NotRequired[Named]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from ebfed.engines.protocol import Changes, LearningFacts, Named
+from ebfed.engines.protocol import Changes, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_pull
 from ebfed.learning.rounds import LearnerRounds
@@ -65,6 +63,7 @@ class Ditto(Learner):
 class DittoRounds(LearnerRounds):
     """What clients and server of `Ditto` do."""
 
+    keeps_theta: ClassVar[bool] = True
     any_optimizer: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -81,12 +80,6 @@ class DittoRounds(LearnerRounds):
             if self.estimator.own_learning_rate is None
             else self.estimator.own_learning_rate
         )
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return theta."""
-        return {"theta": shared["w"]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""

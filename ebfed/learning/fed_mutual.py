@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
 from ebfed.learning.rounds import LearnerRounds
@@ -62,16 +61,12 @@ class FedMutual(Learner):
 class FedMutualRounds(LearnerRounds):
     """What clients and server of `FedMutual` do."""
 
+    keeps_theta: ClassVar[bool] = True
+
     def check(self) -> None:
         super().check()
         for name in ("own_weight", "shared_weight"):
             check_between(name, getattr(self.estimator, name), 0, 1)
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return theta."""
-        return {"theta": shared["w"]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Move theta and a copy of w at once, for each batch."""

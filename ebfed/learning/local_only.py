@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.exchange import Exchange, Silence
 from ebfed.learning.rounds import LearnerRounds
@@ -45,6 +43,7 @@ class LocalOnly(Learner):
 class LocalOnlyRounds(LearnerRounds):
     """What clients and server of `LocalOnly` do."""
 
+    keeps_theta: ClassVar[bool] = True
     any_optimizer: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -65,12 +64,6 @@ class LocalOnlyRounds(LearnerRounds):
     def exchange(self, n_clients: int) -> Exchange:
         """Send nothing."""
         return Silence(self.schedule, n_clients)
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return theta."""
-        return {"theta": shared["w"]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,62 +16,7 @@ from ebfed.models import Linear, Predictor, Softmax
 from ebfed.tables.clients import Clients
 from ebfed.tables.unseen import warn_of_mistyped
 
-__all__ = ["Predictions", "expected_of", "export", "term_names"]
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The predictors of a fit.
-
-    Attributes
-    ----------
-    net : Predictor
-    parameters : ndarray of shape (m, p)
-        Of each group.
-    unseen_net : Predictor
-        Predicts for groups that were not in the fit.
-    unseen : ndarray of shape (p,)
-        Its parameters.
-    temperatures : ndarray of shape (m,), optional
-        What outputs of each group are divided by.
-    """
-
-    net: Predictor
-    parameters: NDArray[np.float64]
-    unseen_net: Predictor
-    unseen: NDArray[np.float64]
-    temperatures: NDArray[np.float64] | None = None
-
-    def of_rows(self, rows: NDArray, place: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return probabilities or numbers for each row, shape (n_rows, k).
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, d)
-        place : ndarray of shape (n_rows,)
-            Position of each row's group, -1 for one that was not in the fit.
-        """
-        rows = rows.astype(self.parameters.dtype, copy=False)
-        out = np.empty((len(rows), self.net.n_outputs), rows.dtype)
-        unknown = np.flatnonzero(place < 0)
-        size = max(1, CELLS // self.net.n_features)
-        with one_thread():
-            for start in range(0, len(unknown), size):
-                part = unknown[start : start + size]
-                out[part] = self.unseen_net.predict(self.unseen[None], rows[None, part])[0]
-            known = np.flatnonzero(place >= 0)
-            block = Clients.from_rows(rows[known], place[known], known)
-            block = replace(block, X=block.X.astype(rows.dtype, copy=False))
-            everyone = np.arange(len(block))
-            for who, each in deal(block, everyone, None, n_parameters=self.net.size):
-                batch = each.all()
-                real = batch.weight > 0
-                outputs = self.net.outputs(self.parameters[block.ids[who]], batch.X)
-                if self.temperatures is not None:
-                    outputs = outputs / self.temperatures[block.ids[who], None, None]
-                guess = self.net.loss.mean(outputs)
-                out[batch.y[real].astype(np.int64)] = guess[real]
-        return out
+__all__ = ["expected_of", "export", "term_names"]
 
 
 def expected_of(learner: Any, X: Any, groups: Any) -> NDArray[np.float64]:
@@ -81,9 +26,26 @@ def expected_of(learner: Any, X: Any, groups: Any) -> NDArray[np.float64]:
         labels = None
     place = _places(learner.clients_.ids, labels, len(rows))
     place[(place >= 0) & learner._without_own[place]] = -1
+    net, parameters, (unseen_net, unseen) = learner._net, learner.parameters_, learner._unseen
     temperatures = getattr(learner, "temperatures_", None)
-    known, unseen = (learner._net, learner.parameters_), learner._unseen
-    return Predictions(*known, unseen[0], unseen[1], temperatures).of_rows(rows, place)
+    rows = rows.astype(parameters.dtype, copy=False)
+    out = np.empty((len(rows), net.n_outputs), rows.dtype)
+    unknown, known = np.flatnonzero(place < 0), np.flatnonzero(place >= 0)
+    size = max(1, CELLS // net.n_features)
+    with one_thread():
+        for start in range(0, len(unknown), size):
+            part = unknown[start : start + size]
+            out[part] = unseen_net.predict(unseen[None], rows[None, part])[0]
+        block = Clients.from_rows(rows[known], place[known], known)
+        block = replace(block, X=block.X.astype(rows.dtype, copy=False))
+        for who, each in deal(block, np.arange(len(block)), None, n_parameters=net.size):
+            batch, own = each.all(), block.ids[who]
+            real = batch.weight > 0
+            outputs = net.outputs(parameters[own], batch.X)
+            if temperatures is not None:
+                outputs = outputs / temperatures[own, None, None]
+            out[batch.y[real].astype(np.int64)] = net.loss.mean(outputs)[real]
+    return out
 
 
 def export(learner: Any, group: Any = None) -> dict[str, Any]:

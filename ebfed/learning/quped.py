@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
 from ebfed.learning.rounds import LearnerRounds
@@ -62,18 +61,14 @@ class QuPeD(Learner):
 class QuPeDRounds(LearnerRounds):
     """What clients and server of `QuPeD` do."""
 
+    keeps_theta: ClassVar[bool] = True
+
     def check(self) -> None:
         given = self.estimator
         super().check()
         if given.shared_learning_rate is not None:
             check_positive("shared_learning_rate", given.shared_learning_rate)
         check_between("distillation", given.distillation, 0, 1)
-
-    def own_parameters(
-        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
-    ) -> Named:
-        """Return theta."""
-        return {"theta": shared["w"]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step of theta, and then one of a copy of w, for each batch."""

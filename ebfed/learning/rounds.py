@@ -66,6 +66,9 @@ class LearnerRounds(SupervisedRounds, ABC):
     # Whether a round holds of each client what `Task.path` needs, and not all parameters.
     holds_paths: ClassVar[bool] = False
 
+    # Whether clients keep parameters "theta" of their own, like the shared ones.
+    keeps_theta: ClassVar[bool] = False
+
     # Whether clients may choose what they are promised.
     takes_consent: ClassVar[bool] = False
 
@@ -93,6 +96,8 @@ class LearnerRounds(SupervisedRounds, ABC):
     ) -> Named:
         """Return the own parameters that a client starts from, each of shape (size,).
 
+        Here, theta begins with the shared parameters, where clients keep it.
+
         Parameters
         ----------
         shared : dict of ndarrays
@@ -100,7 +105,7 @@ class LearnerRounds(SupervisedRounds, ABC):
         facts : dict
         rng : Generator
         """
-        return {}
+        return {"theta": shared["w"]} if self.keeps_theta else {}
 
     @abstractmethod
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = ["CategoricalEB"]
 SHOWN = 5
 
 
+@dataclass(eq=False, repr=False)
 class CategoricalEB(LocationEstimator):
     r"""Empirical Bayes shares of several categories, in many groups.
 
@@ -116,27 +117,18 @@ class CategoricalEB(LocationEstimator):
     array([0.6, 0.3, 0.1])
     """
 
-    # Channels for categories leave nothing open.
-    guess: None = None
-    _numeric: ClassVar[bool] = False
-    _classes: NDArray | None = None
+    _: KW_ONLY
+    categories: ArrayLike | None = None
+    prior: str | Prior = "dirichlet"
+    channel: Channel | Mapping[Any, Channel] | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
-    def __init__(
-        self,
-        *,
-        categories: ArrayLike | None = None,
-        prior: str | Prior = "dirichlet",
-        channel: Channel | Mapping[Any, Channel] | None = None,
-        participation: int | ArrayLike | None = None,
-        engine: Engine | None = None,
-        random_state: Any = None,
-    ):
-        self.categories = categories
-        self.prior = prior
-        self.channel = channel
-        self.participation = participation
-        self.engine = engine
-        self.random_state = random_state
+    # Channels for categories leave nothing open.
+    guess = None
+    _numeric: ClassVar[bool] = False
+    _classes = None
 
     def protocol(self) -> LocationRounds:
         prior = chosen_prior(self.prior, "dirichlet")

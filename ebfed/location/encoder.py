@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = ["GroupEncoder"]
 Column = str | int
 
 
+@dataclass(eq=False, repr=False)
 class GroupEncoder(TransformerMixin, BaseEstimator):
     """Target encoding for high-cardinality categories without leakage.
 
@@ -149,22 +151,13 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
     np.float64(0.6...)
     """
 
-    def __init__(
-        self,
-        target: Literal["auto", "continuous", "binary", "count", "multiclass"] = "auto",
-        *,
-        levels: Sequence[Sequence[Column]] | None = None,
-        mean_model: Any = None,
-        covariates: Sequence[Column] | None = None,
-        cv: Any = 5,
-        random_state: Any = None,
-    ):
-        self.target = target
-        self.levels = levels
-        self.mean_model = mean_model
-        self.covariates = covariates
-        self.cv = cv
-        self.random_state = random_state
+    target: Literal["auto", "continuous", "binary", "count", "multiclass"] = "auto"
+    _: KW_ONLY
+    levels: Sequence[Sequence[Column]] | None = None
+    mean_model: Any = None
+    covariates: Sequence[Column] | None = None
+    cv: Any = 5
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Estimate the mean of the target in every category.

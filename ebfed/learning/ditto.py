@@ -44,6 +44,7 @@ class Ditto(Learner):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(20), 10)
     >>> X = rng.normal(size=(200, 2))

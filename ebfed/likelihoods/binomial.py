@@ -192,27 +192,21 @@ class ReportedCounts(Reported):
 
     def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
         """Log-density of the reports under k beta populations, shape (n, k)."""
-        total = np.zeros((len(self), len(means)))
-        for j, (mean, variance) in enumerate(zip(means.T, variances.T, strict=True)):
-            step = overdispersion_of(mean, variance)
+        moments = enumerate(zip(means.T, variances.T, strict=True))
+        return self._log(self._over_betas(j, *each) for j, each in moments)
 
-            def masses(
-                z: NDArray,
-                trials: NDArray,
-                part: slice,
-                mean: NDArray = mean,
-                step: NDArray = step,
-            ) -> NDArray:
-                up, down, both = (
-                    log_risings(start, np.max(trials, initial=0), step[part])
-                    for start in (mean[part], 1 - mean[part], np.ones(len(mean[part])))
-                )
-                return up[z[:, 0]] + down[(trials - z)[:, 0]] - both[trials[:, 0]]
+    def _over_betas(self, j: int, mean: NDArray, variance: NDArray) -> NDArray:
+        """Density of the reports on coordinate j under k beta populations, shape (n, k)."""
+        step = overdispersion_of(mean, variance)
 
-            density = self._mixed(masses, len(mean), j)
-            with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, [j]], np.log(density), 0.0)
-        return total
+        def masses(z: NDArray, trials: NDArray, part: slice) -> NDArray:
+            up, down, both = (
+                log_risings(start, np.max(trials, initial=0), step[part])
+                for start in (mean[part], 1 - mean[part], np.ones(len(mean[part])))
+            )
+            return up[z[:, 0]] + down[(trials - z)[:, 0]] - both[trials[:, 0]]
+
+        return self._mixed(masses, len(mean), j)
 
     def _mixed(
         self, log_masses: Callable[[NDArray, NDArray, slice], NDArray], k: int, j: int

@@ -91,32 +91,24 @@ class ReportedRates(ReportedNumbers):
 
         return self._mixed(below, len(theta), j)
 
-    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log-density of the reports where theta is gamma with these moments, shape (n,).
+    def _averaged(self, j: int, mean: float, variance: float) -> NDArray:
+        """Average of the density of reports over a gamma of shape a.
 
-        Of a gamma of shape a, ``T theta`` over ``theta`` in units of its mean is a ratio of gammas:
-        ``P(T mean <= t)`` is the regularised incomplete beta function of ``t / (a + t)``.
+        ``T theta`` over ``theta`` in units of its mean is a ratio of gammas: ``P(T mean <= t)`` is
+        the regularised incomplete beta function of ``t / (a + t)``.
         """
         from scipy.special import betainc
 
-        total = np.zeros(len(self))
-        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
-            shape = centre**2 / spread if spread > 0 else np.inf
-            if not shape < 1e12:
-                total += self.column(j).logpdf(np.array([[centre]]))[:, 0]
-                continue
+        a = mean**2 / variance if variance > 0 else np.inf
+        if not a < 1e12:
+            return self._density(np.array([mean]), j)[:, 0]
 
-            def below(
-                edges: NDArray, number: float, a: float = shape, rate: float = centre
-            ) -> NDArray:
-                at = np.maximum(edges, 0.0)
-                share = a * at / (a * at + number * rate)  # one less the argument for T
-                return betainc(a, number, share)[:, None]
+        def below(edges: NDArray, number: float) -> NDArray:
+            at = np.maximum(edges, 0.0)
+            share = a * at / (a * at + number * mean)  # one less the argument for T
+            return betainc(a, number, share)[:, None]
 
-            density = self._mixed(below, 1, j)
-            with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
-        return total
+        return self._mixed(below, 1, j)[:, 0]
 
     def nodes(self, k: int) -> NDArray:
         """``t**2`` for even t, to the end of the range and some errors beyond."""

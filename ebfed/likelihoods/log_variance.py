@@ -211,16 +211,11 @@ class ReportedLogVariances(ReportedNumbers):
 
         return self._mixed(below, len(theta), j)
 
-    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log-density of the reports where theta is normal, shape (n,), by quadrature."""
-        total = np.zeros(len(self))
-        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
-            nodes, weights = np.polynomial.hermite_e.hermegauss(41 if spread > 0 else 1)
-            density = self._density(centre + np.sqrt(max(spread, 0.0)) * nodes, j)
-            with np.errstate(divide="ignore"):
-                logs = np.log(density @ weights / weights.sum())
-            total += np.where(self.has_data[:, j], logs, 0.0)
-        return total
+    def _averaged(self, j: int, mean: float, variance: float) -> NDArray:
+        """Average of the density of reports over a normal population, by quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(41 if variance > 0 else 1)
+        density = self._density(mean + np.sqrt(max(variance, 0.0)) * nodes, j)
+        return density @ weights / weights.sum()
 
     def inverse_gamma_marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density of the reports where the variance is inverse gamma, shape (n,).
@@ -230,26 +225,23 @@ class ReportedLogVariances(ReportedNumbers):
         mean, variance : ndarray of shape (d,)
             Moments of theta, the logarithm of the variance.
         """
+        moments = enumerate(zip(mean.tolist(), variance.tolist(), strict=True))
+        return self._log(self._over_inverse_gammas(j, *each) for j, each in moments)
+
+    def _over_inverse_gammas(self, j: int, mean: float, variance: float) -> NDArray:
+        """Average of the density of reports on coordinate j over an inverse gamma population."""
         from scipy.special import betainc, psi
 
-        total = np.zeros(len(self))
-        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
-            if not spread > 0:
-                total += self.column(j).logpdf(np.array([[centre]]))[:, 0]
-                continue
-            shape = float(inverse_trigamma(np.array([spread]))[0])
-            scale = centre - np.log(shape) + psi(shape)  # log of 1 / E(1 / variance)
+        if not variance > 0:
+            return self._density(np.array([mean]), j)[:, 0]
+        a = float(inverse_trigamma(np.array([variance]))[0])
+        scale = mean - np.log(a) + psi(a)  # log of 1 / E(1 / variance)
 
-            def below(
-                edges: NDArray, degrees: float, a: float = shape, s: float = scale
-            ) -> NDArray:
-                ratio = degrees / (2 * a) * np.exp(np.clip(edges - s, -700, 700))
-                return betainc(degrees / 2, a, ratio / (1 + ratio))[:, None]
+        def below(edges: NDArray, degrees: float) -> NDArray:
+            ratio = degrees / (2 * a) * np.exp(np.clip(edges - scale, -700, 700))
+            return betainc(degrees / 2, a, ratio / (1 + ratio))[:, None]
 
-            density = self._mixed(below, 1, j)
-            with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
-        return total
+        return self._mixed(below, 1, j)[:, 0]
 
     def nodes(self, k: int) -> NDArray:
         """Cover the range, and some errors beyond: past that all is clipped."""

@@ -206,19 +206,14 @@ class ReportedOverdispersed(ReportedEvents):
         below[last] = betainc(y[last][:, None], size[last][:, None], share)
         return below
 
-    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log-density of the reports where theta is gamma with these moments, shape (n,).
+    def _averaged(self, j: int, mean: float, variance: float) -> NDArray:
+        """Average of the density of reports over a gamma.
 
         Between nodes, some ten of them within the error of a rate, densities of reports are
         straight lines in theta, of which the gamma has averages in closed form.
         """
-        total = np.zeros(len(self))
-        for j, moments in enumerate(zip(mean, variance, strict=True)):
-            nodes, density = self._on_grid[j]
-            with np.errstate(divide="ignore"):
-                values = np.log(density @ gamma_weights(nodes, *moments))
-            total += np.where(self.has_data[:, j], values, 0.0)
-        return total
+        nodes, density = self._on_grid[j]
+        return density @ gamma_weights(nodes, mean, variance)
 
     @cached_property
     def _on_grid(self) -> list[tuple[NDArray, NDArray]]:

@@ -201,23 +201,14 @@ class ReportedEvents(Reported):
         below[last] = gammainc(y[last][:, None], mean[last])
         return below
 
-    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log-density of the reports where theta is gamma with these moments, shape (n,)."""
-        total = np.zeros(len(self))
-        for j, moments in enumerate(zip(mean, variance, strict=True)):
+    def _averaged(self, j: int, mean: float, variance: float) -> NDArray:
+        def masses(y: NDArray, owner: NDArray, last: NDArray) -> NDArray:
+            exposure = self.exposure[owner]
+            below = negative_binomial_masses(y, exposure, mean, variance)
+            below[last] = _upper_masses(y[last], exposure[last], mean, variance)
+            return below[:, None]
 
-            def masses(
-                y: NDArray, owner: NDArray, last: NDArray, moments: tuple = moments
-            ) -> NDArray:
-                exposure = self.exposure[owner]
-                below = negative_binomial_masses(y, exposure, *moments)
-                below[last] = _upper_masses(y[last], exposure[last], *moments)
-                return below[:, None]
-
-            density = self._mixed(masses, 1, j)
-            with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
-        return total
+        return self._mixed(masses, 1, j)[:, 0]
 
     def _mixed(self, masses: Callable[..., NDArray], k: int, j: int) -> NDArray:
         """Density of the reports where counts have k laws: shape (n, k)."""

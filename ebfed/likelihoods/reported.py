@@ -13,9 +13,10 @@ integral is a sum. Clipping, rounding and noise are all in the law.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,11 +93,23 @@ class Reported(Likelihood):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability (density) of each client's report, shape (n, k)."""
-        total = np.zeros((len(self), len(theta)))
-        for j, at in enumerate(theta.T):
+        return self._log(self._density(at, j) for j, at in enumerate(theta.T))
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        moments = enumerate(zip(mean.tolist(), variance.tolist(), strict=True))
+        return self._log(self._averaged(j, *each) for j, each in moments)
+
+    def _averaged(self, j: int, mean: float, variance: float) -> NDArray:
+        """Density of the reports on coordinate j, averaged over a conjugate population, (n,)."""
+        raise NotImplementedError
+
+    def _log(self, densities: Iterable[NDArray]) -> NDArray:
+        """Sum of the logarithms of densities of all coordinates, of shape (n,) or (n, k) each."""
+        total: Any = 0.0
+        for has_data, density in zip(self.has_data.T, densities, strict=True):
             with np.errstate(divide="ignore"):
-                term = np.log(self._density(at, j))
-            total += np.where(self.has_data[:, [j]], term, 0.0)
+                logs = np.log(density)
+            total = total + np.where(has_data if logs.ndim == 1 else has_data[:, None], logs, 0.0)
         return total
 
     @cached_property

@@ -457,12 +457,20 @@ class Prior(WithArguments, ABC):
         one = copy(self)
         one.plausible_, one.notes_ = None, []
         one.spread_is_unknown_ = one.noise_is_unknown_ = False
-        if parameters and self.free:
-            one._set(**parameters)
-            return one
-        for name, value in parameters.items():
-            setattr(one, name, value)
+        if parameters:
+            one._take(**parameters)
         return one
+
+    def _take_attributes(self, **parameters: NDArray) -> None:
+        """Set parameters by their names."""
+        if self.free:
+            self._set(**parameters)
+            return
+        for name, value in parameters.items():
+            setattr(self, name, value)
+
+    # Sets the parameters that `plausible_` holds of one population.
+    _take: Callable[..., None] = _take_attributes
 
     def _mixes(self, likelihood: Likelihood) -> bool:
         """Whether `_mixed` averages over populations faster than one by one."""

@@ -243,14 +243,13 @@ class Conjugate(WithCovariates, Prior):
         self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
         self.n_parameters_ = 2 * len(mean)
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if "predictor_" in parameters:
-            one._take_coefficients(parameters)
-            one._set(one._mean_at(one.predictor_), parameters["dispersion"])
-        elif parameters:
-            one._set(parameters["mean"], parameters["dispersion"])
-        return one
+    def _take(
+        self, dispersion: NDArray, mean: NDArray | None = None, **coefficients: NDArray
+    ) -> None:
+        if mean is None:
+            self._take_coefficients(**coefficients)
+            mean = self._mean_at(self.predictor_)
+        self._set(mean, dispersion)
 
     # Fitting ------------------------------------------------------------------------------------
 

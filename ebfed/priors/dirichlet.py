@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -263,12 +263,9 @@ class Dirichlet(Prior):
                 "of a share is 0 there, and its interval says how large it may be."
             )
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            one._set(parameters["mean"], float(parameters["dispersion"]))
-            one.mean_variance_ = parameters["mean_variance"]
-        return one
+    def _take(self, mean: NDArray, mean_variance: NDArray, dispersion: NDArray) -> None:
+        self._set(mean, float(dispersion))
+        self.mean_variance_ = mean_variance
 
     # What is not known of the population ------------------------------------------------------
 

@@ -145,26 +145,21 @@ class DirichletMixture(Prior):
         )
         self.n_parameters_ = len(mixture.weights) * (d + 1) - 1
         if len(mixture.weights) == 1:
-            self._take(Dirichlet().fit(likelihood))
+            self._become(Dirichlet().fit(likelihood))
             return
         self._set(mixture)
         self._add_note("Intervals take the mixture of Dirichlets as known.")
 
-    def _take(self, one: Dirichlet) -> None:
+    def _become(self, one: Dirichlet) -> None:
         """Be the only component, with the populations that messages leave plausible beside it."""
         self._set(Mixture.single(one.mean_, 1 / (1 + one.concentration_)))
         self.mean_variance_, self.variance_variance_ = one.mean_variance_, one.variance_variance_
         self.plausible_ = one.plausible_
         self.notes_ += one.notes_
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            dispersion = float(parameters["dispersion"])
-            one._set(Mixture.single(parameters["mean"], dispersion / (1 + dispersion)))
-            one.mean_variance_ = parameters["mean_variance"]
-            one.variance_variance_ = np.zeros_like(one.mean_)
-        return one
+    def _take(self, mean: NDArray, mean_variance: NDArray, dispersion: NDArray) -> None:
+        self._set(Mixture.single(mean, float(dispersion / (1 + dispersion))))
+        self.mean_variance_, self.variance_variance_ = mean_variance, np.zeros_like(mean)
 
     def _climbed(self, reports: Reports, k: int, rng: np.random.Generator) -> Climbed:
         """Find the likeliest mixture of k, from several starts."""
@@ -263,12 +258,6 @@ class DirichletMixture(Prior):
         components = [self._component(k) for k in range(len(self.weights_))]
         parts = [component._posterior(likelihood) for component in components]
         return parts, self.responsibilities(likelihood).T[:, :, None]
-
-    def _start(self, rows: Likelihood, counts: NDArray) -> None:
-        raise TypeError("DirichletMixture is fitted by its own method.")
-
-    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        raise TypeError("DirichletMixture is fitted by its own method.")
 
 
 def _starts(

@@ -356,12 +356,8 @@ class Discrete(Prior):
         even = np.full((len(weights), atoms.shape[2]), 1 / len(weights))
         self.plausible_ = {"atoms_": atoms, "weights_": weights, "weights": even}
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            kept = parameters["weights_"] > 0
-            one._set(parameters["atoms_"][kept], parameters["weights_"][kept], 0)
-        return one
+    def _take(self, atoms_: NDArray, weights_: NDArray) -> None:
+        self._set(atoms_[weights_ > 0], weights_[weights_ > 0], 0)
 
     def _em(self, rows: Likelihood, counts: NDArray) -> Explore:
         from sklearn.cluster import kmeans_plusplus

@@ -17,7 +17,6 @@ from scipy.special import gammaincinv, ndtri
 
 __all__ = [
     "TILT",
-    "climb",
     "explore",
     "interval_of",
     "reweighted",
@@ -120,19 +119,6 @@ def explore(
     order = np.argsort(-weights, kind="stable")
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
     return lattice.points[kept], weights[kept] / weights[kept].sum()
-
-
-def climb(log_density: LogDensity, start: ArrayLike, positive: ArrayLike = False) -> NDArray:
-    """Find the peak of a density; arguments are as of `explore`.
-
-    Examples
-    --------
-    >>> climb(lambda x: -0.5 * ((x[:, 0] - 3) / 0.002) ** 2, [1.0]).round(4)
-    array([3.])
-    """
-    start = np.array(start, float)
-    height, at = _inside(log_density, np.broadcast_to(np.asarray(positive, bool), start.shape))
-    return at(_climb(height, at(start))[0])
 
 
 def _inside(

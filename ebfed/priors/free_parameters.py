@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.exploration import climb, explore, thinned
+from ebfed.priors.exploration import explore, thinned
+from ebfed.priors.search import maximise
 
 __all__ = ["FreeParameters", "relative_likelihoods"]
 
@@ -24,6 +25,8 @@ MOST = 200
 # Standard deviation of a population, in distances of nodes, below which it counts as a point, and
 # below which it is integrated over nodes of its own.
 POINT, COARSE = 0.05, 3.0
+# Least spread, which is as good as none.
+TINIEST = 1e-6
 
 
 class FreeParameters:
@@ -85,7 +88,12 @@ class FreeParameters:
 
     def likeliest(self) -> dict[str, NDArray]:
         """Return the parameters of greatest likelihood, from where the prior is."""
-        return self.named(climb(self.log_density, self.point, self.spreads))
+        unit = np.where(self.positive, 1.0, max(float(np.sqrt(self.prior.variance_[0])), TINIEST))
+        low = np.where(self.spreads, TINIEST, -np.inf)
+        high = np.full(len(low), np.inf)
+        height = self.log_density
+        point, _ = maximise(lambda x: float(height(x[None])[0]), self.point, low, high, unit=unit)
+        return self.named(point)
 
     def plausible(self) -> dict[str, NDArray]:
         """Return plausible parameters, shape (K,) each, and "weights" of shape (K, 1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -236,11 +236,8 @@ class GaussianMixture(Prior):
         shares = np.full((self.n_plausible, values.shape[1]), 1 / self.n_plausible)
         self.plausible_["weights"] = shares
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            one._set(Mixture(**{f.strip("_"): x for f, x in parameters.items()}), 0)
-        return one
+    def _take(self, weights_: NDArray, means_: NDArray, variances_: NDArray) -> None:
+        self._set(Mixture(weights_, means_, variances_), 0)
 
     def _numbers(self, values: NDArray) -> range:
         """Numbers of components to try, no more than there are different values."""

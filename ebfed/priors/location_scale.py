@@ -259,11 +259,8 @@ class LocationScale(Prior):
         points, weights = fit.plausible()
         self.plausible_ = {"point_": points, "weights": weights[:, None]}
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            one._set(parameters["point_"])
-        return one
+    def _take(self, point_: NDArray) -> None:
+        self._set(point_)
 
     def without_doubt(self) -> Self:
         known = super().without_doubt()

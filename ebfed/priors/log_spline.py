@@ -341,9 +341,8 @@ class LogSpline(Prior):
         even = np.full((N_DRAWS, 1), 1 / N_DRAWS)
         self.plausible_ = {"coefficients_": draws, "weights": even}
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        return one._at(parameters["coefficients_"]) if parameters else one
+    def _take(self, coefficients_: NDArray) -> None:
+        self._set(coefficients_)
 
     def _at(self, coefficients: NDArray) -> Self:
         """Return the population with these coefficients, shape (df,), on the same interval.

@@ -174,9 +174,9 @@ class WithCovariates(Prior):
         }
         self.plausible_["weights"] = weights
 
-    def _take_coefficients(self, parameters: dict[str, NDArray]) -> None:
+    def _take_coefficients(self, predictor_: NDArray, slopes_: NDArray) -> None:
         """Set coefficients, taken as known."""
-        self.predictor_, self.slopes_ = parameters["predictor_"], parameters["slopes_"]
+        self.predictor_, self.slopes_ = predictor_, slopes_
         self.coefficients_covariance_ = np.zeros_like(self.coefficients_covariance_)
 
     def _predict(self, covariates: Any) -> tuple[NDArray, NDArray]:

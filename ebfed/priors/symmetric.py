@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,11 +184,8 @@ class Symmetric(Prior):
                 "every estimate is the mode."
             )
 
-    def _like(self, parameters: dict[str, NDArray]) -> Self:
-        one = super()._like({})
-        if parameters:
-            one._set(float(parameters["mode"]), parameters["weights_"], parameters["scales_"], 0)
-        return one
+    def _take(self, mode: float, weights_: NDArray, scales_: NDArray) -> None:
+        self._set(mode, weights_, scales_, 0)
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, 1), shape (k,); at the mode, log of a point's mass."""

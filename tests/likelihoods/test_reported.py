@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from ebfed import Summary, channels, families
+from ebfed.channels import design
 from ebfed.likelihoods import Joined, ReportedMeans, binomial
 from ebfed.likelihoods import reported as module
 from ebfed.priors import Beta, Discrete, Normal
@@ -189,8 +190,8 @@ def test_levels_that_are_counts_need_counts():
         with pytest.raises(ValueError, match="levels must be given"):
             channel.likelihood(message, means).logpdf(np.array([[0.3]]))
         with pytest.raises(ValueError, match="levels must be given"):
-            channels.design.settle(channel, means, 1, 10, 5, None)
-        assert channels.design.settle(channel, counts, 1, 10, 5, None) == {}
+            design.settle(channel, means, 1, 10, 5, None)
+        assert design.settle(channel, counts, 1, 10, 5, None) == {}
 
 
 def test_noise_must_be_known():

@@ -49,7 +49,7 @@ STUDIES = {
         "budgets": "opting out with a noise of one's own, error by number of clients",
         "kinds": "number of kinds of clients, how often it is right and what it costs",
         "subspaces": "personal principal components around shared ones, error by their spread",
-        "mixed-models": "coverage of intervals of mixed models, with 8, 20 and 100 groups",
+        "mixed-models": "coverage of intervals of mixed models, with 6, 15 and 40 groups",
     },
     "ebfed.evaluation": {
         "coverage": "coverage and width of 95 % intervals, by prior, likelihood and channel"

@@ -13,6 +13,7 @@ coefficient or spread, or the share of its groups or rows.
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from scipy.stats import t as student
 
 from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.priors import IdentificationWarning
-from ebfed.regression import GeneralizedEB, LinearEB
+from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB
 
-SIZES = (8, 20, 100)
+SIZES = (6, 15, 40)
 LEVEL = 0.95
 # New rows of groups that are not in the fit.
 FRESH = 200
@@ -36,19 +37,6 @@ BETWEEN, WITHIN = "coefficient of groups", "coefficient of rows"
 GROUP, ROW, NEW = "mean of a group", "row of a group", "row of a new group"
 
 
-@dataclass(frozen=True)
-class MixedModel:
-    """A model that rows are drawn from, and what is fitted to them."""
-
-    label: str  # on the page
-    estimator: Callable[[], Any]
-    mean: tuple[float, float, float]  # intercept, of rows, of groups
-    spreads: Mapping[str, NDArray]  # roots of covariances, from the outermost
-    rows: tuple[int, int]  # least and most of a group
-    draw: Callable[[NDArray, np.random.Generator], NDArray]  # responses at predictors
-    inverse: Callable[[NDArray], NDArray] = np.asarray  # mean response
-
-
 def _normal(z: NDArray, rng: np.random.Generator) -> NDArray:
     return z + rng.standard_normal(len(z))
 
@@ -57,11 +45,38 @@ def _events(z: NDArray, rng: np.random.Generator) -> NDArray:
     return rng.poisson(np.exp(z)).astype(float)
 
 
+def _scattered(z: NDArray, rng: np.random.Generator) -> NDArray:
+    return rng.poisson(np.exp(z) * rng.gamma(2, 0.5, len(z))).astype(float)
+
+
 def _successes(z: NDArray, rng: np.random.Generator) -> NDArray:
     return (rng.random(len(z)) < expit(z)).astype(float)
 
 
-ALONE = ["intercept"]
+# Mean responses, but of normal rows.
+INVERSE = {_events: np.exp, _scattered: np.exp, _successes: expit}
+MEAN = (0.5, 0.5, 0.4)  # of the intercept, and of the columns of rows and of groups
+
+
+@dataclass(frozen=True)
+class MixedModel:
+    """A model that rows are drawn from, and what is fitted to them."""
+
+    label: str  # on the page
+    estimator: Callable[[], Any]
+    spreads: Mapping[str, NDArray]  # roots of covariances, from the outermost
+    rows: tuple[int, int] = (2, 8)  # least and most of a group
+    draw: Callable[[NDArray, np.random.Generator], NDArray] = _normal  # responses at predictors
+    crossed: bool = False  # whether the second factor's levels are drawn for each row
+    skewed: bool = False  # whether effects are exponential, not normal
+
+    def effects(self, root: NDArray, n: int, rng: np.random.Generator) -> NDArray:
+        """Draw the coefficients of n levels, shape (n, 2)."""
+        size = n, 2
+        drawn = rng.exponential(size=size) - 1 if self.skewed else rng.standard_normal(size)
+        return drawn @ root.T
+
+
 SLOPES = np.array([[0.7, 0.0], [0.15, 0.4]])
 
 
@@ -69,58 +84,29 @@ def _intercepts(**spreads: float) -> dict[str, NDArray]:
     return {name: np.diag([spread, 0.0]) for name, spread in spreads.items()}
 
 
+ONE, SLOPED = {"group": np.diag([0.7, 0.0])}, {"group": SLOPES}
+NESTED, CROSSED = _intercepts(parent=0.6, group=0.5), _intercepts(group=0.7, item=0.5)
+ALIKE = partial(LinearEB, varying=["intercept"])
+UNLIKE = partial(LinearEB, "full", varying=["intercept", "row"])
+GENERAL = partial(GeneralizedEB, varying=["intercept"])
+COUNTS, SCATTERED = partial(GENERAL, "poisson"), partial(GENERAL, "negative_binomial")
+CLASSES, ITEMS = partial(GENERAL, "binomial"), partial(CrossedEB, family="poisson")
+
+
 MODELS = {
-    "intercepts": MixedModel(
-        "normal rows, intercepts",
-        lambda: LinearEB(varying=ALONE),
-        (0.5, 1.0, 0.5),
-        _intercepts(group=0.7),
-        (2, 8),
-        _normal,
+    "intercepts": MixedModel("normal rows, intercepts", ALIKE, ONE),
+    "slopes": MixedModel("normal rows, slopes", UNLIKE, SLOPED, (4, 10)),
+    "slopes, skewed": MixedModel("normal rows, skewed", UNLIKE, SLOPED, (4, 10), skewed=True),
+    "levels": MixedModel("normal rows, groups of parents", ALIKE, NESTED),
+    "crossed": MixedModel("normal rows, crossed", CrossedEB, CROSSED, crossed=True),
+    "crossed, skewed": MixedModel(
+        "normal rows, crossed, skewed", CrossedEB, CROSSED, crossed=True, skewed=True
     ),
-    "slopes": MixedModel(
-        "normal rows, intercepts and slopes",
-        lambda: LinearEB("full", varying=["intercept", "row"]),
-        (0.5, 1.0, 0.5),
-        {"group": SLOPES},
-        (4, 10),
-        _normal,
-    ),
-    "levels": MixedModel(
-        "normal rows, groups of parents",
-        lambda: LinearEB(varying=ALONE),
-        (0.5, 1.0, 0.5),
-        _intercepts(parent=0.6, group=0.5),
-        (2, 8),
-        _normal,
-    ),
-    "poisson": MixedModel(
-        "counts, intercepts",
-        lambda: GeneralizedEB("poisson", varying=ALONE),
-        (0.5, 0.4, 0.3),
-        _intercepts(group=0.6),
-        (2, 8),
-        _events,
-        np.exp,
-    ),
-    "binomial": MixedModel(
-        "zeros and ones, intercepts",
-        lambda: GeneralizedEB("binomial", varying=ALONE),
-        (0.2, 0.6, 0.5),
-        _intercepts(group=0.8),
-        (5, 25),
-        _successes,
-        expit,
-    ),
-    "poisson levels": MixedModel(
-        "counts, groups of parents",
-        lambda: GeneralizedEB("poisson", varying=ALONE),
-        (0.5, 0.4, 0.3),
-        _intercepts(parent=0.5, group=0.4),
-        (2, 8),
-        _events,
-        np.exp,
-    ),
+    "poisson": MixedModel("counts, intercepts", COUNTS, ONE, (2, 8), _events),
+    "negative binomial": MixedModel("scattered counts", SCATTERED, ONE, (4, 10), _scattered),
+    "binomial": MixedModel("zeros and ones, intercepts", CLASSES, ONE, (5, 25), _successes),
+    "poisson levels": MixedModel("counts, groups of parents", COUNTS, NESTED, (2, 8), _events),
+    "poisson crossed": MixedModel("counts, crossed", ITEMS, CROSSED, (2, 8), _events, crossed=True),
 }
 
 
@@ -151,33 +137,29 @@ class _Drawn:
     columns: pd.DataFrame
     names: list[str]
     place: NDArray
-    theta: NDArray
+    theta: NDArray  # of each row
 
     def predictor(self, row: NDArray) -> NDArray:
         """Linear predictors of rows of all groups with these values of the column of rows."""
-        return self.theta[self.place, 0] + self.theta[self.place, 1] * row
+        return self.theta[:, 0] + self.theta[:, 1] * row
 
 
 def _draw(model: MixedModel, m: int, rng: np.random.Generator) -> _Drawn:
     """Draw groups, and their columns."""
-    owners = [np.arange(m)]  # of groups of each level, the group of the outermost one
-    for _ in range(len(model.spreads) - 1):
-        owners.append(np.repeat(owners[-1], rng.integers(1, 4, len(owners[-1]))))
-    parents = owners[-1]
-    theta = np.zeros((len(parents), 2)) + model.mean[:2]
-    column = rng.standard_normal(m)
-    theta[:, 0] += model.mean[2] * column[parents]
-    labels = [parents, np.arange(len(parents))][-len(model.spreads) :]
+    nested = len(model.spreads) > 1 and not model.crossed
+    parents = np.repeat(np.arange(m), rng.integers(1, 4, m)) if nested else np.arange(m)
+    column, names = rng.standard_normal(m), [*model.spreads]
+    sizes = rng.integers(model.rows[0], model.rows[1] + 1, len(parents))
+    place = np.repeat(np.arange(len(parents)), sizes)
+    labels = [parents[place], place][-len(names) :]
+    if model.crossed:
+        labels = [place, rng.integers(0, max(m // 2, 5), len(place))]
+    theta = np.zeros((len(place), 2)) + MEAN[:2]
+    theta[:, 0] += MEAN[2] * column[parents[place]]
     for own, root in zip(labels, model.spreads.values(), strict=True):
-        theta += (rng.standard_normal((own.max() + 1, 2)) @ root.T)[own]
-    place = np.repeat(
-        np.arange(len(parents)), rng.integers(model.rows[0], model.rows[1] + 1, len(parents))
-    )
-    names = [*model.spreads]
-    columns: dict[str, NDArray] = {
-        name: own[place] for name, own in zip(names, labels, strict=True)
-    }
-    columns |= {"row": rng.standard_normal(len(place)), "between": column[parents][place]}
+        theta += model.effects(root, own.max() + 1, rng)[own]
+    columns: dict[str, NDArray] = dict(zip(names, labels, strict=True))
+    columns |= {"row": rng.standard_normal(len(place)), "between": column[parents[place]]}
     return _Drawn(pd.DataFrame(columns), names, place, theta)
 
 
@@ -208,12 +190,11 @@ Found = Iterator[tuple[str, str, Any, Any, Any]]
 
 def _coefficients(fit: Any, law: MixedModel) -> Found:
     """Intervals of the coefficients of both columns."""
-    linear = isinstance(fit, LinearEB)
-    for ddf in DEGREES if linear else ["asymptotic", "satterthwaite"]:
+    for ddf in DEGREES if law.draw is _normal else ["asymptotic", "satterthwaite"]:
         table = fit.tests(ddf=ddf).set_index("term")
         for quantity, term, truth in (
-            (BETWEEN, "between", law.mean[2]),
-            (WITHIN, "row", law.mean[1]),
+            (BETWEEN, "between", MEAN[2]),
+            (WITHIN, "row", MEAN[1]),
         ):
             each = table.loc[term]
             reach = student.ppf((1 + LEVEL) / 2, each["df"]) * each["std.error"]
@@ -222,7 +203,7 @@ def _coefficients(fit: Any, law: MixedModel) -> Found:
 
 def _spreads(fit: Any, law: MixedModel) -> Found:
     """Intervals of standard deviations of intercepts of linear models."""
-    if not isinstance(fit, LinearEB):
+    if not isinstance(fit, LinearEB):  # those of crossed factors take long
         return
     table = fit.confint(LEVEL, method="profile")
     table = table[table["term"] == "sd__intercept"].set_index("group")
@@ -236,9 +217,14 @@ def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) ->
     """Intervals of means of groups, of new rows of these, and of rows of new groups."""
     first = np.unique(drawn.place, return_index=True)[1]
     asked = drawn.columns.iloc[first].assign(row=rng.standard_normal(len(first)))
-    z = drawn.theta[:, 0] + drawn.theta[:, 1] * asked["row"].to_numpy()
+    z = drawn.theta[first, 0] + drawn.theta[first, 1] * asked["row"].to_numpy()
     features = asked[[*drawn.names, "row", "between"]]
-    yield GROUP, BY_POSTERIOR, law.inverse(z), *fit.predict_interval(features, kind="mean")
+    yield (
+        GROUP,
+        BY_POSTERIOR,
+        INVERSE.get(law.draw, np.asarray)(z),
+        *fit.predict_interval(features, kind="mean"),
+    )
     yield ROW, BY_POSTERIOR, law.draw(z, rng), *fit.predict_interval(features)
     fresh = _draw(law, FRESH, rng)
     one = np.unique(fresh.place, return_index=True)[1]

@@ -357,12 +357,15 @@ class CrossedFit:
     def _averaged(self, spread: Callable[[Self], NDArray], mean: Callable[[Self], NDArray]) -> Any:
         """Covariances, or variances, with what not knowing the spreads adds."""
         own, middle = spread(self), mean(self)
-        total = own.copy()
+        more = np.zeros_like(own)
         for weight, other in self.around:
             away = mean(other) - middle
             squares = away[..., :, None] * away[..., None, :] if own.ndim > away.ndim else away**2
-            total += weight * (spread(other) - own + squares)
-        return total
+            more += weight * (spread(other) - own + squares)
+        if own.ndim == middle.ndim:
+            return own + np.maximum(more, 0.0)
+        values, vectors = np.linalg.eigh(more)
+        return own + (vectors * np.maximum(values, 0.0)[..., None, :]) @ vectors.swapaxes(-1, -2)
 
     def covariances(self, factor: int, given_mean: bool) -> NDArray:
         """Posterior covariances of these coefficients, shape (n_levels, p_k, p_k).

@@ -114,12 +114,13 @@ def test_all_figures_are_those_of_dense_matrices():
         best = [fit.variances_[each] / fit.noise_variance_ for each in ("a", "b")]
         mean, variance = effects(best, fit.noise_variance_, k)
         np.testing.assert_allclose(posterior.mean[:, 0], mean, rtol=1e-7, atol=1e-9)
-        total = variance.copy()
+        more = np.zeros_like(variance)
         for weight, roots in near:
             own = [float(fit._fit.maps[j][0, 0] * roots[j][0, 0]) ** 2 for j in order]
             found = effects(own, None, k)
-            total += weight * (found[1] - variance + (found[0] - mean) ** 2)
-        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, total, rtol=1e-6)
+            more += weight * (found[1] - variance + (found[0] - mean) ** 2)
+        assert more.min() > 0
+        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, variance + more, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["reml", "ml"])
@@ -389,3 +390,23 @@ def test_classes_that_a_column_separates():
         fit = eb.from_formula("y ~ x + (1 | g) + (1 | h)", rows, family="binomial")
     assert fit.tidy()["std.error"][1] > 1e3
     np.testing.assert_allclose(fit.predict(rows), rows["y"], atol=1e-3)
+
+
+def test_a_factor_that_is_fixed_too_leaves_the_others():
+    """Of two levels, which a column tells apart: the search began at NaN, and refused the rows."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": rng.integers(0, 2, 100), "b": rng.integers(0, 2, 100)})
+    rows["w"], rows["y"] = rows["a"] * 1.5, rng.normal(size=100)
+    with pytest.warns(eb.IdentificationWarning, match="not identified"):
+        fit = eb.from_formula("y ~ w + (1 | a) + (1 | b)", rows)
+    alone = eb.from_formula("y ~ w + (1 | b)", rows)
+    assert fit.log_likelihood_ == pytest.approx(alone.log_likelihood_, abs=1e-6)
+
+
+def test_effects_of_classes_without_any_spread():
+    """And without columns, so that nothing is left to search for."""
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame(rng.integers(0, 3, (60, 2)), columns=["a", "b"])
+    rows["y"] = np.arange(60) % 2
+    fit = eb.from_formula("y ~ 0 + (1 | a) + (1 | b)", rows, family="binomial")
+    assert fit.log_likelihood_ == pytest.approx(60 * np.log(0.5), abs=0.5)

@@ -78,9 +78,8 @@ def roots_near(system: CrossedSystem, blocks: CrossedBlocks) -> list[Near]:
                 variance = 2 * there.roots[k][a, a] / slope if slope > 0 else 0.0
             lost = constant_within(system.sums, system.p, k, a)
             n, lost = (n - lost, 0) if system.restricted else (n, lost)
-            values, weights = _values_near(
-                value, variance, n, _sampling_variance(there, k, a), lost
-            )
+            noise = _sampling_variance(there, k, a)
+            values, weights = _values_near(value, variance, n, noise, lost)
         found += [
             (float(weight), _moved(system.roots, k, a, b, float(each)))
             for each, weight in zip(values, weights, strict=True)
@@ -122,7 +121,7 @@ def _values_near(
     if not (variance > 0 and np.isfinite(noise) and n > 0):
         return np.zeros(0), np.zeros(0)
     squares, weights = variance_nodes(*normal_figures(value**2, variance, n, noise), lost)
-    return np.minimum(np.sqrt(squares), FARTHEST), weights
+    return np.sqrt(squares), weights
 
 
 def _either_side(value: float, variance: float) -> tuple[NDArray, NDArray]:
@@ -166,6 +165,7 @@ def spreads_near(model: CrossedLaplace, fit: LaplaceFit) -> tuple[NearbySpreads,
             noise = _sampling_variance(there.equations, k, a)
             lost = constant_within(equations.sums, p, k, a)
             values, some = _values_near(value, variance, n, noise, lost)
+            values = np.minimum(values, FARTHEST)
         else:
             values, some = _either_side(value, variance)
         for each in values:

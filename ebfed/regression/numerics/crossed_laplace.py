@@ -502,6 +502,6 @@ def _inverse(bends: NDArray) -> NDArray | None:
     if not (np.isfinite(bends).all() and (size > 0).all()):
         return None
     values, vectors = np.linalg.eigh(bends / np.outer(size, size))
-    if values[0] <= 1e-9:
+    if len(values) and values[0] <= 1e-9:
         return None
     return (vectors / values) @ vectors.T / np.outer(size, size)

@@ -184,7 +184,7 @@ def _start(sums: CrossedSums, blocks: CrossedBlocks) -> NDArray[np.float64]:
             for weight, each in zip(weights, totals, strict=True)
         ]
     )
-    if (sums.widths == 1).all():
+    if free and (sums.widths == 1).all():
         variance = _henderson(sums, free, weights, totals, variance)
     return np.diag(np.sqrt(variance))
 
@@ -204,7 +204,7 @@ def _henderson(
     """Solve these equations for intercepts; `alone` has the variances of one-way analyses."""
     n, total, K = sums.n_rows, float(sums.whole[-1, -1]), len(free)
     between = [_explained(*each) for each in zip(weights, totals, strict=True)]
-    m, all_weights = np.array([len(each) for each in weights]), sums.weights_of(0).sum()
+    m, all_weights = np.array([len(each) for each in weights]), weights[0].sum()
     expected = np.full((K + 1, K + 1), all_weights)
     expected[:K, :K] -= _shared(sums)[np.ix_([k for k, _ in free], [k for k, _ in free])]
     expected[:K, K], expected[K, K] = n - m, n - 1

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.families.base import IDENTITY
 from ebfed.location.learned import Learned
-from ebfed.location.refit import Refit
 from ebfed.priors import Posterior
 from ebfed.report.view import LocationView
+from ebfed.tables.clients import Summary
 from ebfed.tables.frames import Style
 from ebfed.tables.levels import names_of_parents
 
@@ -58,11 +60,12 @@ def view_of_fit(estimator: Any) -> LocationView:
     """Return the view of a fitted `LocationEstimator`."""
     learned: Learned = estimator._learned
     d, rounds = estimator.n_features_in_, estimator.protocol()
-    covariates, refit = learned.memory["covariates"], Refit(estimator, learned)
+    covariates, again = learned.memory["covariates"], partial(_refitted, estimator, learned)
     names = learned.covariate_names
     if names_of_parents(names):  # the population has no coefficients
         covariates, names = covariates[:, :0], []
     has_rows = learned.all_exact and not learned.is_server
+    restricted = learned.likelihood_kind == "REML"
     return LocationView(
         title=type(estimator).__name__,
         style=output_style(estimator, estimator._intake.style),
@@ -81,7 +84,7 @@ def view_of_fit(estimator: Any) -> LocationView:
         expected=lambda: learned.expected(learned.memory["covariates"], len(learned.summaries)),
         log_likelihood=learned.log_likelihood,
         likelihood_kind=learned.likelihood_kind,
-        maximum=refit.maximum if has_rows and learned.likelihood_kind == "REML" else None,
+        maximum=(lambda: _maximum(again, learned)) if has_rows and restricted else None,
         design_products=learned.design_products if has_rows else None,
         population=type(learned.prior).__name__,
         has_density=learned.family.has_density,
@@ -97,5 +100,24 @@ def view_of_fit(estimator: Any) -> LocationView:
         all_exact=learned.all_exact,
         channels=lambda: rounds.shown_channels(learned.settings, d),
         weight=lambda: learned.posterior_of_all().weight,
-        refit=refit.means,
+        refit=lambda summary, **settings: again(summary, settings).posterior().mean,
     )
+
+
+def _refitted(estimator: Any, learned: Learned, summary: Summary, settings: dict[str, Any]) -> Any:
+    """Return a fit to this summary with the covariates of its groups, and other arguments."""
+    covariates = learned.memory["covariates"]
+    parents = names_of_parents(learned.covariate_names)  # labels of groups tell them
+    again = clone(estimator).set_params(**settings)
+    if again.mean_model is not None:  # covariates are its predictions
+        again.set_params(mean_model=None)
+    return again.fit(
+        summary, covariates=covariates if covariates.shape[1] and not parents else None
+    )
+
+
+def _maximum(again: Callable[..., Any], learned: Learned) -> float:
+    """Log marginal likelihood of the same rows, fitted by maximum likelihood."""
+    settings = {"prior": clone(learned.prior).set_params(method="ml"), "channel": None}
+    settings |= {"engine": None, "participation": learned.memory["turn"] >= 0}
+    return again(learned.summaries, settings).log_likelihood_

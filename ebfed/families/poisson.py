@@ -108,7 +108,8 @@ def lazy_log_factorial(count: Any) -> Any:
     Examples
     --------
     >>> import narwhals as nw, polars as pl
-    >>> counts = nw.from_native(pl.DataFrame({"y": [0, 1, 5]}))
+    >>> from ebfed.tables.values import wrapped
+    >>> counts = wrapped(pl.DataFrame({"y": [0, 1, 5]}))
     >>> counts.select(y=lazy_log_factorial(nw.col("y")).round(9))["y"].to_list()
     [0.0, 0.0, 4.787491743]
     """

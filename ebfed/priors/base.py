@@ -52,9 +52,9 @@ from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.free_parameters import FreeParameters
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
-from ebfed.priors.integrated import integrated, several
+from ebfed.priors.integrated import IntegratedPosterior, integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.priors.repeated import of_distinct
 from ebfed.privacy.calibration import is_number
 from ebfed.wire import Later, WhenAsked
@@ -121,6 +121,7 @@ class Prior(WithArguments, ABC):
 
     mean_: NDArray
     variance_: NDArray
+    mean_variance_: NDArray
     n_parameters_: int
     notes_ = WhenAsked[list[str]]()
     # Parameters of the plausible populations by name, K of each; and "weights", (K, d).
@@ -397,10 +398,14 @@ class Prior(WithArguments, ABC):
             return closed
         populations, weights = self.populations()
         means = np.array([one.mean_ for one in populations])
-        return np.where((closed > 0) & (not self.averages_), closed, spread_of(means, weights))
+        within = np.array([getattr(one, "mean_variance_", 0 * one.mean_) for one in populations])
+        error = np.hypot(spread_of(means, weights), np.sqrt((weights * within).sum(axis=0)))
+        return np.where((closed > 0) & (not self.averages_), closed, error)
 
     def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
         """Return the interval of the population's mean over the plausible populations, (d,) each.
+
+        Under each of them the mean is known, or has a sampling variance.
 
         Examples
         --------
@@ -412,12 +417,21 @@ class Prior(WithArguments, ABC):
         True
         """
         populations, weights = self.populations()
+        if any(np.any(getattr(one, "mean_variance_", 0.0) > 0) for one in populations):
+            parts = [one._posterior_of_mean() for one in populations]
+            whole = IntegratedPosterior(parts[0], lambda: (parts, weights[:, None]))
+            lower, upper = (whole.quantile((1 + side * level) / 2)[0] for side in (-1, 1))
+            return lower, upper
         to_line, from_line = self._line_of_means
         with np.errstate(divide="ignore"):  # of rates that are all 0 or 1
             means = to_line(np.array([one.mean_ for one in populations]))
         pairs = zip(means.T, weights.T, strict=True)
         lower, upper = from_line(np.array([interval_of(*pair, level) for pair in pairs])).T
         return lower, upper
+
+    def _posterior_of_mean(self) -> Posterior:
+        """Posterior of the population's mean, as the only client, given the other parameters."""
+        return IndependentNormals(self.mean_[None], np.sqrt(self.mean_variance_)[None])
 
     def populations(self) -> tuple[list[Self], NDArray]:
         """Return populations that the messages leave plausible, and their probabilities.
@@ -458,6 +472,8 @@ class Prior(WithArguments, ABC):
         one.plausible_, one.notes_ = None, []
         one.spread_is_unknown_ = one.noise_is_unknown_ = False
         if parameters:
+            if hasattr(one, "mean_variance_"):
+                one.mean_variance_ = np.zeros_like(one.mean_variance_)
             one._take(**parameters)
         return one
 

@@ -220,6 +220,9 @@ class Conjugate(WithCovariates, Prior):
     def _line_of_means(self) -> Any:
         return self.kind.to_line, self.kind.from_line
 
+    def _posterior_of_mean(self) -> Posterior:
+        return TwoMoments(self.kind, self.mean_[None], np.sqrt(self.mean_variance_)[None])
+
     def _around(self, mean: NDArray) -> Distribution:
         return self.kind.at(mean, np.maximum(self.dispersion_, TINIEST))
 

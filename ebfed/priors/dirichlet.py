@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, gammaln, xlogy
+from scipy.special import gammaln, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
@@ -15,17 +15,13 @@ from ebfed.priors.base import WELL_KNOWN, Prior
 from ebfed.priors.beta import Beta, BetaPosterior, updated
 from ebfed.priors.conjugate import Update
 from ebfed.priors.dirichlet_multinomial import Reports, Tables, dirichlet_scores
-from ebfed.priors.exploration import interval_of
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
+from ebfed.priors.two_moments import POINT_MASS, BetaDistribution, TwoMoments
 from ebfed.tables.values import numbers
 from ebfed.wire import WhenAsked
 
 __all__ = ["Dirichlet", "DirichletPosterior", "dirichlet_sample"]
-
-# Points that stand for the distribution of a share, in intervals of the population's mean.
-N_POINTS = 200
 
 SINGLE = (
     "No group has two answers: the spread of the population is not identified and taken to be "
@@ -267,32 +263,8 @@ class Dirichlet(Prior):
         self._set(mean, float(dispersion))
         self.mean_variance_ = mean_variance
 
-    # What is not known of the population ------------------------------------------------------
-
-    def mean_error(self) -> NDArray:
-        closed = np.sqrt(self.mean_variance_)
-        if self.plausible_ is None:
-            return closed
-        weights, means = self.plausible_["weights"], self.plausible_["mean"]
-        around = (means - (weights * means).sum(axis=0)) ** 2
-        spread = (weights * (around + self.plausible_["mean_variance"])).sum(axis=0)
-        return np.where(closed > 0, closed, np.sqrt(spread))
-
-    def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
-        """Return the interval of the population's mean, (d,) each; see `Prior.mean_interval`."""
-        populations, weights = self.populations()
-        places = (np.arange(N_POINTS) + 0.5) / N_POINTS
-        ends = []
-        for j in range(len(self.mean_)):
-            points = []
-            for one in populations:
-                mean, variance = one.mean_[j], one.mean_variance_[j]
-                many = mean * (1 - mean) / variance - 1 if variance > 0 else POINT_MASS
-                points.append(betaincinv(mean * many, (1 - mean) * many, places))
-            shares = np.repeat(weights[:, j] / N_POINTS, N_POINTS)
-            ends.append(interval_of(np.concatenate(points), shares, level))
-        lower, upper = np.array(ends).T
-        return lower, upper
+    def _posterior_of_mean(self) -> Posterior:
+        return TwoMoments(self.kind, self.mean_[None], np.sqrt(self.mean_variance_)[None])
 
     # Estimates --------------------------------------------------------------------------------
 

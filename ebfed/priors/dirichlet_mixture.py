@@ -181,6 +181,9 @@ class DirichletMixture(Prior):
         self.mean_ = self.weights_ @ self.centres_
         self.variance_ = self.weights_ @ (self.spreads_ + (self.centres_ - self.mean_) ** 2)
 
+    _posterior_of_mean = Dirichlet._posterior_of_mean
+    kind = Dirichlet.kind
+
     @property
     def n_components_(self) -> int:
         """Number of components."""

@@ -16,7 +16,7 @@ from ebfed.regression.families import family_named
 
 NONE = np.zeros(0)
 LINKS = ["probit", "cloglog"]
-CBPP = pd.read_csv(Path(__file__).parents[1] / "reference" / "cbpp.csv")
+CBPP = pd.read_csv(Path(__file__).parents[2] / "reference" / "cbpp.csv")
 
 
 def log_success(link, z):

@@ -107,8 +107,6 @@ class Prior(WithArguments, ABC):
     # ones have a prior that is flat: in the logarithm of a positive one.
     free: ClassVar[Mapping[str, Literal["line", "positive", "spread"]]] = MappingProxyType({})
     takes_covariates: ClassVar[bool] = False
-    # Functions that map means to a line, on which plausible ones lie evenly, and back.
-    _line_of_means: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (np.positive, np.positive)
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
@@ -428,6 +426,11 @@ class Prior(WithArguments, ABC):
         pairs = zip(means.T, weights.T, strict=True)
         lower, upper = from_line(np.array([interval_of(*pair, level) for pair in pairs])).T
         return lower, upper
+
+    @property
+    def _line_of_means(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """Functions that map means to a line, on which plausible ones lie evenly, and back."""
+        return np.positive, np.positive
 
     def _posterior_of_mean(self) -> Posterior:
         """Posterior of the population's mean, as the only client, given the other parameters."""

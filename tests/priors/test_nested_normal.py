@@ -43,7 +43,8 @@ def dense(messages, prior):
 def members(prior, messages):
     """Posterior of the groups of the fit, with variances as fitted."""
     likelihood, parents = messages
-    one = prior.at(parents)._like({"variance_variance_": np.zeros(1)})
+    one = prior.at(parents)._like({})
+    one.variance_variance_ = np.zeros(1)
     own = OwnReports(np.zeros(likelihood.values.shape), None, likelihood.values)
     return one.posterior_of_members(likelihood, own)
 

@@ -123,7 +123,8 @@ class CountedRows(CompleteRows):
         if model.factors or model.group not in names or not repeated_rows(data, names, model.group):
             raise NotPushedError(model.text)
         try:
-            return super().read(model, counted(data, names), context, **given)
+            first = [model.group, *(name for name in names if name != model.group)]
+            return super().read(model, counted(data, first), context, **given)
         except ValueError as error:
             raise lacking(data, names) or error from None
 
@@ -235,7 +236,7 @@ def predicted_in_place(
         If the predictions need rows in memory.
     """
     model, there = response.model, column_names(data)
-    texts = [model.fixed, *([evaluated(model.offset, there)] if model.offset else [])]
+    texts = [*design.texts, *([evaluated(model.offset, there)] if model.offset else [])]
     try:
         if model.above or model.factors or model.group not in there:
             raise NotPushedError

@@ -47,6 +47,8 @@ TOLERANCE = 1e-10
 ROUNDING = 2.0**-53
 # Names of the columns of weights in queries, and of numbers of equal rows.
 WEIGHT, COUNTED = "ebfed_weight", "ebfed_counted"
+# Rows that say which values there are, and most of these of which rows are counted each by a sum.
+HEAD, FEW_KINDS = 500, 4
 # From a column of values, and from what goes with rows, all as expressions: figures of rows that
 # are added up, by name, and by the text of an error what must hold of each row.
 Figures = Callable[[Any, Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -487,16 +489,49 @@ def counted(X: Any, columns: Sequence[str], weight: str | None = None) -> Any:
     keys = list(dict.fromkeys([*columns, *([] if weight is None else [weight])]))
     given = nw.from_native(X)
     own = [column_in(given, name).alias(name) for name in keys]
-    table = given.select(*own, nw.lit(1).alias(COUNTED))
-    found = nw.from_native(
-        in_memory(table.group_by(*keys).agg(nw.col(COUNTED).sum())), eager_only=True
-    )
+    table = given.select(*own)
+    found = _of_few_kinds(table, keys)
+    if found is None:
+        groups = table.group_by(*keys).agg(nw.len().alias(COUNTED))
+        found = nw.from_native(in_memory(groups), eager_only=True)
     if not len(found):
         raise ValueError("X has no rows.")
     found = found.sort(*keys)  # engines have no order
     if weight is not None:
         found = found.with_columns(nw.col(COUNTED) * nw.col(weight)).drop(weight)
     return found.to_native()
+
+
+def _of_few_kinds(table: Any, keys: Sequence[str]) -> Any:
+    """Count rows by sums for each value of the first key, which takes less time than more keys.
+
+    None if the first rows have too many values of the other keys, or others have more.
+    """
+    import narwhals as nw
+
+    first, *others = keys
+    head = nw.from_native(in_memory(table.select(*others).head(HEAD)), eager_only=True)
+    kinds = head.unique(maintain_order=True)
+    if not 0 < len(kinds) <= FEW_KINDS or any(kinds[x].is_null().any() for x in others):
+        return None
+    names = [f"ebfed_{j}" for j in range(len(kinds))]
+    flags = [
+        reduce(and_, (nw.col(x) == value for x, value in row.items())).cast(nw.Float64).alias(name)
+        for name, row in zip(names, kinds.iter_rows(named=True), strict=True)
+    ]
+    sums = nw.len().alias(COUNTED), *(nw.col(name).sum() for name in names)
+    groups = table.with_columns(*flags).group_by(first).agg(*sums)
+    found = nw.from_native(in_memory(groups), eager_only=True)
+    total = found.select(nw.sum_horizontal(*names) == nw.col(COUNTED))
+    if not total.to_numpy().all():
+        return None
+    parts = [
+        found.filter(nw.col(name) > 0)
+        .select(first, nw.col(name).cast(nw.Int64).alias(COUNTED))
+        .join(kinds[j : j + 1], how="cross")
+        for j, name in enumerate(names)
+    ]
+    return nw.concat(parts)
 
 
 def _add_up(

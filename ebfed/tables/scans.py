@@ -158,7 +158,7 @@ class Scan:
         import narwhals as nw
 
         kind = self.table.collect_schema().get(name)
-        if kind is None:
+        if kind is None or kind.is_temporal():
             raise NotPushedError(name)
         column = column_in(self.table, name)
         return column.cast(nw.Float64) if _is_number(kind) else column
@@ -375,7 +375,7 @@ def in_memory(table: Any) -> Any:
     """Read all rows of a lazy table of narwhals: a frame of polars, if it is of that, or pandas."""
     if table.implementation.is_polars():
         return table.collect(engine="streaming").to_native()
-    return table.collect("pyarrow").to_pandas()
+    return table.collect("pyarrow").to_native().to_pandas(date_as_object=False)
 
 
 @dataclass(frozen=True)

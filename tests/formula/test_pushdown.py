@@ -287,3 +287,13 @@ def test_terms_that_may_keep_figures_of_rows_have_all_rows(formula):
     )
     assert_same(fitted, expected)
     assert len(fitted.predict()) == N
+
+
+def test_dates_are_read_and_slopes_without_a_mean_are_predicted(lazy):
+    days = np.datetime64("2020-01-01") + RNG.integers(0, 9, N).astype("timedelta64[D]")
+    table = TABLE.append_column("day", pa.array(days))
+    fitted, expected = (eb.from_formula("y ~ day + (1 | g)", x) for x in (lazy(table), table))
+    assert_same(fitted, expected)
+    fitted = eb.from_formula("y ~ x + (1 | g) + (0 + step | g)", lazy(TABLE))
+    found = computed(fitted.predict(lazy(TABLE)))
+    np.testing.assert_allclose(found, np.sort(fitted.predict(TABLE)), rtol=1e-9)

@@ -127,7 +127,9 @@ def _cells(quick: bool) -> list[dict[str, Any]]:
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
-    return average(runs, ["model", "quantity", "method", "m"], ["coverage", "width"])
+    keys = ["model", "quantity", "method", "m"]
+    widths = runs.groupby(keys)["width"].median()  # few runs have means of counts without end
+    return average(runs, keys, ["coverage"]).join(widths, on=keys)
 
 
 @dataclass(frozen=True)
@@ -235,12 +237,12 @@ def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) ->
 
 class MixedModelsStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate):
     """The table has a row for each ``model``, ``quantity``, ``method`` and number ``m`` of groups
-    (of parents, where groups have some): ``coverage`` and ``width`` of nominal 95 % intervals, with
-    standard errors and deviations.
+    (of parents, where groups have some): ``coverage`` of nominal 95 % intervals, with its standard
+    error and deviation, and median ``width``.
     """
 
     name, full = "mixed-models", 300
-    heading = f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and mean width"
+    heading = f"Mixed models: coverage of nominal {LEVEL:.0%} intervals, %, and median width"
 
     def lines(self) -> Iterator[str]:
         names = self.table["quantity"].str.ljust(26) + self.table["method"]
@@ -253,7 +255,8 @@ class MixedModelsStudy(Study, cells=_cells, one_run=_one_run, tabulate=_tabulate
     def notes(self) -> Iterator[str]:
         yield (
             f"{self.reps} runs with m groups each (m parents of one to three groups, where groups "
-            "have parents). A standard error of the coverage of one coefficient or spread is some "
+            "have parents; five items or more, which rows of groups share, where factors are "
+            "crossed). A standard error of the coverage of one coefficient or spread is some "
             f"{100 * np.sqrt(LEVEL * (1 - LEVEL) / self.reps):.1f} points. Counts and classes are "
             "discrete: intervals of their rows hold more than their level."
         )

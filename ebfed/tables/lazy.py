@@ -496,7 +496,7 @@ def counted(X: Any, columns: Sequence[str], weight: str | None = None) -> Any:
         found = nw.from_native(in_memory(groups), eager_only=True)
     if not len(found):
         raise ValueError("X has no rows.")
-    found = found.sort(*keys)  # engines have no order
+    found = found.select(*keys, COUNTED).sort(*keys)  # engines have no order
     if weight is not None:
         found = found.with_columns(nw.col(COUNTED) * nw.col(weight)).drop(weight)
     return found.to_native()

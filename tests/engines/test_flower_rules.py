@@ -120,7 +120,7 @@ def test_a_claim_of_many_clients_needs_least_noise(tmp_path):
     def ask(folder, n_private, **rules):
         rules = {"against": "readers"} | rules
         node = Node("north", estimator, lambda: rows, folder, seed=1, budget=Rules(**rules))
-        noise = estimator.protocol().terms.least_noise(n_private, 1)
+        noise = estimator.protocol().least_noise(n_private, 1)
         settings = {"private": {"sd": noise}, "open": {}}
         sent = {
             "round": 0,

@@ -69,13 +69,12 @@ def roots_near(system: CrossedSystem, blocks: CrossedBlocks) -> list[Near]:
         if a != b:
             values, weights = _either_side(value, variance)
         else:
-            there = system
-            if value == 0:
-                there = CrossedSystem(
-                    system.sums, _moved(system.roots, k, a, a, _small(system, k, a)), False
-                )
+            there, small = system, _small(system, k, a)
+            if value < small:
+                value, roots = 0.0, _moved(system.roots, k, a, a, small)
+                there = CrossedSystem(system.sums, roots, system.restricted)
                 slope = float((2 * there.slope()[k] @ there.roots[k])[a, a])
-                variance = 2 * there.roots[k][a, a] / slope if slope > 0 else 0.0
+                variance = 2 * small / slope if slope > 0 else 0.0
             lost = constant_within(system.sums, system.p, k, a)
             n, lost = (n - lost, 0) if system.restricted else (n, lost)
             noise = _sampling_variance(there, k, a)

@@ -555,10 +555,13 @@ def _between_groups(known: NDArray, own: NDArray[np.bool_]) -> NDArray[np.float6
 
     It grows with the total variance of what these columns explain.
     """
+    size = np.sqrt(np.diag(known))  # so that units of columns do not matter
+    unit = np.outer(size, size)
+    scaled = np.divide(known, unit, out=np.zeros_like(known), where=unit > 0)
     found, places = np.zeros_like(known), np.ix_(own, own)
-    inverse = np.linalg.pinv(known, ROUNDING, hermitian=True)
+    inverse = np.linalg.pinv(scaled, ROUNDING, hermitian=True)
     found[places] = np.linalg.pinv(inverse[places], ROUNDING, hermitian=True)
-    return found
+    return found * unit
 
 
 class ResponseRounds(GeneralizedRounds):

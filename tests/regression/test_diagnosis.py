@@ -187,7 +187,8 @@ def test_counts_of_crossed_factors(family):
     # the same rows smoothed again are those of the fit
     again, variance = found.smoothed(found.response)
     np.testing.assert_allclose(again, found.predictor, atol=1e-7)
-    np.testing.assert_allclose(variance, est.std_errors(rows, groups=["a", "b"]) ** 2, rtol=1e-6)
+    design, _, codes = est._placed(rows, ["a", "b"], "e")
+    np.testing.assert_allclose(variance, est._fit.variance(design, codes), rtol=1e-6)
     # two tests at 0.001; the check below at 0.005
     for conditional in (True, False):
         residuals = found.residuals("quantile", conditional=conditional)

@@ -197,3 +197,16 @@ def test_intervals_of_few_groups_hold_their_coefficients(family):
         low, high = (each[:, 0] for each in fit.posterior().interval(0.95))
         inside.append(np.mean((low <= 0.8 + effects) & (0.8 + effects <= high)))
     assert 0.925 < np.mean(inside) < 0.99  # its standard error is .01
+
+
+def test_units_of_columns_do_not_matter_to_what_is_not_known():
+    """A column of some 1e7 made the mean unknown at other spreads, and limits infinite."""
+    X, y, groups = draw(8, 6, seed=2)
+    one, other = (
+        eb.GeneralizedEB("poisson", varying=["intercept", "x0"]).fit(
+            X * [size, 1], y, groups=groups
+        )
+        for size in (1.0, 1e7)
+    )
+    sd = other.posterior().sd * [1.0, 1e7, 1.0]
+    np.testing.assert_allclose(sd, one.posterior().sd, rtol=1e-3)

@@ -342,7 +342,7 @@ def test_groups_of_one_class_each():
 def test_without_spread_it_is_logistic_regression(method, alone):
     X, y, *_ = draw()
     groups = np.arange(len(y)) if alone else np.zeros(len(y), int)
-    with pytest.warns(IdentificationWarning, match="spread of the population is not identified"):
+    with pytest.warns(IdentificationWarning, match="not identified"):
         est = eb.LogisticEB(KINDS.get(method, "diag"), method=method, random_state=0).fit(
             X, y, groups=groups
         )

@@ -46,7 +46,8 @@ def test_estimates_stay_and_intervals_widen():
     found = fit.posterior()
     np.testing.assert_array_equal(found.mean, known.mean)
     assert (found.sd[:, 0] > known.sd[:, 0]).all()
-    np.testing.assert_allclose(found.sd[:, 1:], known.sd[:, 1:], rtol=1e-9)
+    # that of a column of groups is less known at a larger spread, too
+    assert (found.sd[:, 1:] >= (1 - 1e-9) * known.sd[:, 1:]).all()
     again = eb.LogisticEB(varying=["intercept"]).fit(X, y > 1, groups=groups)
     known = again._population().posterior_given_spread(again.clients_)
     assert (again.posterior().sd[:, 0] > known.sd[:, 0]).all()

@@ -54,6 +54,7 @@ def _successes(z: NDArray, rng: np.random.Generator) -> NDArray:
 
 
 # Mean responses, but of normal rows.
+INVERSE: dict[Any, Callable[[NDArray], NDArray]]
 INVERSE = {_events: np.exp, _scattered: np.exp, _successes: expit}
 MEAN = (0.5, 0.5, 0.4)  # of the intercept, and of the columns of rows and of groups
 

@@ -142,7 +142,9 @@ class Scan:
                 raise NotPushedError(name)
         rows = np.arange(max(len(head), *map(len, levels.values()), 0))
         every = {name: levels.get(name, head[name]) for name in used}
-        sample = {name: each[(rows % len(each)).tolist()] for name, each in every.items()}
+        sample = {
+            name: each[(rows % len(each)).tolist()].to_native() for name, each in every.items()
+        }
         native = nw.from_dict(sample, backend=head.implementation).to_native()
         kept = table if na_action == "raise" else complete
         return cls(table, kept, list(used), Columns.of(native))

@@ -355,7 +355,7 @@ class CrossedFit:
         return found
 
     def _averaged(self, spread: Callable[[Self], NDArray], mean: Callable[[Self], NDArray]) -> Any:
-        """Covariances, or variances, with what not knowing the spreads adds."""
+        """Covariances, or variances, including uncertainty in the spreads."""
         own, middle = spread(self), mean(self)
         more = np.zeros_like(own)
         for weight, other in self.around:

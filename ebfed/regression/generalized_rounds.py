@@ -530,7 +530,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         )
         seen = [fitted.at(point).seen() for point in points]
         means, roots = [mean for mean, _ in seen], [root for _, root in seen]
-        known = fitted.mean_covariance(state["second"])
+        known = state["mean_covariance"]
         p, covariances = len(known), np.tile(known, (len(seen), 1, 1))
         # of several levels it is not known whose columns these are, nor of collinear ones
         if len(fitted.sizes) == 1 and fitted.frame.shape == (p, p):

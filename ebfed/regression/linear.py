@@ -410,7 +410,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         terms: Any = self._columns().terms_of_levels()
         if self.covariance != "full":
             terms = [None] * len(levels)
-        doubts = [Doubt.of(*each) for each in zip(levels, errors, terms, counts, strict=True)]
+        doubts = [Doubt(*each) for each in zip(levels, errors, terms, counts, strict=True)]
         above = list(zip(levels, doubts[:-1], strict=False))
         restricted = self.method == "reml" and self.solver == "marginal"
         return LinearPopulation(

@@ -16,8 +16,8 @@ __all__ = ["FAMILIES", "family_named"]
 FAMILIES: dict[str, ResponseFamily] = {
     each.name: each for each in (Binomial(), Gamma(), NegativeBinomial(), Ordinal(), Poisson())
 }
-# Links of binomial rows.
-LINKS: dict[str, ResponseFamily] = {
+# Binomial rows, by their links.
+BINOMIAL: dict[str, ResponseFamily] = {
     each.link: each for each in (Binomial(), Probit(), ComplementaryLogLog())
 }
 
@@ -38,7 +38,7 @@ def family_named(name: object, link: object = None) -> ResponseFamily:
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"family must be one of {tuple(FAMILIES)}; got {name!r}.")
     family = FAMILIES[name]
-    links = LINKS if name == "binomial" else {family.link: family}
+    links = BINOMIAL if name == "binomial" else {family.link: family}
     if link is None:
         return family
     if not isinstance(link, str) or link not in links:

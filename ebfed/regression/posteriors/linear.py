@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,49 +17,43 @@ from ebfed.tables.factors import Factors
 __all__ = ["CoefficientPosterior", "Doubt", "blocks_of_terms", "mean_shifts"]
 
 
-class Doubt(NamedTuple):
-    """What is not known of a covariance.
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """What n clients do not tell of a covariance.
 
-    Attributes
+    Parameters
     ----------
-    error : ndarray of shape (p, p) or (k, p, p)
-        Sampling covariance of its diagonal; or, for a full one, B of each term.
-    m : int or None
-        Number of clients, for a full one.
-    excess : ndarray of shape (p,)
-        Average of variances that the rows do not tell from those of the covariance, less these.
+    covariance : ndarray of shape (p, p)
+    known : ndarray of shape (p, p)
+        Sampling covariance of its diagonal; or, of a full one, B of all terms.
+    terms : sequence of ndarray or None
+        Coefficients of each term of a full covariance; None of one that is diagonal.
+    n : int
     """
 
-    error: NDArray
-    m: int | None
-    excess: NDArray
+    covariance: NDArray
+    known: NDArray
+    terms: Sequence[NDArray] | None
+    n: int
 
-    @classmethod
-    def of(
-        cls, covariance: NDArray, error: NDArray, terms: Sequence[NDArray] | None, n: int
-    ) -> Self:
-        """Return what n clients do not tell.
+    @cached_property
+    def of_terms(self) -> NDArray[np.float64]:
+        """B of each term of a full covariance, shape (k, p, p)."""
+        assert self.terms is not None
+        return blocks_of_terms(self.known, self.terms)
 
-        Parameters
-        ----------
-        covariance : ndarray of shape (p, p)
-        error : ndarray of shape (p, p)
-            As fits have it.
-        terms : sequence of ndarray or None
-            Coefficients of each term of a full covariance; None of one that is diagonal.
-        n : int
-        """
-        variances, known = np.diag(covariance), np.diag(error)
-        squares = known if terms is None else 2 * known**2 / max(n, 1)
+    @cached_property
+    def excess(self) -> NDArray[np.float64]:
+        """Average of variances that the rows do not tell from the fitted ones, less these, (p,)."""
+        variances, known, n = np.diag(self.covariance), np.diag(self.known), self.n
+        squares = known if self.terms is None else 2 * known**2 / max(n, 1)
         excess = np.zeros(len(variances))
         for j in np.flatnonzero(squares > 0) if 1 < n < MANY else ():
             total = np.sqrt(n * squares[j] / 2)  # of the variance, and that of a client's rows
             noise = max(total - variances[j], 0.0)
             values, weights = variance_nodes(noise, max(total, variances[j]), n - 1, 0)
             excess[j] = max(weights @ values - variances[j], 0.0)
-        if terms is None:
-            return cls(error, None, excess)
-        return cls(blocks_of_terms(error, terms), n, excess)
+        return excess
 
 
 class CoefficientPosterior(NormalMarginals):
@@ -206,14 +202,14 @@ class CoefficientPosterior(NormalMarginals):
         """``E[dS A dS] + E[S] - S`` for each client, shape (n, p, p)."""
         if self._doubt is None:
             return np.zeros_like(A)
-        B, m, excess = self._doubt.error, self._doubt.m, np.diag(self._doubt.excess)
-        if m is None:
-            return A * B + excess
+        excess = np.diag(self._doubt.excess)
+        if self._doubt.terms is None:
+            return A * self._doubt.known + excess
         found = np.zeros_like(A)
-        for term in B:
+        for term in self._doubt.of_terms:
             product = A @ term
             found += term @ product + np.einsum("npp->n", product)[:, None, None] * term
-        return found / m + excess
+        return found / self._doubt.n + excess
 
     @property
     def covariance(self) -> NDArray:

@@ -191,7 +191,7 @@ class LearningShared(TypedDict):
     own: Named
     """Own parameters that a client begins with, each of shape (size,)."""
     every: int
-    """Every so many rounds are recorded."""
+    """Number of rounds from one that is recorded to the next."""
     clip: NotRequired[float]
     """Largest norm of what a client sends; with privacy."""
     budget: NotRequired[NDArray[np.float64]]

@@ -462,7 +462,7 @@ class PrivateExchange(Exchange):
         return [self.plan_of("all clients", np.ones(m, bool))]
 
     def plan_of(self, who: str, members: NDArray[np.bool_], times: int | None = None) -> Plan:
-        """State all that a run may take from these clients, in so many of its rounds, or all."""
+        """State all that a run may take from these clients in `times` rounds; in all, if None."""
         round_, rounds, delta = self.round, self.schedule.n_rounds, self.privacy.delta
         if self.multiplier == 0:
             return Plan.exact(who, members, rounds)
@@ -474,7 +474,7 @@ class PrivateExchange(Exchange):
         )
 
     def total(self, times: int) -> float:
-        """Epsilon of so many rounds, at most what the noise was chosen to keep."""
+        """Epsilon of `times` rounds, at most the epsilon for which the noise was chosen."""
         promised = math.inf if self.privacy.epsilon is None else float(self.privacy.epsilon)
         return min(self.round.epsilon(self.multiplier, times, self.privacy.delta), promised)
 

@@ -563,7 +563,7 @@ class LocationScaleFit:
         return point, figures, True
 
     def likeliest(self) -> tuple[NDArray, str]:
-        """Coefficients of (restricted) maximum likelihood, and a note where there is none."""
+        """Coefficients of (restricted) maximum likelihood, and a note if there is no maximum."""
         point, _, has_spread = self.climb(self.start())
         p = self.mean.shape[1]
         if not has_spread:

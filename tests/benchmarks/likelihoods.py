@@ -277,29 +277,8 @@ def ours(job, rows):
     return eb.from_formula(formula, rows, family=job.family, method=method).log_likelihood_
 
 
-def glmm(job, rows):
-    """Fit by glmm, a compiled engine."""
-    import glmm
-
-    family = {"negative_binomial": "negativebinomial"}.get(job.family, job.family)
-    given, formula = {}, job.formula
-    if job.trials:
-        given["weights"] = rows[job.trials].to_numpy(float)
-        response = formula.split("~")[0].strip()
-        rows = rows.assign(**{response: rows[response] / rows[job.trials]})
-    if job.offset:
-        given["offset"] = rows[job.offset].to_numpy(float)
-    if job.family == "gaussian":
-        given["reml"] = False
-    if job.family == "gamma":
-        given["link"] = "log"
-    return glmm.fit(rows, formula, family, **given).loglik
-
-
-def mixedlm(job, rows):
-    """Fit by mixedlm, lme4 in Rust."""
-    import mixedlm
-
+def shares_and_weights(job, rows):
+    """Rows whose response is a share of trials, and weights and offsets, as peers take them."""
     given = {}
     if job.trials:
         given["weights"] = rows[job.trials].to_numpy(float)
@@ -307,6 +286,27 @@ def mixedlm(job, rows):
         rows = rows.assign(**{response: rows[response] / rows[job.trials]})
     if job.offset:
         given["offset"] = rows[job.offset].to_numpy(float)
+    return rows, given
+
+
+def glmm(job, rows):
+    """Fit by glmm, a compiled engine."""
+    import glmm
+
+    family = {"negative_binomial": "negativebinomial"}.get(job.family, job.family)
+    rows, given = shares_and_weights(job, rows)
+    if job.family == "gaussian":
+        given["reml"] = False
+    if job.family == "gamma":
+        given["link"] = "log"
+    return glmm.fit(rows, job.formula, family, **given).loglik
+
+
+def mixedlm(job, rows):
+    """Fit by mixedlm, lme4 in Rust."""
+    import mixedlm
+
+    rows, given = shares_and_weights(job, rows)
     if job.family == "gaussian":
         return mixedlm.lmer(job.formula, rows, REML=False, **given).logLik().value
     families = {"binomial": "Binomial", "poisson": "Poisson"}

@@ -104,10 +104,6 @@ class Censoring(Law):
         """Send the value."""
         return u
 
-    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Return the report."""
-        return reports
-
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """Zero."""
         return np.zeros_like(u)
@@ -135,7 +131,3 @@ class Censoring(Law):
         inside = (np.arange(count) + 0.5) / count * 2 - 1
         weights = np.concatenate(([1.0], np.full(count, 2 / count), [1.0]))
         return np.concatenate(([-1.0], inside, [1.0])), weights
-
-    def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one number."""
-        return np.full(len(sizes), 64.0)

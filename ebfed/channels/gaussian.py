@@ -119,10 +119,6 @@ class Noise(Law):
         """Add noise on a grid of floats that leaks nothing."""
         return secure.gaussian(u, self.sigma)
 
-    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Return the report."""
-        return reports
-
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """``sigma**2``, everywhere."""
         return np.full(u.shape, self.sigma**2)
@@ -165,7 +161,3 @@ class Noise(Law):
         step = min(self.sigma / 4, reach / 200)
         reports = np.arange(-reach, reach + step, step)
         return reports, np.full(len(reports), step)
-
-    def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one number."""
-        return np.full(len(sizes), 64.0)

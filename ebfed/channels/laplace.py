@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,6 @@ class Laplace(PureReport):
     array([2.])
     """
 
-    def __init__(self, epsilon: float, range: Any = None):
-        self.epsilon = epsilon
-        self.range = range
-
     def _law(self, n_features: int) -> Law:
         return DoubleExponential(2 / self._epsilon())
 
@@ -63,10 +59,6 @@ class DoubleExponential(Law):
     def secure(self, u: float, size: int) -> float:
         """Add noise on a grid of floats that leaks nothing."""
         return secure.laplace(u, self.scale)
-
-    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Return the report."""
-        return reports
 
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """``2 scale**2``, everywhere."""
@@ -107,10 +99,6 @@ class DoubleExponential(Law):
         reach = 1 + 30 * self.scale
         reports = np.arange(-reach, reach, step) + step / 2
         return reports, np.full(len(reports), step)
-
-    def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one number."""
-        return np.full(len(sizes), 64.0)
 
 
 def _log_normal_mass(low: NDArray, high: NDArray) -> NDArray:

@@ -33,9 +33,9 @@ class Law(ABC):
     def secure(self, u: float, size: int) -> float | NDArray:
         """Draw one report from the operating system's randomness."""
 
-    @abstractmethod
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Estimate u without bias, shape (n, d)."""
+        """Estimate u without bias, shape (n, d); the report itself, unless a law says otherwise."""
+        return reports
 
     @abstractmethod
     def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
@@ -51,9 +51,9 @@ class Law(ABC):
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
         """Reports and weights such that the sum of ``weight * density`` over them is one."""
 
-    @abstractmethod
     def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one report on one coordinate, shape (n,)."""
+        """Bits of one report on one coordinate, shape (n,): those of a number, if not said."""
+        return np.full(len(sizes), 64.0)
 
     def check(self, reports: NDArray, sizes: NDArray) -> None:
         """Raise a ValueError if reports, of shape (n, d), are beyond all that `draw` returns.

@@ -12,7 +12,37 @@ from numpy.typing import NDArray
 from ebfed.channels.law import Law
 from ebfed.streams import Stream
 
-__all__ = ["Levels", "average_levels", "counts_are_levels", "hats", "normal_hats"]
+__all__ = ["Levels", "Ramps", "average_levels", "counts_are_levels", "hats", "normal_hats"]
+
+
+class Ramps(Law):
+    """Probabilities of reports that are linear in the local value between knots."""
+
+    epsilon: float
+
+    @property
+    def slope(self) -> float:
+        """Largest change of the probability of an answer, over a ramp from -1 to 1."""
+        return float(np.tanh(self.epsilon / 2))
+
+    @property
+    def knots(self) -> NDArray:
+        """Local values at which the ramps bend: here, the ends of the range."""
+        return np.array([-1.0, 1.0])
+
+    @abstractmethod
+    def _table(self, reports: NDArray) -> NDArray:
+        """Probability of each report at the knots."""
+
+    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
+        """Probability of each report."""
+        return self._table(reports) @ hats(u, self.knots).T
+
+    def average(
+        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
+    ) -> NDArray:
+        """Probability of each report, averaged over a normal u."""
+        return average_levels(self._table(reports), self.knots, means, variances)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ LEAST, MOST = 1e-6, 1e9
 class PureReport(Report):
     """A report whose probability moves by at most ``e**epsilon`` with the client's data."""
 
-    epsilon: float
+    def __init__(self, epsilon: float, range: Any = None):
+        self.epsilon = epsilon
+        self.range = range
 
     def _epsilon(self) -> float:
         return check_report_epsilon(self.epsilon)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from random import SystemRandom
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels import secure
 from ebfed.channels.law import Law
-from ebfed.channels.levels import average_levels, hats
+from ebfed.channels.levels import Ramps
 from ebfed.channels.local import PureReport
 from ebfed.streams import Stream
 
@@ -50,24 +49,15 @@ class OneBit(PureReport):
 
     identifies_spread = False
 
-    def __init__(self, epsilon: float, range: Any = None):
-        self.epsilon = epsilon
-        self.range = range
-
     def _law(self, n_features: int) -> Law:
         return Coin(self._odds())
 
 
 @dataclass(frozen=True)
-class Coin(Law):
+class Coin(Ramps):
     """``P(1) = 1/2 + tanh(epsilon/2) u/2``."""
 
     epsilon: float
-
-    @property
-    def slope(self) -> float:
-        """Largest change of the probability of a 1, over the range."""
-        return float(np.tanh(self.epsilon / 2))
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Draw bits."""
@@ -90,16 +80,6 @@ class Coin(Law):
     def _table(self, reports: NDArray) -> NDArray:
         """Probability of each bit at both ends of the range."""
         return np.where(reports[:, None] == np.array([False, True]), *odds(self.epsilon))
-
-    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
-        """Probability of each bit."""
-        return self._table(reports) @ hats(u, np.array([-1.0, 1.0])).T
-
-    def average(
-        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
-    ) -> NDArray:
-        """Probability of each bit, averaged over a normal u."""
-        return average_levels(self._table(reports), np.array([-1.0, 1.0]), means, variances)
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
         """Both bits."""

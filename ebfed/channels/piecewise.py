@@ -6,7 +6,6 @@ import math
 import secrets
 from dataclasses import dataclass
 from random import SystemRandom
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +49,6 @@ class Piecewise(PureReport):
     array([0.0849])
     """
 
-    def __init__(self, epsilon: float, range: Any = None):
-        self.epsilon = epsilon
-        self.range = range
-
     def _law(self, n_features: int) -> Law:
         return Window(self._odds())
 
@@ -82,10 +77,6 @@ class Hybrid(PureReport):
     >>> channel.variance(Summary.from_rows([0.0], groups=[0])).ravel()
     array([4.3...])
     """
-
-    def __init__(self, epsilon: float, range: Any = None):
-        self.epsilon = epsilon
-        self.range = range
 
     @property
     def identifies_spread(self) -> bool:  # type: ignore[override]
@@ -142,10 +133,6 @@ class Window(Law):
             cell += inside if cell >= start else 0
         return (2 * (cell + 0.5) / CELLS - 1) * self.reach
 
-    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Return the report."""
-        return reports
-
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """``u**2 / (e - 1) + (e + 3) / (3 (e - 1)**2)`` with ``e = exp(epsilon / 2)``."""
         e = math.exp(self.epsilon / 2)
@@ -197,10 +184,6 @@ class Window(Law):
         reports = (np.arange(count) + 0.5) / count * 2 - 1
         return reports * self.reach, np.full(count, 2 * self.reach / count)
 
-    def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one number."""
-        return np.full(len(sizes), 64.0)
-
 
 @dataclass(frozen=True)
 class WindowOrCoin(Law):
@@ -243,10 +226,6 @@ class WindowOrCoin(Law):
             return self.window.secure(u, size)
         return self.answer if self.coin.secure(u, size) else -self.answer
 
-    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
-        """Return the report."""
-        return reports
-
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """Mix the two variances."""
         window, coin = self.window.variance(u, sizes), self.coin.variance(u, sizes)
@@ -278,7 +257,3 @@ class WindowOrCoin(Law):
         reports, weights = self.window.outcomes(size)
         ends = np.array([-self.answer, self.answer])
         return np.concatenate((reports, ends)), np.concatenate((weights, np.ones(2)))
-
-    def bits(self, sizes: NDArray) -> NDArray:
-        """Bits of one number."""
-        return np.full(len(sizes), 64.0)

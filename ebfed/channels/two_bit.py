@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.channels import secure
 from ebfed.channels.law import Law
-from ebfed.channels.levels import average_levels, hats
+from ebfed.channels.levels import Ramps
 from ebfed.channels.local import PureReport
 from ebfed.channels.one_bit import odds
 from ebfed.privacy.calibration import is_number
@@ -97,18 +97,13 @@ class TwoBit(PureReport):
 
 
 @dataclass(frozen=True)
-class TwoQuestions(Law):
+class TwoQuestions(Ramps):
     """Reports 0 and 1: "below" and "above"; 2 and 3: "near" and "far"."""
 
     epsilon: float
     split: float
     location: float
     spread: tuple[float, float]
-
-    @property
-    def slope(self) -> float:
-        """Largest change of the probability of an answer."""
-        return float(np.tanh(self.epsilon / 2))
 
     @property
     def knots(self) -> NDArray:
@@ -153,16 +148,6 @@ class TwoQuestions(Law):
         asked = np.array([self.split, self.split, 1 - self.split, 1 - self.split])
         rows = asked[:, None] * (meant * truth + (1 - meant) * lie)
         return rows[reports.astype(int)]
-
-    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
-        """Probability of each report."""
-        return self._table(reports) @ hats(u, self.knots).T
-
-    def average(
-        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
-    ) -> NDArray:
-        """Probability of each report, averaged over a normal u."""
-        return average_levels(self._table(reports), self.knots, means, variances)
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
         """All four reports."""

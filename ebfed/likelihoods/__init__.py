@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from ebfed.likelihoods.base import Likelihood as Likelihood
     from ebfed.likelihoods.binomial import Binomial as Binomial
     from ebfed.likelihoods.binomial import ReportedCounts as ReportedCounts
-    from ebfed.likelihoods.durations import Durations as Durations
-    from ebfed.likelihoods.durations import ReportedRates as ReportedRates
     from ebfed.likelihoods.gaussian import Gaussian as Gaussian
     from ebfed.likelihoods.joined import Joined as Joined
     from ebfed.likelihoods.joined import join as join
@@ -18,8 +16,10 @@ if TYPE_CHECKING:
     from ebfed.likelihoods.multinomial import Multinomial as Multinomial
     from ebfed.likelihoods.negative_binomial import NegativeBinomial as NegativeBinomial
     from ebfed.likelihoods.negative_binomial import ReportedOverdispersed as ReportedOverdispersed
+    from ebfed.likelihoods.poisson import Durations as Durations
     from ebfed.likelihoods.poisson import Poisson as Poisson
     from ebfed.likelihoods.poisson import ReportedEvents as ReportedEvents
+    from ebfed.likelihoods.poisson import ReportedRates as ReportedRates
     from ebfed.likelihoods.reported import Reported as Reported
     from ebfed.likelihoods.reported import ReportedMeans as ReportedMeans
     from ebfed.likelihoods.reported_categories import ReportedCategories as ReportedCategories

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
-from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.base import Likelihood, between_scales
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
-from ebfed.likelihoods.scales import between_scales
 
 __all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "log_rising"]
 

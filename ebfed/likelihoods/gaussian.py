@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally
-from ebfed.likelihoods.base import MANY, Likelihood
+from ebfed.likelihoods.base import MANY, Likelihood, between_scales
 from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
-from ebfed.likelihoods.scales import between_scales
 from ebfed.tables.labels import number_integers
 
 __all__ = ["Gaussian"]

@@ -12,10 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import ReportLaw
-from ebfed.likelihoods.reported_numbers import ReportedNumbers
-from ebfed.likelihoods.scales import between_scales
+from ebfed.likelihoods.base import Likelihood, between_scales
+from ebfed.likelihoods.reported import ReportedNumbers, ReportLaw
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
 

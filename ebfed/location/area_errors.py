@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import RandomEffects
 
 __all__ = ["bootstrap", "prasad_rao", "shrinkage_of"]
 

@@ -55,7 +55,7 @@ class GaussianEB(LocationEstimator):
     With levels of groups, ``fit(X, groups=["state", "county"])``, a county is shrunk to its state,
     and a state to all, each by what is known of it: ``x ~ 1 + (1 | state/county)`` of lme4. All
     variances are fitted jointly. A new county in a known state gets what is known of the state.
-    Intervals include what is not known of the variances and of the mean (`priors.nested_normal`).
+    Intervals include what is not known of the variances and of the mean (`priors.nested`).
     Labels of parents are public, and rows of a county are sent through the channel as above.
 
     Parameters

@@ -15,7 +15,7 @@ from ebfed.likelihoods import Likelihood
 from ebfed.location.consent import settled
 from ebfed.priors import Posterior, Prior
 from ebfed.priors.base import OwnReports
-from ebfed.priors.variances import VariancePosterior
+from ebfed.priors.inverse_gamma import VariancePosterior
 from ebfed.tables.clients import Summary
 from ebfed.tables.intake import GroupRows
 from ebfed.tables.unseen import warn_of_unseen

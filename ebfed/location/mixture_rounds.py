@@ -24,7 +24,7 @@ from ebfed.location.learned import Learned
 from ebfed.location.noisy_em import noisy_em, spread_out
 from ebfed.location.rounds import RESULTS, LocationRounds
 from ebfed.priors import Discrete, Prior
-from ebfed.priors.kmeans import kmeans
+from ebfed.priors.mixture_em import kmeans
 from ebfed.priors.n_components import RULES, check_n_components
 from ebfed.privacy import check_delta, check_epsilon, events, gaussian_sigma, ledger
 from ebfed.privacy.calibration import check_count

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import LogVariance
 from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
+from ebfed.priors.inverse_gamma import VariancePosterior
 from ebfed.priors.regression import check_covariates
-from ebfed.priors.variances import VariancePosterior
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import columns_of_units
 from ebfed.tables.frames import Style, frame

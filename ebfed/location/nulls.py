@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
+from ebfed.priors.posterior import check_rate, q_values
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.rows import Rows
 

@@ -12,8 +12,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.location.area_errors import bootstrap, prasad_rao, shrinkage_of
 from ebfed.location.estimates import Estimates, check_level, covariates_like
 from ebfed.location.synthesis import Synthesis
-from ebfed.priors.random_effects import RandomEffects
-from ebfed.priors.regression import Design, check_covariates
+from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
 from ebfed.tables.alignment import labels_of, of_groups

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.location.estimates import Estimates, check_level, covariates_like
 from ebfed.location.synthesis import Synthesis
-from ebfed.priors.random_effects import RandomEffects
-from ebfed.priors.regression import Design, check_covariates
+from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.forest import plot_forest
 from ebfed.report.plots.funnel import plot_funnel
 from ebfed.report.summary import Sheet, Text

@@ -27,7 +27,7 @@ from ebfed.engines.sums import check_sums, sums_of, total, totals_of
 from ebfed.families import Gaussian
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Normal, Prior
-from ebfed.priors.unanswered import Unanswered
+from ebfed.priors.search import Unanswered
 from ebfed.priors.variance_components import SummedGaussian
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan

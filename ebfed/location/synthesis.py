@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ebfed.location.estimates import Estimates
 from ebfed.location.shrinkage import shrink
 from ebfed.priors import Normal, Posterior
-from ebfed.priors.random_effects import RandomEffects
+from ebfed.priors.regression import RandomEffects
 from ebfed.report.summary import Text
 from ebfed.tables.frames import Style, frame
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ebfed.priors.log_spline import LogSpline as LogSpline
     from ebfed.priors.normal import Normal as Normal
     from ebfed.priors.posterior import Posterior as Posterior
-    from ebfed.priors.scale_mixture import ScaleMixture as ScaleMixture
     from ebfed.priors.spike_and_slab import Laplace as Laplace
     from ebfed.priors.spike_and_slab import PointLaplace as PointLaplace
     from ebfed.priors.spike_and_slab import PointNormal as PointNormal
+    from ebfed.priors.symmetric import ScaleMixture as ScaleMixture
 
 __getattr__ = at_first_use(__name__)

@@ -19,9 +19,8 @@ from scipy.special import expit, gammaln, log_expit, polygamma
 from ebfed.kernels import rising_sums
 from ebfed.priors.beta_binomial import check_size
 from ebfed.priors.exploration import TILT, reweighted, student_draws
-from ebfed.priors.negative_binomial import DISPERSIONS
+from ebfed.priors.negative_binomial import DISPERSIONS, halves, log_rising
 from ebfed.priors.search import minimise
-from ebfed.priors.squares import halves, log_rising
 
 __all__ = ["BetaRegression", "CountRegression", "GammaRegression", "Likeliest", "SquaresRegression"]
 

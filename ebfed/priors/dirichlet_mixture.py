@@ -15,8 +15,7 @@ from ebfed.priors.base import Prior
 from ebfed.priors.dirichlet import Dirichlet, dirichlet_sample
 from ebfed.priors.dirichlet_multinomial import Climbed, Mixture, Reports, dirichlet_scores
 from ebfed.priors.integrated import IntegratedPosterior
-from ebfed.priors.kmeans import kmeans
-from ebfed.priors.mixture_em import log_sum
+from ebfed.priors.mixture_em import kmeans, log_sum
 from ebfed.priors.n_components import RULES, check_n_components, choose
 from ebfed.priors.posterior import Posterior
 

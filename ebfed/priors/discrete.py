@@ -14,9 +14,8 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.base import Prior
+from ebfed.priors.base import Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
-from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gibbs import atom_draws
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum

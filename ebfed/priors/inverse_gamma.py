@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtr, chdtrc, expit, fdtr, fdtrc, polygamma, psi
 
 from ebfed.likelihoods import Joined, Likelihood, LogVariance, ReportedLogVariances
 from ebfed.likelihoods.distinct import number_rows
-from ebfed.priors import squares
 from ebfed.priors.conjugate import Conjugate, ConjugatePosterior, Table, Update
 from ebfed.priors.count_regression import SquaresRegression
+from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.gamma import shape_of
+from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.negative_binomial import log_rising, maximise_squares, moments_of_squares
+from ebfed.priors.posterior import Posterior
 from ebfed.priors.reported_moments import plausible_moments
 from ebfed.priors.two_moments import POINT_MASS, LogGammaDistribution
 
-__all__ = ["InverseGamma", "LogVariancePosterior"]
-
+__all__ = ["InverseGamma", "LogVariancePosterior", "VariancePosterior"]
 
 SHAPES = (
     "The sample variances are not distributed as under an inverse gamma population. Intervals of "
@@ -186,7 +188,7 @@ class InverseGamma(Conjugate):
 
     def likeliest(self, rows: LogVariance, counts: NDArray) -> tuple[float, float]:
         """Return mean and overdispersion by the `method`."""
-        find = squares.moments if self.method == "moments" else squares.maximise
+        find = moments_of_squares if self.method == "moments" else maximise_squares
         eta, dispersion = find(rows, counts)
         return float(_distance(dispersion) - eta), dispersion
 
@@ -217,7 +219,7 @@ class InverseGamma(Conjugate):
         x = phi * rows.squares[:, 0] / (2 * self.scale_[j])
         by_eta = (half - x / phi) / (1 + x)
         codes, first, _ = number_rows([half])
-        by_phi = squares.log_rising(half[first], phi)[1][codes]
+        by_phi = log_rising(half[first], phi)[1][codes]
         by_phi = by_phi + np.log1p(x) / phi**2 - (half + 1 / phi) * x / (phi * (1 + x))
         scores = np.column_stack([by_eta, by_phi])
         covariance = np.linalg.pinv(scores.T @ scores, hermitian=True)
@@ -314,7 +316,7 @@ class InverseGamma(Conjugate):
                 continue
             with np.errstate(divide="ignore"):  # scales of wide populations may be no numbers
                 log_x = np.log(squared) + np.log(phi / 2) + eta
-            rising = squares.log_rising(half, phi)[0]
+            rising = log_rising(half, phi)[0]
             total = total + rising + half * eta - (half + 1 / phi) * np.logaddexp(0.0, log_x)
         return total
 
@@ -362,3 +364,76 @@ def _mean_of(mean: NDArray, dispersion: NDArray, half: NDArray, squared: NDArray
     with np.errstate(divide="ignore"):
         total = np.logaddexp(mean + psi(shape), np.log(squared))
     return total - psi(shape + half)
+
+
+class VariancePosterior(Posterior):
+    """Posterior of variances ``exp(theta)``.
+
+    The estimate (`mean`) is ``1 / E(1 / variance)``, as in limma: the mean itself may be infinite.
+    With an inverse gamma population it is ``(d0 s0**2 + d s**2) / (d0 + d)``. Where messages are
+    reports of a channel, it is the average of this over the plausible populations. `sd` is the
+    standard deviation of the logarithm times the estimate. Quantiles, intervals and probabilities
+    are exact.
+
+    Parameters
+    ----------
+    logs : Posterior
+        Posterior of the logarithms.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import LogVariance
+    >>> from ebfed.priors import InverseGamma
+    >>> messages = LogVariance(np.array([[8.0], [40.0]]), np.array([4.0, 4.0]))
+    >>> prior = InverseGamma(df=4.0, variance=4.0).fit(messages)
+    >>> VariancePosterior(prior.posterior(messages)).mean.ravel()  # (16 + 8) / 8, (16 + 40) / 8
+    array([3., 7.])
+    """
+
+    def __init__(self, logs: Posterior):
+        self.logs = logs
+        self._has_points, self.prior = logs._has_points, logs.prior
+        local = {name: np.exp(logs._columns[name]) for name in ("local",) if name in logs._columns}
+        self.labelled(logs._ids, {**logs._columns, **local}, logs._style, logs._terms)
+        self.mean = _estimate(logs)
+        self.weight = getattr(getattr(logs, "_fitted", logs), "own_share", None)
+
+    @property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation of the logarithm times the estimate, shape (n, d)."""
+        return self.mean * self.logs.sd
+
+    def _quantile(self, q: float) -> NDArray:
+        return np.exp(self.logs.quantile(q))
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a variance is at most `threshold`, shape (n, d)."""
+        return self.logs.prob_below(_log(threshold))
+
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        return self.logs._prob_from(_log(threshold))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's variance, shape (size, n, d)."""
+        return np.exp(self.logs.sample(size, random_state))
+
+
+def _log(threshold: ArrayLike) -> NDArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(threshold, float) > 0, np.log(threshold), -np.inf)
+
+
+def _estimate(logs: Posterior) -> NDArray:
+    """``1 / E exp(-theta)`` under the fitted population, or averaged as estimates are.
+
+    Of groups without rows the precision has no mean under the widest plausible populations.
+    """
+    if isinstance(logs, IntegratedPosterior):
+        return logs.of_estimates(_estimate)
+    if isinstance(logs, LogVariancePosterior):
+        with np.errstate(divide="ignore"):
+            return 1 / logs.mean_precision
+    if isinstance(logs, DiscretePosterior):
+        precisions = np.exp(-logs.atoms)
+        return 1 / logs._rows(lambda weights: np.einsum("ij,jd->id", weights, precisions))
+    raise TypeError(f"{type(logs).__name__} has no estimate of a variance.")

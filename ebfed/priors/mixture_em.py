@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mixture", "SortedMessages", "climb", "levels", "log_joint", "log_sum", "start"]
+__all__ = [
+    "Mixture",
+    "SortedMessages",
+    "climb",
+    "kmeans",
+    "levels",
+    "log_joint",
+    "log_sum",
+    "start",
+]
 
 BLOCK = 2048  # rows that stay in the cache
 RUN = 16  # rows of equal noise, on average, from which products of matrices are worth their calls
@@ -316,3 +325,33 @@ def _maximised(
 def _columns(sums: NDArray, c: int) -> NDArray:
     """All columns, or their sum as the only one."""
     return sums.sum(axis=2, keepdims=True) if c < sums.shape[2] else sums
+
+
+LLOYD = 300  # steps of k-means, at most
+
+
+def kmeans(values: NDArray, k: int, rng: Any) -> tuple[NDArray, NDArray]:
+    """Cluster rows: k-means++ (Arthur and Vassilvitskii 2007) and Lloyd's steps.
+
+    Returns
+    -------
+    labels : int ndarray of shape (n,)
+    centres : ndarray of shape (k, d)
+    """
+    from sklearn.cluster import kmeans_plusplus
+
+    centre = values.mean(axis=0)  # around which squares lose no digits
+    values = values - centre
+    centres, _ = kmeans_plusplus(values, k, random_state=rng)
+    labels = np.full(len(values), -1)
+    for _ in range(LLOYD):
+        nearest = np.argmin((centres**2).sum(axis=1) - 2 * values @ centres.T, axis=1)
+        if np.array_equal(nearest, labels):
+            break
+        labels = nearest
+        members = labels[:, None] == np.arange(k)
+        count = members.sum(axis=0)
+        # a cluster that lost all its rows keeps its centre
+        means = members.T.astype(float) @ values / np.maximum(count, 1)[:, None]
+        centres = np.where(count[:, None] > 0, means, centres)
+    return labels, centre + centres

@@ -18,14 +18,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.base import OwnReports, Prior
+from ebfed.priors.base import OwnReports, Prior, relative_likelihoods
 from ebfed.priors.beta import Beta
 from ebfed.priors.conjugate import Conjugate
 from ebfed.priors.exploration import explore
-from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
-from ebfed.priors.nested_normal import NestedNormal
+from ebfed.priors.nested import NestedNormal
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import maximise

@@ -20,8 +20,8 @@ from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates, table_of
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
+from ebfed.priors.search import together
 from ebfed.priors.student_normal import StudentPosterior, fit_student
-from ebfed.priors.unanswered import together
 from ebfed.priors.variance_components import (
     MomentTable,
     Profile,

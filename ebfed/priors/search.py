@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["maximise", "minimise", "minimum_near"]
+__all__ = ["Unanswered", "maximise", "minimise", "minimum_near", "together"]
 
 # Number of points between two of the grid at which a slope is evaluated in one call, and their
 # relative distance at which a cubic between them has all digits.
@@ -264,3 +264,42 @@ def _differences(
             corners -= function(at + a - b) + function(at - a + b)
             bend[j, k] = bend[k, j] = corners / (4 * 1e-3**2)
     return slope, bend
+
+
+Found = TypeVar("Found")
+
+
+class Unanswered(Exception):
+    """A search has come to a question whose answer is not known.
+
+    Who caught it asks, and repeats the search with the answer. A search that draws nothing comes to
+    the same questions again, and then further.
+
+    Attributes
+    ----------
+    question : object
+        A list of questions, where several searches are held `together`.
+    """
+
+    def __init__(self, question: Any):
+        super().__init__("figures are asked for that are not known")
+        self.question = question
+
+
+def together(searches: Iterable[Callable[[], Found]]) -> list[Found]:
+    """Run searches that do not depend on one another, and return what they found.
+
+    Raises
+    ------
+    Unanswered
+        With the questions of all of them, if some have come to one.
+    """
+    found, asked = [], []
+    for search in searches:
+        try:
+            found.append(search())
+        except Unanswered as open_:
+            asked += open_.question
+    if asked:
+        raise Unanswered(asked)
+    return found

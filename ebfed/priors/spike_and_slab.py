@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels import student_sizes, student_slab
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
-from ebfed.priors.base import WELL_KNOWN
+from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
 from ebfed.priors.exploration import TILT, explore, thinned
-from ebfed.priors.free_parameters import relative_likelihoods
 from ebfed.priors.search import maximise
 from ebfed.priors.symmetric import (
     Estimates,

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.exploration import TILT, explore
-from ebfed.priors.search import minimise, minimum_near
-from ebfed.priors.unanswered import Unanswered, together
+from ebfed.priors.search import Unanswered, minimise, minimum_near, together
 from ebfed.tables.labels import number_integers
 
 __all__ = [

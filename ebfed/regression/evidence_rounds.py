@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.engines.robust import alone_in_units, shifts_of_steps
 from ebfed.priors import IdentificationWarning
-from ebfed.priors.kmeans import kmeans
+from ebfed.priors.mixture_em import kmeans
 from ebfed.priors.n_components import FOLDS, bic, fewest_as_good, make_folds
 from ebfed.regression.classes import check_not_one_class
 from ebfed.regression.evidence_sources import EvidenceSource

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import GaussianMixture
-from ebfed.priors.kmeans import kmeans
+from ebfed.priors.mixture_em import kmeans
 from ebfed.regression.numerics.evidence import (
     MixturePopulation,
     RotatedRows,

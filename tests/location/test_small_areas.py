@@ -14,8 +14,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.location.area_errors import prasad_rao, shrinkage_of
 from ebfed.priors import Normal
 from ebfed.priors.normal import NormalPosterior
-from ebfed.priors.random_effects import RandomEffects
-from ebfed.priors.regression import Design
+from ebfed.priors.regression import Design, RandomEffects
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 METHODS = ["reml", "ml", "fh"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.unanswered import Unanswered
+from ebfed.priors.search import Unanswered
 from ebfed.priors.variance_components import MomentTable, SummedGaussian, SummedTable
 
 RNG = np.random.default_rng(0)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ebfed.engines.sums import add_up, sums_of
 from ebfed.kernels.threads import one_thread
 from ebfed.priors.identification import IdentificationWarning
-from ebfed.priors.unanswered import Unanswered
+from ebfed.priors.search import Unanswered
 from ebfed.regression.numerics.mixed_model import (
     FLAT,
     SECOND_ROOT,

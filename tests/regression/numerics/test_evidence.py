@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from ebfed.priors.kmeans import kmeans
+from ebfed.priors.mixture_em import kmeans
 from ebfed.regression.numerics.evidence import (
     MixturePopulation,
     information,

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ebfed.likelihoods import LogVariance
-from ebfed.priors import squares
+from ebfed.priors.negative_binomial import log_rising, maximise_squares, moments_of_squares
 
 
 def log_likelihood(eta, dispersion, messages):
@@ -20,9 +20,9 @@ def log_likelihood(eta, dispersion, messages):
 def test_rising(dispersion):
     """Value and slope across the border between the series and the closed form."""
     y = np.array([0.0, 0.5, 1.0, 3.5, 40.0])
-    log, slope = squares.log_rising(y, dispersion)
+    log, slope = log_rising(y, dispersion)
     step = 1e-4 * dispersion
-    ahead, behind = (squares.log_rising(y, dispersion + s)[0] for s in (step, -step))
+    ahead, behind = (log_rising(y, dispersion + s)[0] for s in (step, -step))
     # differences lose some eight of sixteen digits beside the sizes of the logarithms
     scale = 1e-8 * (1 + np.abs(slope)) + 1e-11 / step
     assert np.all(np.abs((ahead - behind) / (2 * step) - slope) < scale)
@@ -36,7 +36,7 @@ def test_maximum(n):
     degrees = rng.integers(1, 9, n)
     variances = 5 / rng.gamma(2.0, 1.0, n)
     messages = LogVariance((variances * rng.chisquare(degrees))[:, None], degrees)
-    eta, dispersion = squares.maximise(messages, np.ones(n))
+    eta, dispersion = maximise_squares(messages, np.ones(n))
     found = minimize(
         lambda x: -log_likelihood(x[0], np.exp(x[1]), messages),
         [0.0, 0.0],
@@ -49,7 +49,7 @@ def test_maximum(n):
 def test_no_dispersion():
     """Sample variances that differ less than chance makes them differ."""
     messages = LogVariance(np.linspace(4.0, 6.0, 30)[:, None], np.full(30, 5))
-    eta, dispersion = squares.maximise(messages, np.ones(30))
+    eta, dispersion = maximise_squares(messages, np.ones(30))
     assert dispersion == 0
     np.testing.assert_allclose(np.exp(-eta), 1.0, rtol=1e-9)
-    assert squares.moments(messages, np.ones(30))[1] == 0
+    assert moments_of_squares(messages, np.ones(30))[1] == 0

@@ -7,8 +7,7 @@ from scipy.stats import binom
 
 import ebfed as eb
 from ebfed.priors import Normal
-from ebfed.priors.random_effects import RandomEffects
-from ebfed.priors.regression import Design
+from ebfed.priors.regression import Design, RandomEffects
 
 # sums in another order
 ROUNDING = 1e-9

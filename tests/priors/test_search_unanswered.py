@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from ebfed.priors.unanswered import Unanswered, together
+from ebfed.priors.search import Unanswered, together
 
 
 def test_questions_of_all_searches_are_asked_at_once():

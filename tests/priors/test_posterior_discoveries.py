@@ -9,7 +9,7 @@ from scipy.stats import false_discovery_control, norm, t
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Discrete, PointNormal, ScaleMixture
-from ebfed.priors.discoveries import q_values
+from ebfed.priors.posterior import q_values
 
 WITH_NULL = ["point_normal", "point_laplace", ScaleMixture(null_weight=10)]
 EFFECTS = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]

@@ -7,7 +7,7 @@ from scipy import stats
 import ebfed as eb
 from ebfed.likelihoods import Gaussian, Poisson
 from ebfed.priors import Prior
-from ebfed.priors.free_parameters import FreeParameters
+from ebfed.priors.base import FreeParameters
 
 
 class HalfNormal(Prior):

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ebfed.report.plots.convergence import plot_convergence as plot_convergence
     from ebfed.report.plots.counties import plot_counties as plot_counties
     from ebfed.report.plots.dependence import plot_dependence as plot_dependence
-    from ebfed.report.plots.diagnostics import plot_diagnostics as plot_diagnostics
-    from ebfed.report.plots.effect_quantiles import plot_effect_quantiles as plot_effect_quantiles
     from ebfed.report.plots.forest import plot_forest as plot_forest
     from ebfed.report.plots.funnel import plot_funnel as plot_funnel
     from ebfed.report.plots.influence import plot_influence as plot_influence
@@ -39,12 +37,14 @@ if TYPE_CHECKING:
     from ebfed.report.plots.population import plot_population as plot_population
     from ebfed.report.plots.privacy import plot_privacy as plot_privacy
     from ebfed.report.plots.ranks import plot_ranks as plot_ranks
-    from ebfed.report.plots.residual_quantiles import (
+    from ebfed.report.plots.residuals import plot_diagnostics as plot_diagnostics
+    from ebfed.report.plots.residuals import plot_effect_quantiles as plot_effect_quantiles
+    from ebfed.report.plots.residuals import (
         plot_residual_quantiles as plot_residual_quantiles,
     )
     from ebfed.report.plots.residuals import plot_residuals as plot_residuals
+    from ebfed.report.plots.residuals import plot_scale_location as plot_scale_location
     from ebfed.report.plots.responsibilities import plot_responsibilities as plot_responsibilities
-    from ebfed.report.plots.scale_location import plot_scale_location as plot_scale_location
     from ebfed.report.plots.shrinkage import plot_shrinkage as plot_shrinkage
     from ebfed.report.plots.states import plot_states as plot_states
     from ebfed.report.plots.studies import plot_by_fold as plot_by_fold

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, GREY, MANY, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLUE, GREY, MANY, VERMILLION, finish, legend_above, open_axes
 from ebfed.report.plots.labels import fit_height, name_rows
 
 if TYPE_CHECKING:
@@ -61,10 +61,6 @@ def plot_areas(result: Any, *, ax: Axes | None = None) -> Axes:
     )  # fmt: skip
     name_rows(ax, [str(label) for label in result.labels[order]], f"{n:,} areas", room)
     ax.set_ylim(-0.8, n - 0.2)
-    ax.set_xlabel(f"estimate and {100 * result.level:g}% interval")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.legend(
-        frameon=False, fontsize="small", ncols=3, loc="lower left", bbox_to_anchor=(0, 1),
-        borderaxespad=0.2,
-    )  # fmt: skip
+    finish(ax, left=False, xlabel=f"estimate and {100 * result.level:g}% interval")
+    legend_above(ax, ncols=3)
     return ax

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes, plain
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, finish, legend_above, open_axes, plain
 from ebfed.report.plots.groups import even_steps, read_groups
 from ebfed.report.plots.labels import OWN, count_groups, quantity
 
@@ -68,9 +68,7 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
     ax.plot(y, np.zeros(len(y)), "v", color=BLUE, ms=6, mec="white", mew=0.4, zorder=2)
     mean = groups.view.prior.mean_[groups.column]
     ax.axvline(mean, color=VERMILLION, lw=1.2, ls="--", zorder=0, label="population mean")
-    ax.legend(
-        frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
-    )
+    legend_above(ax, "right")
     top = 1.15
     if len(x) <= MOST_NAMED:
         names = [plain(label, LETTERS) for label in groups.labels[chosen]]
@@ -79,9 +77,8 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
         top = (1.15 + 0.15 * share) / (1 - share)
     ax.set_yticks([0, 1], ["estimate", OWN])
     ax.set_ylim(-0.15, top)
-    ax.set_xlabel(quantity(groups.view, groups.column))
     ax.tick_params(left=False)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    finish(ax, left=False, xlabel=quantity(groups.view, groups.column))
     if len(chosen) < len(local):
         title = f"{len(chosen)} of {count_groups(groups.view, len(local))}"
         ax.set_title(title, fontsize="medium", pad=18)

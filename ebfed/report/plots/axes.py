@@ -26,6 +26,8 @@ __all__ = [
     "PURPLE",
     "SKY",
     "VERMILLION",
+    "finish",
+    "legend_above",
     "new_axes",
     "open_axes",
     "open_right",
@@ -75,6 +77,20 @@ def open_axes(ax: Axes | None) -> Axes:
     import matplotlib.pyplot as plt
 
     return plt.subplots(layout="constrained")[1]
+
+
+def finish(ax: Axes, title: str = "", *, left: bool = True, **labels: Any) -> None:
+    """Write a title and the labels of axes, and remove the frame above, right and perhaps left."""
+    ax.set(**labels)
+    if title:
+        ax.set_title(title, loc="left", fontsize="medium")
+    ax.spines[["top", "right", *(() if left else ("left",))]].set_visible(False)
+
+
+def legend_above(ax: Axes, side: str = "left", **options: Any) -> None:
+    """Put a legend without a frame above axes, at their left or right end."""
+    at: dict[str, Any] = {"loc": f"lower {side}", "bbox_to_anchor": (float(side == "right"), 1)}
+    ax.legend(frameon=False, fontsize="small", borderaxespad=0.2, **at, **options)
 
 
 def open_right(ax: Axes) -> Axes:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import BLACK, BLUE, GREY, open_axes
-from ebfed.report.plots.groups import Groups, even_steps, read_groups
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, finish, open_axes
+from ebfed.report.plots.groups import Groups, bar_edges, even_steps, few_outcomes, read_groups
 from ebfed.report.plots.labels import OWN, count_groups, quantity
-from ebfed.report.plots.outcomes import bar_edges, few_outcomes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,9 +84,7 @@ def plot_calibration(
     size = float(np.clip(300 / len(ranks), 2.5, 6))
     ax.plot(middle, observed, "o", color=BLUE, ms=size, mew=0, label="groups")
     what = quantity(groups.view, groups.column)
-    ax.set(xlabel=f"{what}: {OWN}, simulated", ylabel=f"{what}: {OWN}")
-    ax.set_title(_title(groups), loc="left", fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    finish(ax, _title(groups), xlabel=f"{what}: {OWN}, simulated", ylabel=f"{what}: {OWN}")
     ax.legend(frameon=False, fontsize="small", loc="upper left")
     return ax
 
@@ -107,9 +104,7 @@ def _draw_shares(
     ax.hlines(middle, *ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
     ax.plot(possible, observed, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
     what = quantity(groups.view, groups.column)
-    ax.set(xlabel=f"{what}: {OWN}", ylabel="share of groups", ylim=(0, None))
-    ax.set_title(_title(groups), loc="left", fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    finish(ax, _title(groups), xlabel=f"{what}: {OWN}", ylabel="share of groups", ylim=(0, None))
     ax.legend(frameon=False, fontsize="small")
 
 

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.priors import Posterior
-from ebfed.report.plots.axes import BLACK, BLUE, MANY, VERMILLION, open_axes, plain
+from ebfed.report.plots.axes import (
+    BLACK,
+    BLUE,
+    MANY,
+    VERMILLION,
+    finish,
+    legend_above,
+    open_axes,
+    plain,
+)
 from ebfed.report.plots.labels import coefficient, count_groups, fit_height, name_rows, quantity
 from ebfed.report.view import GroupView, LocationView, view_of
 from ebfed.tables.levels import label_text
@@ -85,13 +94,7 @@ def plot_caterpillar(
     centre = _centre(fit, posterior, place)
     if centre is not None:
         ax.axvline(centre, color=VERMILLION, lw=1.2, ls="--", zorder=2.5, label="population mean")
-        ax.legend(
-            frameon=False,
-            fontsize="small",
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
-            borderaxespad=0.2,
-        )
+        legend_above(ax, "right")
     count = count_groups(view, len(order))
     draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order], count)
     ax.set_xlabel(f"{_what(view, names, place)}estimate and {100 * level:g}% interval")
@@ -159,7 +162,7 @@ def draw_intervals(
     ax.plot(at, rows, "o", ms=size + 1.2, color="white", mew=0, zorder=3, label="_around", **many)
     ax.plot(at, rows, "o", ms=size, color=BLACK, mew=0, zorder=3.1, **many)
     ax.set_ylim(-0.02 * len(at) - 0.5, 1.02 * len(at) - 0.5)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    finish(ax, left=False)
     name_rows(ax, names, count, room)
 
 

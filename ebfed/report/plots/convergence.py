@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, open_axes, plain
+from ebfed.report.plots.axes import BLUE, finish, open_axes, plain
 from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
 
@@ -93,7 +93,6 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
             ax.set_ylim(values[0] - 1, values[0] + 1)
     many = len(at) > 60
     ax.plot(at, values, color=BLUE, lw=1.4, marker="" if many else "o", ms=4)
-    ax.set(xlabel=plain(first), ylabel=plain(label.replace("_", " ")))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.spines[["top", "right"]].set_visible(False)
+    finish(ax, xlabel=plain(first), ylabel=plain(label.replace("_", " ")))
     return ax

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, finish, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +53,7 @@ def plot_dependence(result: Any, *, ax: Axes | None = None) -> Axes:
     both = 2 * np.hypot(sd, errors)
     for side, label in ((-1, "with noise"), (1, "_")):
         ax.plot(errors, mean + side * both, color=VERMILLION, lw=0.8, ls="--", label=label)
-    ax.set(xscale="log", xlabel="standard error", ylabel="estimate")
+    finish(ax, xscale="log", xlabel="standard error", ylabel="estimate")
     ax.invert_xaxis()
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small", ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
     return ax

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLACK, BLUE, GREY, VERMILLION, open_axes, plain
+from ebfed.report.plots.axes import (
+    BLACK,
+    BLUE,
+    GREY,
+    VERMILLION,
+    finish,
+    legend_above,
+    open_axes,
+    plain,
+)
 from ebfed.report.plots.labels import LETTERS, MOST_NAMED, fit_height
 
 if TYPE_CHECKING:
@@ -94,12 +103,8 @@ def plot_forest(result: Any, *, exponentiate: bool = False, ax: Axes | None = No
     ax.set_ylim(-2.1 if has_mean else 0.4, k + 0.6)
     if exponentiate:
         _ratios(ax)
-    ax.set_xlabel(f"effect and {100 * result.level:g}% interval")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.legend(
-        frameon=False, fontsize="small", ncols=3, loc="lower left", bbox_to_anchor=(0, 1),
-        borderaxespad=0.2,
-    )  # fmt: skip
+    finish(ax, left=False, xlabel=f"effect and {100 * result.level:g}% interval")
+    legend_above(ax, ncols=3)
     return ax
 
 

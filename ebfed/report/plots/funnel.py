@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, finish, legend_above, open_axes
 from ebfed.report.plots.labels import name_points
 
 if TYPE_CHECKING:
@@ -64,12 +64,8 @@ def plot_funnel(result: Any, *, ax: Axes | None = None) -> Axes:
             ax.plot(centre + side * both, errors, color=GREY, lw=1, ls="--", label=label)
     ax.plot(x, table.errors, "o", color=BLUE, ms=5, mec="white", mew=0.5, zorder=3)
     ax.set_ylim(errors[-1], 0)
-    ax.set(xlabel="residual" if table.names else "effect", ylabel="standard error")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(
-        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
-        borderaxespad=0.2,
-    )  # fmt: skip
+    finish(ax, xlabel="residual" if table.names else "effect", ylabel="standard error")
+    legend_above(ax, ncols=2)
     if len(x) <= MOST_WRITTEN and table.labels is not None:
         name_points(ax, np.column_stack([x, table.errors]), [str(each) for each in table.labels])
     return ax

@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import Likelihood
 from ebfed.priors import Prior
 from ebfed.report.plots.caterpillar import place_of
+from ebfed.report.plots.prior_curves import central
 from ebfed.report.view import FitView, LocationView, view_of
 
-__all__ = ["Groups", "check_rows", "even_steps", "location_of", "read_groups"]
+__all__ = [
+    "Groups",
+    "bar_edges",
+    "check_rows",
+    "even_steps",
+    "few_outcomes",
+    "location_of",
+    "read_groups",
+]
+
+MOST_BARS = 40
 
 
 @dataclass(frozen=True)
@@ -110,3 +121,27 @@ def check_rows(view: FitView) -> None:
 def even_steps(n: int, most: int) -> NDArray[np.int64]:
     """Places of at most so many of n groups, the first and the last among them."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+
+
+def few_outcomes(groups: Groups) -> NDArray | None:
+    """Return the own estimates that are possible, if all groups have the same few of them."""
+    family, size = groups.view.family, groups.size
+    if family.has_density or size.min() < size.max():
+        return None
+    possible = family.outcomes(size[0], groups.local.max())
+    return possible if len(possible) <= MOST_BARS + 1 else None
+
+
+def bar_edges(groups: Groups) -> NDArray:
+    """Return the edges of a bar for each possible estimate, if these are few, else of even bars."""
+    possible = few_outcomes(groups)
+    if possible is not None:
+        half = 0.5 / groups.size[0]
+        return np.append(possible - half, possible[-1] + half)
+    low, most = groups.view.family.support
+    high = max(float(groups.local.max()), central(groups.population)[1]) or 1.0
+    if 2 * high > most:  # else most of the axis would be empty
+        high = most
+    edges = np.linspace(low, high, int(np.clip(np.sqrt(len(groups.local)), 5, 40)) + 1)
+    edges[1:-1] -= 1e-9 * high  # on no possible rate, which rounding could put on either side
+    return edges

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, open_axes
+from ebfed.report.plots.axes import BLUE, finish, open_axes
 from ebfed.report.plots.labels import name_points
 from ebfed.tables.columns import Columns
 from ebfed.tables.lazy import column_names
@@ -69,10 +69,11 @@ def plot_influence(
     x = np.arange(1, len(distance) + 1)
     ax.vlines(x, 0, distance, color=BLUE, lw=1)
     ax.plot(x, distance, "o", color=BLUE, ms=3)
-    ax.set(xlabel=f"place of the {own[-1]}", ylabel="Cook's distance", ylim=(0, None))
-    ax.set_title(f"Influence of {len(x):,} groups of {own[-1]}", loc="left", fontsize="medium")
+    finish(
+        ax, f"Influence of {len(x):,} groups of {own[-1]}", xlabel=f"place of the {own[-1]}",
+        ylabel="Cook's distance", ylim=(0, None),
+    )  # fmt: skip
     ax.locator_params(axis="x", integer=True)
-    ax.spines[["top", "right"]].set_visible(False)
     largest = np.argsort(-np.nan_to_num(distance), kind="stable")[:top]
     at = np.column_stack([x, distance])[largest]
     if len(at):

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from ebfed.priors import Prior
 from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes, open_right
-from ebfed.report.plots.groups import Groups, read_groups
+from ebfed.report.plots.groups import Groups, bar_edges, read_groups
 from ebfed.report.plots.labels import OWN, count_groups, quantity
-from ebfed.report.plots.outcomes import bar_edges
 from ebfed.report.plots.prior_curves import (
     atoms_of,
     ceiling,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLACK, COLOURS, GREY, LINES, MARKERS, open_axes, plain
+from ebfed.report.plots.axes import BLACK, COLOURS, GREY, LINES, MARKERS, finish, open_axes, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,7 @@ def plot_by_fold(gains: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.axvline(0, color=GREY, lw=1, ls="--", zorder=1.5)
     ax.set_yticks(rows, [plain(name) for name in gains.columns])
     ax.invert_yaxis()
-    ax.set_xlabel("gain over local, %  (bar: mean ± sd over folds)")
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    finish(ax, left=False, xlabel="gain over local, %  (bar: mean ± sd over folds)")
     ax.tick_params(left=False)
     if few:
         ax.legend(
@@ -166,7 +165,7 @@ def plot_curves(
     ticks = np.unique(curves[x].dropna())
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.spines[["top", "right"]].set_visible(False)
+    finish(ax)
     if legend and drawn:
         ax.legend(frameon=False, fontsize="small")
     return ax
@@ -237,6 +236,6 @@ def plot_formulas(
                 zorder=3 + k / 10,
             )
         handles.append(Line2D([], [], label=plain(method), marker=MARKERS[k % 7], ms=5, **look))
-    ax.spines[["top", "right"]].set_visible(False)
+    finish(ax)
     ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax

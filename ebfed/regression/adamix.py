@@ -10,19 +10,19 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.channels import Channel, Exact
-from ebfed.engines import Engine
 from ebfed.privacy.calibration import check_positive
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds, check_channel
 from ebfed.regression.evidence_rounds import EvidenceRounds
-from ebfed.regression.evidence_sources import LaplaceEvidence, NumberEvidence
+from ebfed.regression.evidence_sources import NumberEvidence
 from ebfed.regression.mixture import (
     FittedMixture,
     MixtureRegression,
     MixtureSettings,
-    weigh_factors,
 )
-from ebfed.regression.posteriors.laplace import LaplacePosterior
+from ebfed.regression.numerics.evidence import weigh
+from ebfed.regression.numerics.laplace_population import weigh_laplace
+from ebfed.regression.posteriors.laplace import LaplacePosterior, approximations
 from ebfed.regression.schemes import Draws, GradientSteps
 
 __all__ = ["AdaMix"]
@@ -141,22 +141,13 @@ class AdaMix(RegressorMixin, MixtureRegression):
     ['group', 'component_0', 'component_1']
     """
 
-    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
-    max_components: int = 10
     covariance: Literal["spherical", "diag"] = "spherical"
     population: Literal["normal", "laplace"] = "normal"
     noise_variance: float | None = None
-    fit_intercept: bool = True
     solver: Literal["em", "gradient"] = "em"
     channel: Channel | None = None
     learning_rate: float = 1e-3
-    n_rounds: int | None = None
-    n_init: int = 4
-    tol: float = 1e-8
-    engine: Engine | None = None
-    verbose: int = 0
-    random_state: Any = None
 
     @property
     def _sends_coefficients(self) -> bool:
@@ -201,8 +192,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
                 )
         settings = self._settings()
         if not self._sends_coefficients:
-            laplace = self.population == "laplace"
-            source = LaplaceEvidence() if laplace else NumberEvidence()
+            source = NumberEvidence(weigh_laplace if self.population == "laplace" else weigh)
             return EvidenceRounds(settings, source, estimator=self)
         noise = 1.0 if self.noise_variance is None else self.noise_variance
         drawn = settings.given_number, self.covariance, noise
@@ -219,7 +209,7 @@ class AdaMix(RegressorMixin, MixtureRegression):
         if self.solver == "gradient":
             name = "gradient descent"
         if self.population == "laplace":
-            how = "expectation propagation", weigh_factors, LaplacePosterior, "approximate"
+            how = "expectation propagation", approximations, LaplacePosterior, "approximate"
             return self._mixture(*how)
         return self._mixture(name)
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import ClassRegression
 from ebfed.regression.evidence_rounds import EvidenceRounds
@@ -26,7 +25,7 @@ __all__ = ["AdaMixClassifier"]
 
 
 @dataclass(eq=False, repr=False)
-class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
+class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):  # type: ignore[misc]
     """Empirical Bayes logistic regression with a Gaussian mixture for a population.
 
     Rows of group i have class c with probability ``exp(x_ij' theta_ic) / sum_k exp(x_ij'
@@ -46,25 +45,10 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
 
     Parameters
     ----------
-    n_components : int, "bic" or "heldout"
-        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
-        largest likelihood of groups that were held out; see `ebfed.priors.n_components`. All
-        numbers are climbed in the same rounds.
-    max_components : int
-    covariance : {"spherical", "diag"}
-        Whether the coefficients of a component share one variance or have one each.
-    fit_intercept : bool
-        Whether to put a column of ones first.
-    n_rounds : int, optional
-        Number of rounds, at most; 300 if None.
-    n_init : int
-        Number of starts, by k-means++; the likeliest is kept.
-    tol : float
-        Smallest gain of log-likelihood per group; a round that gains less is the last.
-    engine : Engine, optional
-        Engine on which clients compute; `engines.Local()` if None.
-    verbose : int
-        1 shows a progress bar over rounds.
+    n_components, max_components, covariance, fit_intercept, n_rounds, n_init, tol :
+        As of `AdaMix` with ``solver="em"``.
+    engine, verbose :
+        As of `AdaMix`.
     random_state : int, Generator or None
         Seed of the starts.
 
@@ -72,12 +56,8 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     ----------
     classes_ : ndarray of shape (C,)
         The labels of `y`, sorted.
-    n_components_ : int
-    criterion_ : ndarray
-        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
-        log-likelihood of groups that were held out.
-    weights_ : ndarray of shape (k,)
-        Weights of the components.
+    n_components_, criterion_, weights_ :
+        See `AdaMix`.
     means_, variances_ : ndarray of shape (k, q)
         Means and variances of the components, sorted by their means; ``q = p (C - 1)``, class by
         class from the second on, the intercept first.
@@ -111,17 +91,8 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     (array([0.3, 0.7]), array([-2.,  2.]))
     """
 
-    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
-    max_components: int = 10
     covariance: Literal["spherical", "diag"] = "spherical"
-    fit_intercept: bool = True
-    n_rounds: int | None = None
-    n_init: int = 4
-    tol: float = 1e-8
-    engine: Engine | None = None
-    verbose: int = 0
-    random_state: Any = None
 
     @property
     def _many(self) -> bool:

@@ -106,17 +106,8 @@ class EvidenceRounds(
             found = self.source.weigh(sent, memory, clients, population)
             _, share = responsibilities(found.log, population.weights)
             grid = make_grid(sent["size"], population, sent["n_clients"])
-            message[name] = {
-                "log": found.log,
-                "mean": found.mean,
-                "variance": found.variance,
-                "variance_information": found.variance_information,
-                "variance_rest": found.variance_rest,
-                "crossed": found.crossed,
-                "noise": found.noise,
-                "noise_information": found.noise_information,
-                "information": information(found, share, grid),
-            }
+            more = {"information": information(found, share, grid)}
+            message[name] = cast(EvidenceMessage, found.messages() | more)
         return message, memory
 
     def bits(self, sent: MixtureSent, clients: Any) -> float:

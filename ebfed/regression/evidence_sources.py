@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,6 @@ from ebfed.regression.numerics.evidence import (
     rotate,
     weigh,
 )
-from ebfed.regression.numerics.laplace_population import weigh_laplace
 from ebfed.regression.posteriors.approximate import GaussianRows
 from ebfed.regression.posteriors.softmax import approximate
 from ebfed.regression.protocol import MixtureMemory, MixtureSent
@@ -27,7 +28,6 @@ from ebfed.tables.factors import Factors
 __all__ = [
     "ClassEvidence",
     "EvidenceSource",
-    "LaplaceEvidence",
     "NumberEvidence",
     "rotated",
     "rows_of",
@@ -65,10 +65,18 @@ class EvidenceSource(ABC):
         return 1
 
 
+@dataclass(frozen=True)
 class NumberEvidence(EvidenceSource):
-    """Evidence of numbers with normal noise, from triangular factors of the rows."""
+    """Evidence of numbers with normal noise, from triangular factors of the rows.
 
-    _weigh = staticmethod(weigh)
+    Parameters
+    ----------
+    by : callable
+        Function from rotated rows and a population to the `Evidence` of clients: `weigh`, or that
+        of components of another shape.
+    """
+
+    by: Callable[[RotatedRows, MixturePopulation], Evidence] = weigh
 
     def block(
         self, clients: Clients | Factors, weight: NDArray[np.float64] | None = None
@@ -92,13 +100,7 @@ class NumberEvidence(EvidenceSource):
         clients: Factors,
         population: MixturePopulation,
     ) -> Evidence:
-        return self._weigh(rows_of(memory), population)
-
-
-class LaplaceEvidence(NumberEvidence):
-    """Evidence of numbers, for components of Laplace's distribution."""
-
-    _weigh = staticmethod(weigh_laplace)
+        return self.by(rows_of(memory), population)
 
 
 class ClassEvidence(EvidenceSource):
@@ -130,21 +132,12 @@ class ClassEvidence(EvidenceSource):
 
 def rotated(factors: NDArray, sizes: NDArray) -> MixtureMemory:
     """Return rotated rows as what clients keep."""
-    rows = rotate(factors, sizes)
-    return {
-        "design": rows.design,
-        "response": rows.response,
-        "rest": rows.rest,
-        "sizes": rows.sizes,
-        "squares": rows.squares,
-    }
+    return cast(MixtureMemory, rotate(factors, sizes)._asdict())
 
 
 def rows_of(memory: MixtureMemory) -> RotatedRows:
     """Return the rotated rows that clients kept."""
-    return RotatedRows(
-        memory["design"], memory["response"], memory["rest"], memory["sizes"], memory["squares"]
-    )
+    return RotatedRows(*(cast(dict, memory)[name] for name in RotatedRows._fields))
 
 
 def weigh_classes(
@@ -180,11 +173,6 @@ def weigh_classes(
             steps = steps[0].sum(axis=1)[:, None], 0.5 * squares.sum(axis=1)[:, None], None
             steps = *steps[:2], np.zeros_like(steps[1])
         nothing = np.zeros(len(log))
-        parts.append((log, slope, *steps, np.zeros_like(steps[0]), nothing, nothing, white))
-    *figures, whites = zip(*parts, strict=True)
-    stacked = [np.stack(x, axis=1) for x in figures]
-    log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own = stacked
-    scale = np.ones((len(whites), *whites[0].shape[:2]))
-    return Evidence(
-        log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own, [*whites], scale
-    )
+        figures = *steps, np.zeros_like(steps[0]), nothing, nothing
+        parts.append((log, slope, *figures, white, np.ones(white.shape[:2])))
+    return Evidence.of(parts)

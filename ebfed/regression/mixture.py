@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines import Engine
 from ebfed.priors.n_components import check_n_components
 from ebfed.privacy.calibration import is_number
 from ebfed.regression.base import RegressionEstimator
@@ -159,7 +160,7 @@ class FittedMixture(FittedPopulation):
         Number of columns of a design.
     fitted_by : str
     weigh : callable
-        Function from a block and a population to the `Evidence` of its clients.
+        As of `ComponentPosterior`.
     kind : type
         Kind of the posteriors.
     likelihood_kind : {"ML", "approximate"}
@@ -169,7 +170,7 @@ class FittedMixture(FittedPopulation):
     result: MixtureResult
     n_columns: int
     fitted_by: str
-    weigh: Callable[[Any, MixturePopulation], Evidence] = weigh_factors
+    weigh: Callable[[Any, MixturePopulation], Any] = weigh_factors
     kind: type[ComponentPosterior] = ComponentPosterior
     likelihood_kind: str = "ML"
 
@@ -232,10 +233,20 @@ class FittedMixture(FittedPopulation):
         return [*rows, residual_parameter(self.result["noise_variance"])]
 
 
+@dataclass(eq=False, repr=False)
 class MixtureRegression(RegressionEstimator):
     """An estimator whose population is a mixture; it has the arguments of `MixtureSettings`."""
 
-    _result: MixtureResult
+    n_components: int | Literal["bic", "heldout"] = 2
+    _: KW_ONLY
+    max_components: int = 10
+    fit_intercept: bool = True
+    n_rounds: int | None = None
+    n_init: int = 4
+    tol: float = 1e-8
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @abstractmethod
     def _settings(self) -> MixtureSettings:

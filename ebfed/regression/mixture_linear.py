@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sklearn.base import RegressorMixin
 
-from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds
 from ebfed.regression.evidence_rounds import EvidenceRounds
@@ -30,15 +29,10 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
 
     Parameters
     ----------
-    n_components : int, "bic" or "heldout"
-        Number of components, or how it is chosen from 1 to `max_components`: the least BIC, or the
-        largest likelihood of groups that were held out; see `ebfed.priors.n_components`. All
-        numbers are climbed in the same rounds.
-    max_components : int
+    n_components, max_components, fit_intercept, n_init, tol, engine, verbose :
+        As of `AdaMix`.
     noise_variance : float, optional
         Variance of the noise of rows, estimated if None. Must be given for ``"clustering"``.
-    fit_intercept : bool
-        Whether to put a column of ones first.
     solver : {"em", "clustering"}
         ``"em"``: maximum likelihood; every step solves the weighted least squares of all groups.
         ``"clustering"`` is Algorithm 6 of Ozkara et al.: clients send theta_i^, which the server
@@ -46,36 +40,19 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
     n_rounds : int, optional
         Number of rounds, at most, from 3 on; 300 if None. Their exact number for ``"clustering"``
         (10 if None).
-    n_init : int
-        Number of starts, by k-means++; the likeliest is kept.
-    tol : float
-        Smallest gain of log-likelihood per group; a round that gains less is the last.
-    engine : Engine, optional
-        Engine on which clients compute; `engines.Local()` if None.
-    verbose : int
-        1 shows a progress bar over rounds.
     random_state : int, Generator or None
         Seed of the starts.
 
     Attributes
     ----------
-    n_components_ : int
-    criterion_ : ndarray
-        For each number of components that was tried: its BIC, or with ``"heldout"`` minus twice the
-        log-likelihood of groups that were held out.
-    weights_ : ndarray of shape (k,)
-        Weights of the components.
+    n_components_, criterion_, weights_, mean_, variance_, noise_variance_, history_ :
+        See `AdaMix`.
     means_ : ndarray of shape (k, p)
         The coefficient vectors, sorted; the intercept first.
     means_covariance_ : ndarray of shape (k, p, p)
         Sampling covariance of each, given who has it.
-    mean_, variance_ : ndarray of shape (p,)
-        Mean and variance of the population.
-    noise_variance_ : float
     log_likelihood_ : float
         NaN where the rows are explained exactly, so that it has no bound, and of ``"clustering"``.
-    history_ : DataFrame
-        A row for each round; NaN in the first ones, before there are components.
     clients_, groups_, terms_, privacy_, notes_ :
         See `RegressionEstimator`.
 
@@ -100,18 +77,9 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
     (array([0.33, 0.67]), array([-2.,  1.]))
     """
 
-    n_components: int | Literal["bic", "heldout"] = 2
     _: KW_ONLY
-    max_components: int = 10
     noise_variance: float | None = None
-    fit_intercept: bool = True
     solver: Literal["em", "clustering"] = "em"
-    n_rounds: int | None = None
-    n_init: int = 4
-    tol: float = 1e-8
-    engine: Engine | None = None
-    verbose: int = 0
-    random_state: Any = None
 
     def _settings(self) -> MixtureSettings:
         return self._with_settings(

@@ -14,7 +14,8 @@ mixture population without variances, not another method.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,12 @@ class Evidence(NamedTuple):
     white: list[NDArray]
     scale: NDArray
 
+    @classmethod
+    def of(cls, parts: Sequence[tuple[NDArray, ...]]) -> Self:
+        """Put figures of one component after the other together, in the order of the attributes."""
+        *figures, white, scale = zip(*parts, strict=True)
+        return cls(*(np.stack(x, axis=1) for x in figures), [*white], np.stack(scale))
+
     def messages(self) -> dict[str, NDArray]:
         """Return what clients send: all but their designs."""
         return {name: x for name, x in self._asdict().items() if name not in ("white", "scale")}
@@ -145,21 +152,7 @@ def weigh(rows: RotatedRows, population: MixturePopulation) -> Evidence:
         by_noise = by_noise + 0.5 * (left / noise - spare)
         noise_information = noise_information + 0.5 * spare / noise
         parts.append((log, *slopes, by_noise, noise_information, white, scale))
-    *figures, white, scale = zip(*parts, strict=True)
-    stacked = [np.stack(x, axis=1) for x in figures]
-    log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own = stacked
-    return Evidence(
-        log,
-        by_mean,
-        by_variance,
-        own,
-        rest,
-        crossed,
-        by_noise,
-        noise_own,
-        [*white],
-        np.stack(scale),
-    )
+    return Evidence.of(parts)
 
 
 def _one_variance(

@@ -162,15 +162,6 @@ def weigh_laplace(rows: RotatedRows, population: MixturePopulation) -> Evidence:
         A = rows.design.swapaxes(1, 2) @ rows.design / noise
         values, vectors = np.linalg.eigh(A - A @ found.covariance @ A)
         white = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
-        crossed = np.zeros_like(own)
-        parts.append(
-            (found.log, slope, by_variance, own, rest, crossed, by_noise, noise_own, white)
-        )
-    *figures, whites = zip(*parts, strict=True)
-    log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own = (
-        np.stack(x, axis=1) for x in figures
-    )
-    scale = np.ones((len(whites), *whites[0].shape[:2]))
-    return Evidence(
-        log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own, [*whites], scale
-    )
+        figures = by_variance, own, rest, np.zeros_like(own), by_noise, noise_own
+        parts.append((found.log, slope, *figures, white, np.ones(white.shape[:2])))
+    return Evidence.of(parts)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.gaussian_mixture import GaussianMixturePosterior
-from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, responsibilities
+from ebfed.regression.numerics.evidence import MixturePopulation, responsibilities
 
 __all__ = ["ComponentPosterior"]
 
@@ -26,7 +26,7 @@ class ComponentPosterior(GaussianMixturePosterior):
     ----------
     block : block of n clients
     weigh : callable
-        Function from a block and a population to the `Evidence` of its clients.
+        Function from a block and a population to what the rows of its clients say: `Evidence`.
     population : MixturePopulation
     means_covariance : ndarray of shape (k, p, p)
     """
@@ -34,7 +34,7 @@ class ComponentPosterior(GaussianMixturePosterior):
     def __init__(
         self,
         block: Any,
-        weigh: Callable[[Any, MixturePopulation], Evidence],
+        weigh: Callable[[Any, MixturePopulation], Any],
         population: MixturePopulation,
         means_covariance: NDArray,
     ):
@@ -44,11 +44,11 @@ class ComponentPosterior(GaussianMixturePosterior):
         self.responsibilities, self.log_evidence = np.empty((n, k)), np.empty(n)
         self._means = np.empty((k, n, p))
         for place, found in self._blocks():
+            logs, moves = self._read(found)
             self.log_evidence[place], self.responsibilities[place] = responsibilities(
-                found.log, population.weights
+                logs, population.weights
             )
-            D = population.variances[:, None, :]
-            self._means[:, place] = population.means[:, None] + D * found.mean.swapaxes(0, 1)
+            self._means[:, place] = population.means[:, None] + moves
         shares = self.responsibilities.T[:, :, None]
         self.mean = (shares * self._means).sum(axis=0)
 
@@ -70,8 +70,12 @@ class ComponentPosterior(GaussianMixturePosterior):
                 sds[j, place] = np.sqrt(np.maximum(variances, 0))
         return sds
 
-    def _blocks(self) -> Iterator[tuple[slice, Evidence]]:
-        """Places of clients and the evidence of their rows, a block at a time."""
+    def _read(self, found: Any) -> tuple[NDArray, NDArray]:
+        """Log evidence (n, k), and means less those of the components, (k, n, p)."""
+        return found.log, self._population.variances[:, None, :] * found.mean.swapaxes(0, 1)
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Places of clients and what their rows say, a block at a time."""
         p = len(self._means_covariance[0])
         n_blocks = 1 + len(self._block) * p * p // 2_000_000
         first = 0
@@ -80,7 +84,7 @@ class ComponentPosterior(GaussianMixturePosterior):
             yield slice(first, last), self._weigh(block, self._population)
             first = last
 
-    def _covariances(self, found: Evidence) -> Iterator[NDArray]:
+    def _covariances(self, found: Any) -> Iterator[NDArray]:
         """Covariance of the coefficients, shape (n, p, p), component by component."""
         p = len(self._means_covariance[0])
         for white, scale, variances, covariance in zip(

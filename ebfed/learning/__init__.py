@@ -1,10 +1,9 @@
 """A predictor for every group, learned in rounds: one file per method."""
 
 from ebfed.learning import canaries as canaries  # registers how learners are audited
-from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.adaped import AdaPeD, DPAdaPeD
 from ebfed.learning.base import Learner
 from ebfed.learning.ditto import Ditto
-from ebfed.learning.dp_adaped import DPAdaPeD
 from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fed_bn import FedBN
@@ -20,9 +19,9 @@ from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
-from ebfed.learning.rates import RateSchedule
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.scaffold import Scaffold
+from ebfed.learning.schedule import RateSchedule
 
 __all__ = [
     "PPSGD",

@@ -31,9 +31,8 @@ from ebfed.learning.fitting import history_rows, hold_rounds
 from ebfed.learning.optimizers import Optimizer
 from ebfed.learning.predictions import expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy
-from ebfed.learning.rates import RateSchedule
 from ebfed.learning.rounds import LearnerRounds
-from ebfed.learning.schedule import Sampling
+from ebfed.learning.schedule import RateSchedule, Sampling
 from ebfed.models import Model
 from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients

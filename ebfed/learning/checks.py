@@ -10,8 +10,7 @@ import numpy as np
 from ebfed.learning.fine_tuning import check_fine_tuning
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.optimizers import MOMENTUM, Optimizer, check_optimizer
-from ebfed.learning.rates import RateSchedule, check_rate
-from ebfed.learning.schedule import Sampling
+from ebfed.learning.schedule import RateSchedule, Sampling, check_rate
 from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import Changes, LearningState, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
-from ebfed.learning.rates import RateSchedule, check_rate, peak_of, share_of
 from ebfed.learning.rounds import LearnerRounds
-from ebfed.learning.schedule import Schedule
+from ebfed.learning.schedule import RateSchedule, Schedule, check_rate, peak_of, share_of
 from ebfed.learning.training import LocalTraining, SharedTraining, Task
 
 __all__ = ["FedAvg", "FedAvgRounds"]

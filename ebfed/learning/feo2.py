@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.linalg import norm
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.engines.protocol import LearningFacts, LearningMemory
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+    Named,
+)
 from ebfed.learning.base import WithConsent
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto, DittoRounds
-from ebfed.learning.opting_out import OptOutExchange
-from ebfed.learning.privacy import ClientPrivacy
+from ebfed.learning.exchange import Senders, size_of
+from ebfed.learning.privacy import ClientPrivacy, PrivateExchange, noisy_sum
+from ebfed.privacy import ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import classes_of, levels_of
 
-__all__ = ["FeO2", "FeO2Rounds"]
+__all__ = ["FeO2", "FeO2Rounds", "OptOutExchange"]
 
 
 @dataclass(eq=False, repr=False)
@@ -168,3 +180,211 @@ class FeO2Rounds(DittoRounds):
             level: ClientPrivacy(**common | {name: number})
             for level, number in levels_of(name, common[name]).items()
         }
+
+
+@dataclass(frozen=True)
+class OptOutExchange(PrivateExchange):
+    """Clipped messages, with noise and less weight where clients did not opt out.
+
+    Parameters
+    ----------
+    schedule, n_clients, privacy, bounds
+        As in `PrivateExchange`.
+    ratio : float or "optimal"
+        Weight of a private client beside 1 of an open one; see `optimal`.
+    promised : dict from str to ClientPrivacy
+        Levels of privacy that clients choose from; they differ in their noise alone.
+    """
+
+    ratio: float | Literal["optimal"]
+    promised: Mapping[str, ClientPrivacy]
+
+    @property
+    def levels(self) -> dict[str, PrivateExchange]:
+        """The exchange of each level of privacy, as if there were no other."""
+        common = self.schedule, self.n_clients
+        return {
+            name: PrivateExchange(*common, privacy, self.bounds)
+            for name, privacy in self.promised.items()
+        }
+
+    @property
+    def promises(self) -> bool:
+        """Whether clients of some level are protected by noise."""
+        return any(level.promises for level in self.levels.values())
+
+    @property
+    def terms(self) -> tuple:
+        """Arguments on which the account rests: with a ratio of 0, it is of nothing."""
+        return (self.ratio,)
+
+    def split(self) -> tuple[Any, Any]:
+        """Return the noise multipliers of changes, and standard deviations of bits' noise."""
+        z, bits = zip(*(level.split() for level in self.levels.values()), strict=True)
+        return np.array(z), np.array(bits)
+
+    def optimal(self, chosen: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+        r"""Return the weights that make the variance of the sum of all rounds least.
+
+        .. math:: r_l^* = \frac{\sigma^2}{\sigma^2 + N_l \gamma_l^2}, \qquad
+            \sigma^2 = \frac{S^2}{p}, \qquad
+            N_l \gamma_l^2 = \frac{z_l^2 S^2}{T q^2 N_l}
+
+        The variance sigma^2 of changes of different clients is, in each of p coordinates, that of
+        changes as long as S. The noise of T rounds averages out, and what clients have of their own
+        does not: N_l gamma_l^2 is the noise of a client's share in the mean of all rounds, where
+        the sum of its level l has noise of its own. Where clients add the noise themselves, it is
+        :math:`z_l^2 S^2 / (T q)`.
+
+        Parameters
+        ----------
+        chosen : ndarray of shape (n_levels,)
+            Number N_l of clients of each level.
+        size : int
+            Number p of shared parameters.
+        """
+        z, _ = self.split()
+        number = np.maximum(chosen, 1)
+        invited = self.schedule.sample_rate * number
+        noise = z**2 * (invited if self.privacy.trust == "none" else 1.0)
+        # each in units of S ** 2
+        share = number * noise / (self.schedule.n_rounds * invited**2)
+        return 1 / (1 + size * share)
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def send(self, changes: Named, who: Senders) -> LearningMessage:
+        """Return what clients send: changes times their weights, so that their sum is enough."""
+        message = super().send(changes, who)
+        weights = self.weights(who.memory["consent"][who.members], who.sent)[:, None]
+        changes = {name: weights * values for name, values in message["changes"].items()}
+        return message | {"changes": changes}
+
+    def weights(self, consent: NDArray[np.int8], sent: LearningSent) -> NDArray[np.float64]:
+        """Return the weight of each client, by its choice."""
+        return np.append(sent["ratio"], 1.0)[consent]
+
+    def disturb(self, values: NDArray, scale: ArrayLike, who: Senders) -> NDArray[np.float64]:
+        """Add the noise that each private client draws for itself."""
+        own = np.append(scale, 0.0)[who.memory["consent"][who.members], None]
+        return super().disturb(values, own, who)
+
+    def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
+        """Return which clients are to send something that no noise protects."""
+        silent = [not level.promises for level in self.levels.values()]
+        return np.array([*silent, True])[memory["consent"]]
+
+    def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
+        """State all that a run may take from m clients, by their choice."""
+        opened = memory["consent"] == len(self.promised)
+        plans = [Plan.exact("open", opened, self.schedule.n_rounds)] if opened.any() else []
+        for index, (who, level) in enumerate(self.levels.items()):
+            members = memory["consent"] == index
+            if members.any() and self.ratio != 0:
+                plans.append(level.plan_of(who, members))
+        return plans
+
+    def released(
+        self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
+    ) -> list[dict[str, Any]]:
+        """Return the ledger, a row for each choice."""
+        if memory is None:  # a server's copy knows how many, and no more
+            choices = np.arange(len(sent["chosen"]), dtype=np.int8)
+            consent = np.repeat(choices, sent["chosen"])
+        else:
+            consent = memory["consent"]
+        rows = []
+        for index, (who, level) in enumerate((self.levels | {"open": None}).items()):
+            members = np.flatnonzero(consent == index)
+            if len(members) and level is None:
+                rows.append(self._disclosure(who, sent, members, rounds))
+            elif len(members) and self.ratio == 0:
+                rows.append(ledger.silence(len(members)) | {"who": who})
+            elif len(members) and level is not None:
+                rows.append(level.row(who, sent, memory, members, rounds))
+        return [row | {"assumptions": f"{row['assumptions']}; choices are public"} for row in rows]
+
+    def spent(self, n_rounds: int, rows: list[dict[str, Any]]) -> list[float] | None:
+        """Return epsilon after one round, two, ..., of the level that spends most."""
+        found = [
+            level.spent(n_rounds, [row for row in rows if row["who"] == who])
+            for who, level in self.levels.items()
+        ]
+        known = [each for each in found if each is not None]
+        return np.max(known, axis=0).tolist() if known else None
+
+    def _disclosure(
+        self, who: str, sent: LearningSent, members: NDArray[np.int64], rounds: int
+    ) -> dict[str, Any]:
+        bits = 64.0 * size_of(sent) * self.schedule.sample_rate * len(members) * rounds
+        row = ledger.disclosure("clipped changes, as they are", len(members), bits)
+        return row | {"who": who, "times": rounds, "epsilon": math.inf}
+
+    # Server -----------------------------------------------------------------------------------
+
+    def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
+        """Return the largest norm that each bounded part of each message may have."""
+        weights = self.weights(facts["consent"][turn == 0], sent)
+        return [limit * weights for limit in super().longest(sent, facts, turn)]
+
+    def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
+        """Return the first state, with the choices of clients."""
+        opened = facts["consent"] == len(self.promised)
+        if self.ratio == 0 and not opened.any():
+            raise ValueError("ratio is 0, and no client opted out: none would be invited.")
+        return super().start(state, facts) | {"consent": facts["consent"]}
+
+    def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Draw who is invited to a round: no client whose answer would have no weight."""
+        turn = super().invite(state, rng)
+        if self.ratio == 0:
+            opened = state["consent"] == len(self.promised)
+            turn = np.where(opened, turn, -1).astype(np.int8)
+        return turn
+
+    def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
+        """Return what is broadcast, with how many clients chose each level, and their weight."""
+        chosen = np.bincount(state["consent"], minlength=len(self.promised) + 1)
+        if isinstance(self.ratio, str):
+            size = sum(len(value) for value in sent["shared"].values())
+            ratio = self.optimal(chosen[:-1], size)
+        else:
+            ratio = np.full(len(self.promised), float(self.ratio))
+        return super().broadcast(state, sent) | {"chosen": chosen, "ratio": ratio}
+
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: Any,
+    ) -> tuple[Named, LearningState]:
+        """Add up what was weighted, with the noise of each level times its weight."""
+        scales, noise = self.server_scales(sent)
+        counts = sent["expected"] / self.n_clients * sent["chosen"]
+        if self.ratio == 0:
+            counts[:-1] = 0.0
+        weight = counts @ np.append(sent["ratio"], 1.0)  # [O] Algorithm 1
+        noises = [norm(sent["ratio"] * scales[name]) for name in sent["shared"]]
+        average = {
+            name: noisy_sum(message["changes"][name], float(scale), rng) / weight
+            for name, scale in zip(sent["shared"], noises, strict=True)
+        }
+        if self.privacy.clip_quantile is None:
+            return average, state
+        # one sum of bits, with the noise that the strictest level needs
+        bits = float(noisy_sum(message["bit"], np.max(noise), rng)[0]) / counts.sum()
+        return average, self.follow(state, bits)
+
+    def server_scales(self, sent: LearningSent) -> tuple[dict[str, Any], Any]:
+        """Return the standard deviations of the noise that the server adds for each level."""
+        if self.ratio == 0:  # nothing needs noise
+            return dict.fromkeys(sent["shared"], 0.0), 0.0
+        return super().server_scales(sent)
+
+    def check_resume(
+        self, state: LearningState, memory: LearningMemory, kept: LearningMemory
+    ) -> None:
+        if not np.array_equal(memory["consent"], kept["consent"]):
+            raise ValueError("consent must be that of the last fit, as warm_start is True.")
+        super().check_resume(state, memory, kept)

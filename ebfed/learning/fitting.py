@@ -15,10 +15,9 @@ from ebfed.engines import Blocks, Cohort
 from ebfed.engines.protocol import LearningFacts, LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
-from ebfed.learning.checkpoint import Checkpoint
+from ebfed.learning.checkpoint import Checkpoint, fingerprint
 from ebfed.learning.checks import check_between
 from ebfed.learning.fine_tuning import makes_last_steps
-from ebfed.learning.fingerprints import fingerprint
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw

@@ -1,13 +1,16 @@
-"""What passes in a round between owners, each user of whom is protected."""
+"""What owners do in a round, each user of whom is protected, and what passes between them."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.channels.secure import add_gaussian
 from ebfed.engines.protocol import (
     LearningFacts,
     LearningMemory,
@@ -17,12 +20,26 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.accounts import Round
+from ebfed.learning.clipping import project, shorten
 from ebfed.learning.exchange import Senders, size_of
+from ebfed.learning.minibatches import encoder
 from ebfed.learning.privacy import PrivateExchange
-from ebfed.learning.winsorized_rounds import WinsorizedRound
+from ebfed.learning.training import LocalTraining, Work
+from ebfed.learning.users import Sums, Users
+from ebfed.models import Slope
+from ebfed.privacy import accountant, events
 from ebfed.privacy.winsorized_mean import WinsorizedMean
+from ebfed.streams import Stream
 
-__all__ = ["OwnerExchange", "PrivateMean"]
+__all__ = [
+    "OwnerExchange",
+    "OwnerTraining",
+    "PrivateMean",
+    "WinsorizedRound",
+    "generators",
+    "release",
+    "warn_of_few",
+]
 
 PrivateMean = Literal["gaussian", "winsorized"]
 
@@ -134,3 +151,180 @@ class OwnerExchange(PrivateExchange):
             trust = "nobody but the owner need be trusted"
         public = "numbers of owners, of their users and rows, columns and classes are public"
         return row | {"assumptions": f"{trust}; {public}"}
+
+
+class OwnerTraining(LocalTraining):
+    """Rounds in which owners add up clipped gradients of their users."""
+
+    def __init__(self, *block: Any):
+        super().__init__(*block)
+        self.users, self.places = Users.of(self.clients), self.rounds.split(self.sent)
+        self.exchange = self.rounds.exchange(self.sent["n_clients"])
+
+    def work(self, members: NDArray[np.int64], rng: Any) -> Work:
+        """Sum gradients over the users of each owner, and move its own parameters."""
+        given, rounds, sent, users = self.given, self.rounds, self.sent, self.users
+        kept, places = self.memory["own"], self.places
+        guided = rounds.guided(places.own)
+        at = kept["guide" if guided else "x"]
+        if given.private_mean == "gaussian":  # [J] Algorithm 1
+            chosen, share = users.draw(given.sample_rate, rng), given.sample_rate
+            sums = self._sum(chosen, at)
+            slope = self.noisy(sums.total[:, places.own], members, rng)
+        else:
+            chosen, share = np.flatnonzero(np.isin(users.owner, members)), 1.0
+            sums = self._sum_means(members, at, rng)
+            slope = sums.total[:, places.own]
+        shared = sums.total[:, places.shared][members]
+        bits = sums.bits[members, None]
+        expected = np.maximum(share * users.count, 1e-300)[:, None]
+        own_rate = given.own_learning_rate
+        eta = rounds.peak_rate if own_rate is None else own_rate
+        rate = rounds.schedule.rate(sent["round"]) * eta
+        if guided:
+            # before the guide moves, so that without noise both are the same
+            sums = self._sum(chosen, kept["x"])
+            own_step = rate * sums.total[:, places.own] / expected
+            kept["x"][:] = project(kept["x"] - own_step, given.own_radius)
+            if given.guide_learning_rate is not None:
+                rate = rounds.schedule.rate(sent["round"]) * given.guide_learning_rate
+        at[:] = project(at - rate * slope / expected, given.own_radius)
+        if given.average:
+            done = sent["round"] - sent["began"] + 1
+            kept["x_average"] += (kept["x"] - kept["x_average"]) / done
+        if sent["record"] >= 0:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                self.memory["loss"][:, sent["record"]] = sums.loss / sums.count
+                self.memory["score"][:, sent["record"]] = sums.score / sums.count
+        adaptive = given.privacy.clip_quantile is not None
+        changes = {"u": shared} | ({"bit": bits} if adaptive else {})
+        yield np.arange(len(members)), changes
+
+    def predictors(self) -> NDArray[np.float64]:
+        """Return the parameters of each owner's predictor in the end, shape (m, p)."""
+        x = self.memory["own"]["x_average" if self.given.average else "x"]
+        theta = self.places.assemble(self.sent["shared"]["u"], x)
+        return self.tuned(self.everyone, theta)
+
+    def _gradients(
+        self, chosen: NDArray[np.int64], x: NDArray
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], Slope, NDArray[np.float64]]]:
+        """Compute clipped gradients of users at own parameters x, shape (m, k), part by part."""
+        users, sent, y = self.users, self.sent, encoder(self.rounds, self.sent)
+        for part in users.batches(chosen, self.net):
+            owner = users.owner[part]
+            theta = self.places.assemble(sent["shared"]["u"], x[owner])
+            step = self.net.gradient(theta, users.gather(self.clients, part, y))
+            gradient = step.gradient + self.given.weight_decay * theta
+            short, norm = shorten(gradient, sent["clip"])
+            self.memory["clipped"][owner[norm > sent["clip"]]] = True
+            yield part, short, step, norm
+
+    def _sum(self, chosen: NDArray[np.int64], x: NDArray) -> Sums:
+        """Sum clipped gradients over users of each owner."""
+        sums, owner = Sums(len(self.clients), self.net.size), self.users.owner
+        for part, short, step, norm in self._gradients(chosen, x):
+            sums.add(owner[part], short, step)
+            bits = np.where(norm <= self.sent["clip"], 0.5, -0.5) * (norm > 0)
+            np.add.at(sums.bits, owner[part], bits)
+        return sums
+
+    def _sum_means(self, members: NDArray[np.int64], x: NDArray, rng: Any) -> Sums:
+        """Take private means over the users of each owner, times their number."""
+        sums, users = Sums(len(self.clients), self.net.size), self.users
+        mean = self.exchange.winsorized_mean
+        ends, secure = np.cumsum(users.count), not isinstance(rng, Stream)
+        # [J] Algorithm 2
+        for owner, own_rng in zip(members.tolist(), generators(rng, members), strict=True):
+            first, count = ends[owner] - users.count[owner], users.count[owner]
+            vectors = np.empty((count, sums.total.shape[1]))
+            for part, short, step, _ in self._gradients(np.arange(first, ends[owner]), x):
+                vectors[part - first] = short
+                sums.add(users.owner[part], short, step)
+            sums.total[owner] = count * release(mean, vectors, own_rng, secure)
+        return sums
+
+    def noisy(self, values: NDArray, members: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
+        """Add the noise of sums that stay with the owners: the guides depend on them."""
+        if not values.size:
+            return values
+        scale = self.exchange.scales(self.sent)[0]["u"]
+        return self.exchange.disturb(values, scale, Senders(self.sent, self.memory, members, rng))
+
+
+@dataclass(frozen=True)
+class WinsorizedRound(Round):
+    """A round in which an owner's users are one private mean, seen by everyone.
+
+    Its cost is stated as a noise multiplier z, like that of other rounds: that of Gaussian noise of
+    standard deviation z C in a sum of vectors of norms up to C, of which one is exchanged.
+    """
+
+    gaussian: ClassVar[bool] = False
+
+    @staticmethod
+    def rho(multiplier: float) -> float:
+        """Return what one release costs: (2 C)**2 / (2 (z C)**2)."""
+        return 2 / multiplier**2
+
+    @property
+    def relation(self) -> accountant.Relation:
+        return "replace_one"
+
+    @property
+    def unsampled(self) -> bool:
+        """Whether there is a closed form: there is none of windows."""
+        return False
+
+    @property
+    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
+        """Return how it is accounted: choices of windows are bounded by zCDP."""
+        return [("rdp", self.event)]
+
+    def event(self, multiplier: float) -> events.Event:
+        return events.concentrated(self.rho(multiplier))
+
+
+def generators(rng: Any, owners: NDArray[np.int64]) -> list[np.random.Generator]:
+    """Return a generator for each owner, the same wherever blocks are cut.
+
+    Parameters
+    ----------
+    rng : Stream, or "secure" for numbers that cannot be repeated
+    owners : int ndarray
+        Positions in the block.
+    """
+    if not isinstance(rng, Stream):
+        return [np.random.default_rng() for _ in owners]
+    key, tag, first = map(int, rng.words(1))
+    return [np.random.default_rng([key, tag, first + owner]) for owner in owners.tolist()]
+
+
+def release(mean: WinsorizedMean | None, vectors: NDArray, rng: Any, secure: bool) -> NDArray:
+    """Return the mean of an owner's vectors, shape (r, d): private, or as it is if `mean` is None.
+
+    An owner without users has the mean zero; that it has none is public.
+    """
+    if 0 in vectors.shape:
+        return np.zeros(vectors.shape[1])
+    if mean is None:
+        return vectors.mean(axis=0)
+    return mean.release(vectors, rng, _securely if secure else None)
+
+
+def _securely(values: NDArray, scale: float) -> NDArray[np.float64]:
+    return add_gaussian(values, scale, "secure")
+
+
+def warn_of_few(mean: WinsorizedMean, size: int, users: NDArray[np.int64]) -> None:
+    """Warn if owners have too few users for their windows to be found."""
+    fewest = mean.fewest(size)
+    few = int((users < fewest).sum())
+    if few:
+        warnings.warn(
+            f"{few} of {len(users)} owners have fewer than {fewest:,} users, too few to find the "
+            f"windows of {size} parameters: their means will be far off. Choose "
+            "private_mean='gaussian', fewer rounds, or a larger epsilon.",
+            UserWarning,
+            stacklevel=2,
+        )

@@ -36,8 +36,17 @@ from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import NodeSums
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
-from ebfed.learning.rates import RateSchedule, peak_of
-from ebfed.learning.schedule import INVITE, NOISE, OWN_START, START, Sampling, Schedule, draw
+from ebfed.learning.schedule import (
+    INVITE,
+    NOISE,
+    OWN_START,
+    START,
+    RateSchedule,
+    Sampling,
+    Schedule,
+    draw,
+    peak_of,
+)
 from ebfed.learning.training import KEPT, LocalTraining, Task, portions
 from ebfed.learning.validation import Portion, has_stalled
 from ebfed.models import Model, Predictor, Softmax

@@ -29,10 +29,9 @@ from ebfed.engines.publishing import deep_copied, pickled, published, shallow_co
 from ebfed.engines.rounds import converse_here
 from ebfed.location.consent import check_weights, named_channels
 from ebfed.location.cross_fitting import with_predictions
-from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
 from ebfed.location.rounds import LocationRounds
-from ebfed.location.viewing import output_style, own_scale_posterior, view_of_fit
+from ebfed.location.viewing import LocationFile, output_style, own_scale_posterior, view_of_fit
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects

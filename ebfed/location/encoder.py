@@ -17,10 +17,11 @@ from ebfed.location.cross_fitting import cross_predictions, deal, regressor_of
 from ebfed.location.encodings import (
     CategoryRows,
     Encoding,
+    Target,
     fit_encoding,
+    lazy_target,
     sums_of_categories,
 )
-from ebfed.location.targets import Target, lazy_target
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.lazy import columns_beside, is_lazy
 from ebfed.tables.roles import Roles

@@ -1,4 +1,4 @@
-"""The view of a location fit, which tables, plots and comparisons read."""
+"""The view of a location fit, which tables, plots and comparisons read, and what a file has."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from sklearn.base import clone
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines.publishing import FitFile
 from ebfed.families.base import IDENTITY
 from ebfed.location.learned import Learned
 from ebfed.priors import Posterior
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import Style
+from ebfed.tables.intake import Intake
 from ebfed.tables.levels import names_of_parents
 
-__all__ = ["output_style", "own_scale_posterior", "view_of_fit"]
+__all__ = ["LocationFile", "output_style", "own_scale_posterior", "view_of_fit"]
+
+# Keys of a state that have an entry for each client, and keys that the last broadcast lacks.
+OF_CLIENTS = ("n", "weight", "consent", "turn", "covariates")
+OF_STATE = ("round", "n_rounds", "done", "n_features", "columns", "covariate_names")
 
 
 def output_style(estimator: Any, style: Style) -> Style:
@@ -121,3 +127,36 @@ def _maximum(again: Callable[..., Any], learned: Learned) -> float:
     settings = {"prior": clone(learned.prior).set_params(method="ml"), "channel": None}
     settings |= {"engine": None, "participation": learned.memory["turn"] >= 0}
     return again(learned.summaries, settings).log_likelihood_
+
+
+class LocationFile(FitFile):
+    """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
+
+    def population(self, fit: Any) -> dict[str, Any]:
+        """Return what is of all groups together."""
+        names = (*OF_STATE, *fit.protocol().results)
+        return {name: fit._kept[name] for name in names}
+
+    def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
+        columns = fit._intake.as_data()
+        columns["output"] = dict(getattr(fit, "_sklearn_output_config", {}))
+        if not groups:
+            columns["style"] = fit._intake.style.unlabelled().as_data()
+        return columns
+
+    def groups(self, fit: Any) -> dict[str, Any]:
+        """Return what the fit has of groups; of a server's copy, what they stated."""
+        of_groups = {name: fit._kept[name] for name in OF_CLIENTS}
+        if not fit._learned.is_server:
+            of_groups |= {"figures": fit.summaries_, "memory": fit._learned.memory}
+        return of_groups
+
+    def of_nobody(self, columns: dict[str, Any]) -> dict[str, Any]:
+        nobody, k = np.zeros(0, np.int8), len(columns["covariate_names"])
+        parts = {"weight": None, "consent": nobody, "turn": nobody, "covariates": np.zeros((0, k))}
+        return super().of_nobody(columns) | parts
+
+    def name(self, fit: Any, columns: dict[str, Any]) -> None:
+        fit._intake = Intake.of_data(columns)
+        if columns["output"]:
+            fit._sklearn_output_config = columns["output"]

@@ -9,8 +9,7 @@ from planted import HalfTheNoise, NoClip, Planted
 from ebfed.evaluation.audit import run, trials
 from ebfed.evaluation.training_audit import audit_training
 from ebfed.learning import ClientPrivacy, DPAdaPeD, DPFedAvg, FedAvg, FeO2
-from ebfed.learning.feo2 import FeO2Rounds
-from ebfed.learning.opting_out import OptOutExchange
+from ebfed.learning.feo2 import FeO2Rounds, OptOutExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.privacy import events
 from ebfed.privacy.audit import bound_from_scores

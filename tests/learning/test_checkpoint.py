@@ -16,7 +16,7 @@ import ebfed as eb
 from ebfed import wire
 from ebfed.learning import fitting
 from ebfed.learning.checkpoint import DIGEST
-from ebfed.learning.opting_out import OptOutExchange
+from ebfed.learning.feo2 import OptOutExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import MLP, Softmax, Torch
 

@@ -9,8 +9,7 @@ import pytest
 import ebfed as eb
 from ebfed.engines import Local, join
 from ebfed.learning.joint_dp import JointDPSGD, JointDPSGDRounds
-from ebfed.learning.owner_exchange import OwnerExchange
-from ebfed.learning.owner_training import OwnerTraining
+from ebfed.learning.owner_exchange import OwnerExchange, OwnerTraining
 from ebfed.models import MLP, Linear
 from ebfed.privacy import accountant, events
 from ebfed.privacy.audit import bound_from_scores

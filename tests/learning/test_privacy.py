@@ -15,7 +15,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed.learning.accounts import Round
 from ebfed.learning.clipping import shorten
-from ebfed.learning.winsorized_rounds import WinsorizedRound
+from ebfed.learning.owner_exchange import WinsorizedRound
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.privacy.calibration import gaussian_epsilon, gaussian_sigma

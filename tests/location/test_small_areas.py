@@ -11,7 +11,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
-from ebfed.location.area_errors import prasad_rao, shrinkage_of
+from ebfed.location.small_areas import prasad_rao, shrinkage_of
 from ebfed.priors import Normal
 from ebfed.priors.normal import NormalPosterior
 from ebfed.priors.regression import Design, RandomEffects

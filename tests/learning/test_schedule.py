@@ -5,7 +5,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.learning import RateSchedule
-from ebfed.learning.opting_out import OptOutExchange
+from ebfed.learning.feo2 import OptOutExchange
 
 RNG = np.random.default_rng(2)
 GROUPS = np.repeat(np.arange(5), 6)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed.learning.fingerprints import fingerprint
+from ebfed.learning.checkpoint import fingerprint
 from ebfed.models import MLP, Softmax
 
 
@@ -145,7 +145,7 @@ def test_another_process_has_the_same_text():
     code = """
 import numpy as np
 import ebfed as eb
-from ebfed.learning.fingerprints import fingerprint
+from ebfed.learning.checkpoint import fingerprint
 privacy = eb.ClientPrivacy(epsilon=1.0)
 print(fingerprint([lambda x: x in {"p", "q", "r"}, {"a", "b"}, privacy, np.tanh, max]))
 """

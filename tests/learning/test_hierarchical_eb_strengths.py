@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed.learning.strengths import FLOOR, moved, responsibilities, unit_of
+from ebfed.learning.hierarchical_eb import FLOOR, moved, responsibilities, unit_of
 from ebfed.models import Linear, Softmax
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}

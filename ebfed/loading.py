@@ -72,14 +72,7 @@ def _public(wing: ModuleType) -> dict[str, type]:
 METHODS = {**_public(location), **_public(regression), **_public(learning), **_public(models)}
 METHODS |= {**_public(channels), **_public(priors), "regression.GroupCovariates": GroupCovariates}
 # Classes that the file of a fit may name.
-CLASSES = {
-    **_public(location),
-    **_public(regression),
-    **_public(learning),
-    **_public(models),
-    **_public(channels),
-    **_public(priors),
-    "regression.GroupCovariates": GroupCovariates,
+CLASSES = METHODS | {
     "tables.Clients": Clients,
     "tables.Dispersed": Dispersed,
     "tables.Factors": Factors,

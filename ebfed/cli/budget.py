@@ -38,7 +38,7 @@ def show(directory: Directory) -> None:
     """Show the rules, what was spent in each run, and what is left."""
     with errors_of_the_user():
         from ebfed.engines.flower.account import Account
-        from ebfed.privacy.promises import SIMULATED, is_simulated
+        from ebfed.privacy.ledger import SIMULATED, is_simulated
 
         account = Account(directory)
         releases = [row for row in account.entries if row["kind"] == "release"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ebfed.lazily import at_first_use
 
 if TYPE_CHECKING:
-    from ebfed.datasets.batting import load_batting as load_batting
     from ebfed.datasets.counties import fetch_county_returns as fetch_county_returns
     from ebfed.datasets.counties import load_county_outcomes as load_county_outcomes
     from ebfed.datasets.counties import load_county_patterns as load_county_patterns
@@ -34,5 +33,6 @@ if TYPE_CHECKING:
     from ebfed.datasets.published import read_leaf as read_leaf
     from ebfed.datasets.published import read_tff as read_tff
     from ebfed.datasets.shapes import fetch_county_shapes as fetch_county_shapes
+    from ebfed.datasets.shipped import load_batting as load_batting
 
 __getattr__ = at_first_use(__name__)

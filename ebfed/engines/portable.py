@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from ebfed import wire
 from ebfed.engines.protocol import Estimator
 from ebfed.engines.publishing import published
-from ebfed.privacy.promises import is_private
+from ebfed.privacy.ledger import is_private
 from ebfed.streams import is_fixed
 from ebfed.tables.clients import Clients
 from ebfed.tables.replacing import replaced

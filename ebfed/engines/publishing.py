@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ebfed.privacy.promises import is_private
+from ebfed.privacy.ledger import is_private
 from ebfed.tables.frames import Style
 from ebfed.tables.roles import Roles
 

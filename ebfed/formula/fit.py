@@ -34,7 +34,7 @@ from ebfed.formula.choice import (
 from ebfed.formula.in_place import CountedRows, LazyRows, predicted_in_place, sums_of
 from ebfed.formula.response import Response
 from ebfed.formula.rows import CompleteRows, labelled, responses
-from ebfed.privacy.promises import is_private
+from ebfed.privacy.ledger import is_private
 from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import Columns

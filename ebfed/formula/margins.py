@@ -15,14 +15,14 @@ from ebfed.designs.expressions import names_of
 from ebfed.designs.grammar import plain_name
 from ebfed.designs.terms import Terms, required
 from ebfed.families.base import Link
-from ebfed.inference.contrasts import contrast_tests
-from ebfed.inference.degrees_of_freedom import Inference
-from ebfed.inference.multiplicity import (
+from ebfed.inference.contrasts import (
     Adjustment,
     adjusted_p_values,
     check_adjustment,
+    contrast_tests,
     critical_values,
 )
+from ebfed.inference.degrees_of_freedom import Inference
 from ebfed.tables.columns import Columns, days_of
 from ebfed.tables.frames import Style, frame
 

@@ -17,13 +17,13 @@ from ebfed.engines.protocol import (
 )
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
-from ebfed.learning.clipping import shorten
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.models import Batch, Model, Predictor
 from ebfed.privacy.calibration import check_positive
+from ebfed.privacy.clipping import shorten
 from ebfed.tables.clients import LARGEST, Clients
 
 __all__ = ["AdaPeD", "AdaPeDRounds", "DPAdaPeD", "DPAdaPeDRounds"]

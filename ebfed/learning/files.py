@@ -16,7 +16,7 @@ from ebfed.engines import portable
 from ebfed.engines.publishing import FitFile, name_columns
 from ebfed.learning.fitting import settle
 from ebfed.models import Torch
-from ebfed.privacy.promises import is_private
+from ebfed.privacy.ledger import is_private
 from ebfed.tables.clients import Clients
 
 __all__ = ["LearnerFile", "save"]

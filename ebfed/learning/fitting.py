@@ -22,7 +22,7 @@ from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import check_metric, hold_back
-from ebfed.privacy.promises import simulated
+from ebfed.privacy.ledger import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels

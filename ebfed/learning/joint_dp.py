@@ -19,13 +19,13 @@ from ebfed.engines.protocol import (
 )
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
-from ebfed.learning.clipping import project
 from ebfed.learning.owner_exchange import OwnerExchange, OwnerTraining, PrivateMean, warn_of_few
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.training import Task
 from ebfed.learning.users import Split, Users
 from ebfed.models import Predictor
 from ebfed.privacy.calibration import check_positive
+from ebfed.privacy.clipping import project
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.labels import number_labels
 

@@ -20,7 +20,6 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.accounts import Round
-from ebfed.learning.clipping import project, shorten
 from ebfed.learning.exchange import Senders, size_of
 from ebfed.learning.minibatches import encoder
 from ebfed.learning.privacy import PrivateExchange
@@ -28,6 +27,7 @@ from ebfed.learning.training import LocalTraining, Work
 from ebfed.learning.users import Sums, Users
 from ebfed.models import Slope
 from ebfed.privacy import accountant, events
+from ebfed.privacy.clipping import project, shorten
 from ebfed.privacy.winsorized_mean import WinsorizedMean
 from ebfed.streams import Stream
 

@@ -52,11 +52,11 @@ from ebfed.engines.protocol import (
 from ebfed.engines.sums import total
 from ebfed.learning.accounts import Round, Trust
 from ebfed.learning.checks import check_between
-from ebfed.learning.clipping import shorten
 from ebfed.learning.exchange import Exchange, Senders, size_of, unmoved
 from ebfed.learning.memory import writable
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+from ebfed.privacy.clipping import shorten
 from ebfed.privacy.odometer import Plan
 from ebfed.streams import Stream
 from ebfed.tables.clients import LARGEST, SMALLEST

@@ -41,8 +41,8 @@ from ebfed.location.matching import summary_of
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.privacy import PrivacyWarning, ledger
+from ebfed.privacy.ledger import simulated
 from ebfed.privacy.odometer import Plan
-from ebfed.privacy.promises import simulated
 from ebfed.report.view import ChannelView
 from ebfed.streams import is_fixed
 from ebfed.tables.alignment import counts_only

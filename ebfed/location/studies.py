@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.location.estimates import Estimates, check_level, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
-from ebfed.report.plots.forest import plot_forest
-from ebfed.report.plots.funnel import plot_funnel
+from ebfed.report.plots.forest import plot_forest, plot_funnel
 from ebfed.report.summary import Sheet, Text
 
 __all__ = ["MetaAnalysis", "meta_analysis"]

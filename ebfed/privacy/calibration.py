@@ -26,6 +26,7 @@ __all__ = [
     "check_count",
     "check_delta",
     "check_epsilon",
+    "check_error",
     "check_positive",
     "gaussian_delta",
     "gaussian_epsilon",
@@ -141,6 +142,13 @@ def check_delta(delta: Any) -> float:
     if not (is_number(delta) and 0 < delta < 1):
         raise ValueError(f"delta must lie between 0 and 1, such as 1e-6; got {delta!r}.")
     return float(delta)
+
+
+def check_error(error: Any) -> float:
+    """Return the probability with which a lower bound may be wrong."""
+    if not (is_number(error) and 1e-12 <= error < 1):
+        raise ValueError(f"error must be at least 1e-12 and below 1; got {error!r}.")
+    return float(error)
 
 
 def check_count(name: str, value: Any) -> int:

@@ -1,16 +1,29 @@
-"""Rows of the ledger: the releases of a fit and their guarantees."""
+"""Rows of the ledger: the releases of a fit, their guarantees, and whether the noise is real."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from ebfed.privacy.calibration import PrivacyWarning
 
-__all__ = ["columns", "covariates", "disclosure", "release", "silence"]
+__all__ = [
+    "SIMULATED",
+    "columns",
+    "covariates",
+    "disclosure",
+    "is_private",
+    "is_simulated",
+    "release",
+    "silence",
+    "simulated",
+]
 
 LOCAL = "any two data sets of one client"
+
+SIMULATED = "simulated noise: no promise"
 
 
 def release(
@@ -34,23 +47,13 @@ def release(
     with warnings.catch_warnings():  # the row has the same content as the warning
         warnings.simplefilter("ignore", PrivacyWarning)
         epsilon, delta = channel.guarantee(n_features)
-    private = math.isfinite(epsilon)
-    return {
-        "who": who,
-        "what": " ".join(repr(channel).split()),
-        "clients": clients,
-        "times": 1,
-        "epsilon": epsilon,
-        "delta": delta,
-        "relation": LOCAL if private else "none",
-        "assumptions": (
-            "numbers of rows are public; no other party must be trusted"
-            if private
-            else "the server is trusted with what is sent"
-        ),
-        "bits": bits,
-        "clipped": math.nan if clipped is None else clipped,
-    }
+    row = disclosure(" ".join(repr(channel).split()), clients, bits) | {"who": who}
+    row |= {"epsilon": epsilon, "delta": delta}
+    row["clipped"] = math.nan if clipped is None else clipped
+    if math.isfinite(epsilon):
+        row["relation"] = LOCAL
+        row["assumptions"] = "numbers of rows are public; no other party must be trusted"
+    return row
 
 
 def disclosure(what: str, clients: int, bits: float) -> dict[str, Any]:
@@ -79,36 +82,49 @@ def disclosure(what: str, clients: int, bits: float) -> dict[str, Any]:
 
 def covariates(names: list[str], clients: int) -> dict[str, Any]:
     """Describe the covariates that clients state, a row of the ledger."""
-    return {
-        "who": "every client",
-        "what": f"public covariates: {', '.join(names)}",
-        "clients": clients,
-        "times": 1,
-        "epsilon": math.inf,
-        "delta": 0.0,
-        "relation": "none",
-        "assumptions": "covariates are public; no guarantee covers them",
-        "bits": 64.0 * len(names) * clients,
-        "clipped": 0,
-    }
+    what = f"public covariates: {', '.join(names)}"
+    row = disclosure(what, clients, 64.0 * len(names) * clients) | {"who": "every client"}
+    return row | {"assumptions": "covariates are public; no guarantee covers them"}
 
 
 def silence(clients: int) -> dict[str, Any]:
     """Describe clients that sent nothing, a row of the ledger."""
-    return {
-        "who": "not asked",
-        "what": "nothing",
-        "clients": clients,
-        "times": 0,
-        "epsilon": 0.0,
-        "delta": 0.0,
-        "relation": LOCAL,
-        "assumptions": "numbers of rows are public",
-        "bits": 0.0,
-        "clipped": 0,
-    }
+    row = disclosure("nothing", clients, 0.0) | {"who": "not asked", "times": 0, "epsilon": 0.0}
+    return row | {"relation": LOCAL, "assumptions": "numbers of rows are public"}
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, list]:
     """Turn rows into columns."""
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def is_private(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether some client was promised something.
+
+    Clients that were not asked were not promised that their rows stay with them.
+    """
+    return any(row["epsilon"] < math.inf and row["who"] != "not asked" for row in rows)
+
+
+def simulated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a fit whose noise follows from a fixed seed.
+
+    Epsilon is kept, as what the mechanism is worth with real noise. A known seed protects nobody:
+    who knows it can subtract the noise.
+
+    Examples
+    --------
+    >>> simulated([{"epsilon": 1.0, "assumptions": "numbers of rows are public"}])
+    [{'epsilon': 1.0, 'assumptions': 'simulated noise: no promise; numbers of rows are public'}]
+    """
+    return [
+        row | {"assumptions": f"{SIMULATED}; {row['assumptions']}"}
+        if 0 < row["epsilon"] < math.inf and not is_simulated([row])
+        else row
+        for row in rows
+    ]
+
+
+def is_simulated(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether the rows say that their noise is simulated."""
+    return any(row["assumptions"].startswith(SIMULATED) for row in rows)

@@ -45,8 +45,8 @@ from ebfed.privacy.calibration import (
     check_count,
     check_delta,
     check_epsilon,
+    check_error,
     gaussian_sigma,
-    is_number,
 )
 from ebfed.privacy.curves import GAUSSIAN, Curve, Family, approximate_curve, gaussian_curve
 
@@ -230,7 +230,7 @@ def audit_one_run(
     """
     if check_count("canaries", canaries) < FEWEST:
         raise ValueError(f"canaries must be at least {FEWEST}; got {canaries}.")
-    error = _check_error(error)
+    error = check_error(error)
     if mechanism not in get_args(Mechanism):
         raise ValueError(f"mechanism must be one of {get_args(Mechanism)}; got {mechanism!r}.")
     numbers = None if guesses is None else _check_guesses(guesses, canaries)
@@ -471,12 +471,6 @@ def _refuted(right: int, guesses: int, canaries: int, curve: Curve, error: float
 
 
 # Arguments ----------------------------------------------------------------------------------
-
-
-def _check_error(error: Any) -> float:
-    if not (is_number(error) and 1e-12 <= error < 1):
-        raise ValueError(f"error must be at least 1e-12 and below 1; got {error!r}.")
-    return float(error)
 
 
 def _check_guesses(guesses: Any, canaries: int) -> list[int]:

@@ -47,6 +47,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.privacy import accountant, events
 from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.privacy.clipping import shorten
 
 __all__ = ["WinsorizedMean", "rotate", "rotate_back"]
 
@@ -248,7 +249,7 @@ class WinsorizedMean:
             raise TypeError(f"rng must be a numpy.random.Generator; got {rng!r}.")
         signs = rng.choice([-1.0, 1.0], _power_of_two(size))
         average = _clipped_average(
-            rotate(_shortened(x, self.bound), signs),
+            rotate(shorten(x, self.bound)[0], signs),
             self._bins(count, size),
             self.deviation(count, size),
             self.window_epsilon(size),
@@ -353,15 +354,6 @@ def _middles(
         score = rng.gumbel(size=farther.shape) - epsilon / 2 * farther
         drawn[start : start + step] = score.argmax(axis=1)
     return (2 * drawn + 1) * deviation - edge
-
-
-def _shortened(x: NDArray, bound: float) -> NDArray[np.float64]:
-    """Scale vectors down to a norm; those that are not finite become zero."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = np.sqrt(np.einsum("ij,ij->i", x, x))[:, None]
-        sound = np.isfinite(norm)
-        short = x * np.minimum(1.0, bound / np.maximum(norm, bound))
-    return np.where(sound, short, 0.0)
 
 
 def _power_of_two(size: Any) -> int:

@@ -18,8 +18,8 @@ from ebfed.engines.robust import pair
 from ebfed.engines.sums import LARGEST_SUM
 from ebfed.engines.supervised_rounds import SupervisedRounds
 from ebfed.privacy import ledger
+from ebfed.privacy.ledger import simulated
 from ebfed.privacy.odometer import Plan
-from ebfed.privacy.promises import simulated
 from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionMemory,

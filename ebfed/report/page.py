@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.privacy.promises import is_simulated
+from ebfed.privacy.ledger import is_simulated
 from ebfed.report.plots import (
     new_axes,
     plot_calibration,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.privacy.promises import SIMULATED, is_simulated
+from ebfed.privacy.ledger import SIMULATED, is_simulated
 from ebfed.report.tidying import FIXED, SPREAD, WITHIN, glance, tidy
 from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
 

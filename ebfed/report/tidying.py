@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.privacy.promises import is_simulated
+from ebfed.privacy.ledger import is_simulated
 from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_of
 
 __all__ = ["glance", "tidy", "variance_components"]

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from ebfed.engines import Local
 from ebfed.learning.base import Learner
 from ebfed.tables.clients import Clients
+from ebfed.testing.estimators import check_pickle
 from ebfed.testing.nodes import first_half, fit_on_nodes
-from ebfed.testing.pickles import check_pickle
 
 __all__ = ["check_learner_contract"]
 

@@ -17,9 +17,9 @@ from ebfed import channels, learning, location, regression
 from ebfed.engines import rounds
 from ebfed.learning import fitting
 from ebfed.models import Linear
-from ebfed.privacy.promises import SIMULATED
+from ebfed.privacy.ledger import SIMULATED
 from ebfed.report.view import view_of
-from ebfed.testing.pickles import found_in
+from ebfed.testing.estimators import found_in
 
 RNG = np.random.default_rng(11)
 GROUPS = np.repeat(np.arange(30), 8)

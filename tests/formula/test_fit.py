@@ -13,7 +13,7 @@ import pytest
 import ebfed as eb
 from ebfed.channels import Exact, Gaussian, Laplace
 from ebfed.report.view import view_of
-from ebfed.testing.pickles import found_in
+from ebfed.testing.estimators import found_in
 
 RNG = np.random.default_rng(0)
 N, M = 120, 20

@@ -14,11 +14,11 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.learning.accounts import Round
-from ebfed.learning.clipping import shorten
 from ebfed.learning.owner_exchange import WinsorizedRound
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.privacy.calibration import gaussian_epsilon, gaussian_sigma
+from ebfed.privacy.clipping import shorten
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 

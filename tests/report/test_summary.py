@@ -17,7 +17,7 @@ from ebfed.channels import Exact, Gaussian, Laplace
 from ebfed.location.base import LocationEstimator
 from ebfed.models import Linear
 from ebfed.priors import Normal
-from ebfed.privacy.promises import SIMULATED
+from ebfed.privacy.ledger import SIMULATED
 from ebfed.report.effects import GroupEffects
 from ebfed.report.summary import Text
 

@@ -28,8 +28,7 @@ clients draw their noise from the operating system (extra ``secure``).
 from ebfed.engines.flower.apps import load_fit, serve, server_app
 from ebfed.engines.flower.cohort import FlowerCohort
 from ebfed.engines.flower.messages import need_flower
-from ebfed.engines.flower.node import Node
-from ebfed.engines.flower.planned import PlannedNode, plan_of_run
+from ebfed.engines.flower.node import Node, PlannedNode, plan_of_run
 from ebfed.engines.flower.rows import OwnRows
 from ebfed.engines.flower.rules import Rules
 

@@ -10,7 +10,7 @@ from ebfed import wire
 from ebfed.engines.flower.cohort import FlowerCohort, check_invitation
 from ebfed.engines.flower.files import alone, table_of, write
 from ebfed.engines.flower.messages import need_flower
-from ebfed.engines.flower.planned import plan_of_run
+from ebfed.engines.flower.node import plan_of_run
 from ebfed.engines.matching import UNMATCHED
 from ebfed.engines.robust import check_max_shift
 from ebfed.engines.rounds import converse

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from ebfed.report.plots.coefficients import plot_coefficients as plot_coefficients
     from ebfed.report.plots.convergence import plot_convergence as plot_convergence
     from ebfed.report.plots.counties import plot_counties as plot_counties
+    from ebfed.report.plots.counties import plot_states as plot_states
     from ebfed.report.plots.dependence import plot_dependence as plot_dependence
     from ebfed.report.plots.forest import plot_forest as plot_forest
-    from ebfed.report.plots.funnel import plot_funnel as plot_funnel
+    from ebfed.report.plots.forest import plot_funnel as plot_funnel
     from ebfed.report.plots.influence import plot_influence as plot_influence
     from ebfed.report.plots.marginal import plot_marginal as plot_marginal
     from ebfed.report.plots.population import plot_population as plot_population
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ebfed.report.plots.residuals import plot_scale_location as plot_scale_location
     from ebfed.report.plots.responsibilities import plot_responsibilities as plot_responsibilities
     from ebfed.report.plots.shrinkage import plot_shrinkage as plot_shrinkage
-    from ebfed.report.plots.states import plot_states as plot_states
     from ebfed.report.plots.studies import plot_by_fold as plot_by_fold
     from ebfed.report.plots.studies import plot_curves as plot_curves
     from ebfed.report.plots.studies import plot_formulas as plot_formulas

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from ebfed.inference.multiplicity import adjusted_p_values, check_adjustment, critical_values
+from ebfed.inference.contrasts import adjusted_p_values, check_adjustment, critical_values
 
 
 def test_two_means_need_no_allowance():

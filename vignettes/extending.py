@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 import ebfed as eb
 from ebfed.channels.levels import Levels
-from ebfed.channels.local import PureReport
+from ebfed.channels.report import PureReport
 
 # %% [markdown]
 # ## A prior: normal logits

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Levels
-from ebfed.channels.local import check_report_epsilon
-from ebfed.channels.report import Report
+from ebfed.channels.report import Report, check_report_epsilon
 from ebfed.privacy import events
 from ebfed.privacy.calibration import (
     check_count,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Ramps
-from ebfed.channels.local import PureReport
+from ebfed.channels.report import PureReport
 from ebfed.streams import Stream
 
 __all__ = ["OneBit", "odds"]

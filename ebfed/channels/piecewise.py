@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ebfed.channels import secure
 from ebfed.channels.law import Law
-from ebfed.channels.local import PureReport
 from ebfed.channels.one_bit import Coin, odds
+from ebfed.channels.report import PureReport
 from ebfed.streams import Stream
 
 __all__ = ["Hybrid", "Piecewise"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ebfed.channels import secure
 from ebfed.channels.base import Channel, Message, public_figures
-from ebfed.channels.local import CERTAIN, check_report_epsilon
 from ebfed.channels.one_bit import odds
+from ebfed.channels.report import CERTAIN, check_report_epsilon
 from ebfed.families import Family
 from ebfed.likelihoods import ReportedCategories
 from ebfed.likelihoods.reported_categories import truths

@@ -15,14 +15,20 @@ from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.law import Law
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
+from ebfed.likelihoods.reported_categories import CERTAIN
+from ebfed.privacy import events
+from ebfed.privacy.calibration import check_epsilon
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
 from ebfed.tables.values import numbers
 
-__all__ = ["Box", "Report"]
+__all__ = ["Box", "PureReport", "Report", "check_report_epsilon"]
 
 CHUNK = 2**15
 FURTHEST = 1e300  # in units of a ball, means further away are only so far
+
+# Beyond these, differences of probabilities and squares of noise lose their digits.
+LEAST, MOST = 1e-6, 1e9
 
 
 @dataclass(frozen=True)
@@ -245,3 +251,44 @@ def box(range: Any, n_features: int) -> Box:
     if np.any(half > LARGEST) or np.any(half < SMALLEST):
         raise ValueError(f"range must be between {SMALLEST:g} and {LARGEST:g} wide; got {range!r}.")
     return Box(low / 2 + high / 2, half)
+
+
+class PureReport(Report):
+    """A report whose probability moves by at most ``e**epsilon`` with the client's data."""
+
+    def __init__(self, epsilon: float, range: Any = None):
+        self.epsilon = epsilon
+        self.range = range
+
+    def _epsilon(self) -> float:
+        return check_report_epsilon(self.epsilon)
+
+    def _odds(self) -> float:
+        """Return the epsilon by which reports are drawn: no larger than makes a difference."""
+        return min(self._epsilon(), CERTAIN)
+
+    def guarantee(self, n_features: int = 1) -> tuple[float, float]:
+        """Return epsilon, and delta = 0."""
+        return self._epsilon(), 0.0
+
+    def event(self, n_features: int = 1) -> Any:
+        return events.pure(self._epsilon())
+
+
+def check_report_epsilon(epsilon: Any) -> float:
+    """Return the epsilon of one report, within what can be drawn and decoded.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_report_epsilon(1)
+    1.0
+    """
+    if not LEAST <= check_epsilon(epsilon) <= MOST:
+        raise ValueError(
+            f"epsilon of a report must lie between {LEAST:g} and {MOST:g}; got {epsilon!r}."
+        )
+    return float(epsilon)

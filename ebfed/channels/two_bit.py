@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Ramps
-from ebfed.channels.local import PureReport
 from ebfed.channels.one_bit import odds
+from ebfed.channels.report import PureReport
 from ebfed.privacy.calibration import is_number
 from ebfed.streams import Stream
 

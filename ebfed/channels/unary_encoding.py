@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Levels
-from ebfed.channels.local import PureReport
 from ebfed.channels.one_bit import odds
 from ebfed.channels.randomized_response import check_levels
+from ebfed.channels.report import PureReport
 from ebfed.streams import Stream
 
 __all__ = ["UnaryEncoding"]

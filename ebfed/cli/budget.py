@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
+from ebfed.cli.options import errors_of_the_user
 
 if TYPE_CHECKING:
     from ebfed.engines.flower.rules import Rules

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Json
+from ebfed.cli.options import Json, errors_of_the_user
 
 __all__ = ["county"]
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import (
     Decimal,
     Encoding,
@@ -24,6 +23,7 @@ from ebfed.cli.options import (
     Json,
     NaValues,
     Separator,
+    errors_of_the_user,
 )
 from ebfed.cli.project import (
     Template,

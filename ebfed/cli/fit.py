@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, NaValues, Separator
+from ebfed.cli.options import (
+    Decimal,
+    Encoding,
+    FamilyName,
+    FamilyOption,
+    NaValues,
+    Separator,
+    errors_of_the_user,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

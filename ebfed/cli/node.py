@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
+from ebfed.cli.options import errors_of_the_user
 
 __all__ = ["login", "node", "superlink"]
 

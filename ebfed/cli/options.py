@@ -1,7 +1,9 @@
-"""Options that several commands have."""
+"""Options that several commands have, and errors of their users."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 
@@ -17,6 +19,7 @@ __all__ = [
     "Json",
     "NaValues",
     "Separator",
+    "errors_of_the_user",
 ]
 
 
@@ -77,3 +80,22 @@ NaValues = Annotated[
 Decimal = Annotated[
     str, typer.Option(metavar="CHARACTER", help="Decimal sign in a .csv: a point or a comma.")
 ]
+
+
+@contextmanager
+def errors_of_the_user(*others: type[Exception]) -> Iterator[None]:
+    """Print errors of files, arguments and missing packages in one line, and exit with code 2.
+
+    Parameters
+    ----------
+    *others : exception types
+        Errors of the user beside OSError, ValueError and ImportError.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *others)
+    try:
+        yield
+    except (typer.Exit, BrokenPipeError):  # a RuntimeError; and a reader, as head, that has enough
+        raise
+    except kinds as error:
+        typer.echo(f"ebfed: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None

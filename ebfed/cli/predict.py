@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.fit import show, warnings_in_a_line
-from ebfed.cli.options import Decimal, Encoding, NaValues, Separator
+from ebfed.cli.options import Decimal, Encoding, NaValues, Separator, errors_of_the_user
 
 __all__ = ["EXAMPLES", "predict"]
 

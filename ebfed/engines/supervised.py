@@ -1,4 +1,4 @@
-"""Learning a response from rows of many groups: reading them, and what all such methods report."""
+"""Learning a response from rows of many groups: reading them, what methods report, and rounds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from ebfed.arguments import WithArguments, check_single
 from ebfed.engines.cloning import cloned
+from ebfed.engines.protocol import Rounds
 from ebfed.engines.publishing import (
     deep_copied,
     name_columns,
@@ -35,7 +36,7 @@ from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
 from ebfed.tables.values import numbers
 
-__all__ = ["SupervisedEstimator", "check_size"]
+__all__ = ["SupervisedEstimator", "SupervisedRounds", "check_size"]
 
 # Roles that do not go with each row by itself.
 OTHERS = ("y", "groups", "covariates")
@@ -443,3 +444,54 @@ def _plain(labels: NDArray) -> NDArray:
             f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
         )
     return plain
+
+
+class SupervisedRounds(Rounds):
+    """What the protocols of supervised methods have in common."""
+
+    # Nor is it kept who took part in the last round.
+    forgets: ClassVar[tuple[str, ...]] = (*Rounds.forgets, "turn")
+
+    def describe(self, clients: Any, memory: Any) -> Any:
+        """State numbers of rows, and columns."""
+        return {
+            "n": clients.n,
+            "n_features": np.array([self.estimator.n_features_in_]),
+            "columns": np.array(["\n".join(getattr(self.estimator, "feature_names_in_", ()))]),
+        }
+
+    def check_facts(self, facts: Any) -> None:
+        kinds = {"n": "i", "n_features": "i", "columns": "U"}
+        sound = facts.keys() >= kinds.keys() and all(
+            isinstance(facts[name], np.ndarray)
+            and facts[name].dtype.kind == kind
+            and facts[name].ndim == 1
+            for name, kind in kinds.items()
+        )
+        if not (
+            sound
+            and len(facts["n"]) > 0
+            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and facts["n"].min() >= 0
+            and facts["n_features"][0] + getattr(self.estimator, "fit_intercept", 0) > 0
+        ):
+            raise ValueError("facts must be numbers of rows, and columns.")
+
+    def first_state(self, facts: Any, key: NDArray) -> Any:
+        """Return what all methods keep before the first round."""
+        check_single(self.estimator)
+        for name in ("n_features", "columns"):
+            different = sorted(set(facts[name].tolist()))
+            if len(different) > 1:
+                raise ValueError(f"clients have different columns: {different}.")
+        return {
+            "round": 0,
+            "done": False,
+            "turn": np.zeros(len(facts["n"]), np.int8),
+            "key": key,
+            "n": facts["n"],
+            "n_features": int(facts["n_features"][0]),
+            "columns": str(facts["columns"][0]),
+            "history": [],
+            "converged": None,
+        }

@@ -28,7 +28,7 @@ from ebfed.engines.protocol import (
     State,
 )
 from ebfed.engines.sums import largest
-from ebfed.engines.supervised_rounds import SupervisedRounds
+from ebfed.engines.supervised import SupervisedRounds
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange, Senders
 from ebfed.learning.fitting import read_clients, settle

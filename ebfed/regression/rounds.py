@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.robust import pair
 from ebfed.engines.sums import LARGEST_SUM
-from ebfed.engines.supervised_rounds import SupervisedRounds
+from ebfed.engines.supervised import SupervisedRounds
 from ebfed.privacy import ledger
 from ebfed.privacy.ledger import simulated
 from ebfed.privacy.odometer import Plan

@@ -298,8 +298,6 @@ def _check_frequencies(
     drawn: NDArray, reports: NDArray, own: NDArray, masses: NDArray, alarm: float, what: str
 ) -> None:
     """Compare frequencies with probabilities by chi-square; `alarm` is the false alarm rate."""
-    from scipy.stats import chi2
-
     assert abs(masses.sum() - 1) < 1e-4, f"probabilities of reports {what} sum to {masses.sum()}"
     values = drawn.astype(float)
     atoms, inner = reports[own].astype(float), reports[~own]
@@ -322,6 +320,13 @@ def _check_frequencies(
     expected = expected * len(values)
     kept = expected >= 10
     seen, expected = (np.append(x[kept], x[~kept].sum()) for x in (seen, expected))
+    _check_fit(seen, expected, alarm, what)
+
+
+def _check_fit(seen: NDArray, expected: NDArray, alarm: float, what: str) -> None:
+    """Compare numbers of reports with expected ones, the last of which are of all rare reports."""
+    from scipy.stats import chi2
+
     if expected[-1] < 10:  # rare reports join the last bin
         seen, expected = (np.append(x[:-2], x[-2:].sum()) for x in (seen, expected))
     statistic = ((seen - expected) ** 2 / expected).sum()
@@ -365,8 +370,6 @@ def _check(
     correlation: float = 0.0,
 ) -> None:
     """Compare frequencies of reports with probabilities by chi-square."""
-    from scipy.stats import chi2
-
     sizes = np.full(len(theta), n)
     counts = rng.multinomial(sizes, theta)
     clients = replace(family.blank(sizes, theta.shape[1]), mean=counts / n)
@@ -384,13 +387,7 @@ def _check(
         )
     expected = chance * len(theta)
     kept = expected >= 10
-    observed = np.append(seen[kept], len(theta) - seen[kept].sum())
-    expected = np.append(expected[kept], len(theta) - expected[kept].sum())
-    if expected[-1] < 10:  # rare reports join the last bin
-        observed, expected = (
-            np.append(x[:-2], x[-2:].sum()) for x in (observed.astype(float), expected)
-        )
-    statistic = ((observed - expected) ** 2 / expected).sum()
-    assert chi2.sf(statistic, max(len(observed) - 1, 1)) >= alarm, (
-        "reports do not have the frequencies of the likelihood"
+    seen, expected = (
+        np.append(x[kept], len(theta) - x[kept].sum()) for x in (seen.astype(float), expected)
     )
+    _check_fit(seen, expected, alarm, "of categories")

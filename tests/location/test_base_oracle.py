@@ -20,8 +20,7 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
-from ebfed.evaluation.coverage.rows import ROW_VARIANCE
-from ebfed.evaluation.coverage.settings import BOOTSTRAP, SETTINGS, TruePopulation
+from ebfed.evaluation.coverage.settings import BOOTSTRAP, ROW_VARIANCE, SETTINGS, TruePopulation
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import nested_conjugate as parents
 

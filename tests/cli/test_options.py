@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from ebfed.cli.errors import errors_of_the_user
+from ebfed.cli.options import errors_of_the_user
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError, ImportError])

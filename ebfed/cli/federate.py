@@ -289,8 +289,6 @@ def status(directory: Directory, as_json: Json = False) -> None:
 
     The epsilon that was spent is that of the person who has spent most, all runs together.
     """
-    from ebfed.cli.federate import lines_of, states_of
-
     with errors_of_the_user(RuntimeError):
         states = states_of(directory)
         typer.echo(json.dumps(states, indent=1) if as_json else "\n".join(lines_of(states)))

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from ebfed.report import new_axes, plot_curves
-from ebfed.report.plots import COLOURS, LINES, MARKERS
+from ebfed.report.plots.axes import COLOURS, LINES, MARKERS
 from ebfed.report.summary import Text
 from ebfed.tables.replacing import replaced
 from ebfed.tables.spreadsheets import write_csv

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import Clients
-from ebfed.tables.factors import Factors
+from ebfed.tables.factors import Factored, Factors
 from ebfed.tables.labels import number_labels
 from ebfed.tables.values import plain
 
@@ -25,7 +25,7 @@ MOST = 100  # levels of noise
 
 
 @dataclass(frozen=True)
-class Dispersed:
+class Dispersed(Factored):
     """What a linear model needs of a block of clients, whose rows have several levels of noise.
 
     Attributes
@@ -92,22 +92,10 @@ class Dispersed:
                 logs = logs + cast(NDArray, block.log_weight)
         return cls(clients.ids, tuple(names.tolist()), counts, rows, logs)
 
-    def totals(self) -> NDArray[np.int64]:
-        """Return the number of rows of each client; see `Clients.totals`."""
-        return self.n
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @property
     def n(self) -> NDArray[np.int64]:
         """Number of rows of each client, of all levels."""
         return self.counts.sum(axis=1)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return self.rows.shape[3] - 1
 
     def weighed(self, ratios: NDArray) -> Factors:
         """Return factors of rows over the ratios of their noise.
@@ -123,11 +111,6 @@ class Dispersed:
         parts = Factors(places, np.zeros(len(places), np.int64), rows[some][:, None, :])
         whole = parts.joined(self.ids)
         return Factors(self.ids, self.n, whole.rows, self.log_weight)
-
-    def products(self) -> NDArray[np.float64]:
-        """Sum of ``X_i' [X_i y_i]`` over clients, shape (p, p + 1), of rows as they are."""
-        flat = self.rows.reshape(-1, self.rows.shape[3])
-        return flat[:, :-1].T @ flat
 
     def with_levels(self, levels: Sequence[str]) -> Self:
         """Put levels in the places of these, among which they are."""
@@ -153,11 +136,6 @@ class Dispersed:
         """Keep the clients in these positions (or where a mask is true)."""
         logs = None if self.log_weight is None else self.log_weight[index]
         return type(self)(self.ids[index], self.levels, self.counts[index], self.rows[index], logs)
-
-    def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
-        places = np.array_split(np.arange(len(self)), max(1, min(n_blocks, len(self))))
-        return [self.take(slice(place[0], place[-1] + 1)) for place in places]
 
     def at(self, level: int) -> Factors:
         """Return factors of the rows of one level; the first has the weights of all."""

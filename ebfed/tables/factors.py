@@ -8,18 +8,54 @@ such an R_i of at most p rows, and loses no digits as squares would.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids, weighed_rows
 
-__all__ = ["Factors"]
+__all__ = ["Factored", "Factors"]
+
+
+class Factored:
+    """Factors of the rows of clients, whose last axis has the columns of X, and y."""
+
+    ids: NDArray
+    n: Any
+    rows: NDArray[np.float64]
+
+    def totals(self) -> NDArray[np.int64]:
+        """Return the number of rows of each client; see `Clients.totals`."""
+        return self.n
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.rows.shape[-1] - 1
+
+    def products(self) -> NDArray[np.float64]:
+        """Sum of ``X_i' [X_i y_i]`` over clients, shape (p, p + 1), of rows as they are."""
+        flat = self.rows.reshape(-1, self.rows.shape[-1])
+        return flat[:, :-1].T @ flat
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        raise NotImplementedError
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        if n_blocks == 1 or len(self) < 2:
+            return [self]
+        places = np.array_split(np.arange(len(self)), min(n_blocks, len(self)))
+        return [self.take(slice(place[0], place[-1] + 1)) for place in places]
 
 
 @dataclass(frozen=True)
-class Factors:
+class Factors(Factored):
     """What a linear model needs of a block of clients.
 
     Attributes
@@ -125,23 +161,6 @@ class Factors:
         factors = _compressed(rows[kept], indptr)
         return cls(summary.ids, summary.n, factors, logs)
 
-    def totals(self) -> NDArray[np.int64]:
-        """Return the number of rows of each client; see `Clients.totals`."""
-        return self.n
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return self.rows.shape[2] - 1
-
-    def products(self) -> NDArray[np.float64]:
-        """Sum of ``X_i' [X_i y_i]`` over clients, shape (p, p + 1)."""
-        flat = self.rows.reshape(-1, self.rows.shape[2])
-        return flat[:, :-1].T @ flat
-
     def padded(self, size: int) -> NDArray[np.float64]:
         """Rows, with zeros up to `size` of them for each client."""
         if size == self.rows.shape[1]:
@@ -152,13 +171,6 @@ class Factors:
         """Keep the clients in these positions (or where a mask is true)."""
         logs = None if self.log_weight is None else self.log_weight[index]
         return type(self)(self.ids[index], self.n[index], self.rows[index], logs)
-
-    def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
-        if n_blocks == 1 or len(self) < 2:
-            return [self]
-        places = np.array_split(np.arange(len(self)), min(n_blocks, len(self)))
-        return [self.take(slice(place[0], place[-1] + 1)) for place in places]
 
     def joined(self, ids: NDArray) -> Self:
         """Compress the rows of clients with one number to those of one client, with this label.

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.patches import FancyArrowPatch
 
 import ebfed as eb
-from ebfed.report.plots import plot_arrows, plot_coefficients
+from ebfed.report import plot_arrows, plot_coefficients
 
 
 def ways(ax):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import ebfed as eb
-from ebfed.report.plots import plot_caterpillar
+from ebfed.report import plot_caterpillar
 
 
 def rows(n_groups, seed=0):

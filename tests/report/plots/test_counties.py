@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from sklearn.utils import Bunch
 
 from ebfed.datasets import shapes as source
-from ebfed.report.plots import plot_counties, plot_states
+from ebfed.report import plot_counties, plot_states
 
 
 def square(x, y, size=1.0):

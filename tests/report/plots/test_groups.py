@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.report.plots import (
+from ebfed.report import (
     new_axes,
     plot_arrows,
     plot_by_fold,

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import gamma, norm
 
 import ebfed as eb
-from ebfed.report.plots import (
+from ebfed.report import (
     new_axes,
     plot_arrows,
     plot_calibration,

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import ebfed as eb
-from ebfed.report.plots import plot_calibration, plot_marginal
+from ebfed.report import plot_calibration, plot_marginal
 from ebfed.report.view import view_of
 
 

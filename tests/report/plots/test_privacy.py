@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ebfed.report.plots import plot_privacy
+from ebfed.report import plot_privacy
 
 
 def prices(library=pd):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import ebfed as eb
-from ebfed.report.plots import plot_responsibilities
+from ebfed.report import plot_responsibilities
 
 
 def heights(ax):

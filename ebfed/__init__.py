@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ebfed.location import moderated_t as moderated_t
     from ebfed.location import posterior_from as posterior_from
     from ebfed.location import two_groups as two_groups
-    from ebfed.location.effects_of_studies import effect_sizes as effect_sizes
     from ebfed.location.small_areas import fay_herriot as fay_herriot
+    from ebfed.location.studies import effect_sizes as effect_sizes
     from ebfed.location.studies import meta_analysis as meta_analysis
     from ebfed.priors import IdentificationWarning as IdentificationWarning
     from ebfed.regression import AdaMix as AdaMix

@@ -6,7 +6,7 @@ Gaussian noise. The sum over nodes by `ebfed.engines.secure_sum` then has all no
 trusted server would publish: nobody sees a vector with less.
 
 *How private.* With at least m honest nodes in the sum, it costs what one release with Gaussian
-noise of standard deviation z C costs (`ebfed.privacy.distributed_gaussian`), to any account of
+noise of standard deviation z C costs (`ebfed.privacy.discrete_gaussian`), to any account of
 clients who join or do not. Each node draws noise for m nodes. If more than m are in the sum, it has
 more noise than needed, as it must: a sum does not know who will stay, or is honest.
 
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.privacy import events
 from ebfed.privacy.calibration import as_float, check_count, check_positive
-from ebfed.privacy.distributed_gaussian import distributed_multiplier, distributed_sigma
+from ebfed.privacy.discrete_gaussian import distributed_multiplier, distributed_sigma
 from ebfed.tables.clients import LARGEST, SMALLEST
 
 __all__ = ["IntegerSum"]

@@ -15,9 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ebfed.arguments import WithArguments, check_single
-from ebfed.engines.cloning import cloned
 from ebfed.engines.protocol import Rounds
 from ebfed.engines.publishing import (
+    cloned,
     deep_copied,
     name_columns,
     pickled,

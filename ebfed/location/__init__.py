@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from ebfed.location.bernoulli import BernoulliEB as BernoulliEB
     from ebfed.location.categorical import CategoricalEB as CategoricalEB
     from ebfed.location.duration import DurationEB as DurationEB
-    from ebfed.location.effects_of_studies import effect_sizes as effect_sizes
     from ebfed.location.encoder import GroupEncoder as GroupEncoder
     from ebfed.location.gaussian import GaussianEB as GaussianEB
     from ebfed.location.mixture import MixtureEB as MixtureEB
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ebfed.location.small_areas import FayHerriot as FayHerriot
     from ebfed.location.small_areas import fay_herriot as fay_herriot
     from ebfed.location.studies import MetaAnalysis as MetaAnalysis
+    from ebfed.location.studies import effect_sizes as effect_sizes
     from ebfed.location.studies import meta_analysis as meta_analysis
     from ebfed.location.variance import VarianceEB as VarianceEB
 

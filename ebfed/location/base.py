@@ -23,9 +23,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ebfed import priors
 from ebfed.arguments import WithArguments
 from ebfed.channels import Channel, Guess
-from ebfed.engines.cloning import cloned
 from ebfed.engines.protocol import LocationMemory
-from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
+from ebfed.engines.publishing import cloned, deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import converse_here
 from ebfed.location.consent import check_weights, named_channels
 from ebfed.location.cross_fitting import with_predictions

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ebfed.privacy.calibration import paper_sigma as paper_sigma
     from ebfed.privacy.discrete_gaussian import discrete_gaussian_delta as discrete_gaussian_delta
     from ebfed.privacy.discrete_gaussian import discrete_gaussian_sigma as discrete_gaussian_sigma
-    from ebfed.privacy.distributed_gaussian import distributed_multiplier as distributed_multiplier
-    from ebfed.privacy.distributed_gaussian import distributed_sigma as distributed_sigma
+    from ebfed.privacy.discrete_gaussian import distributed_multiplier as distributed_multiplier
+    from ebfed.privacy.discrete_gaussian import distributed_sigma as distributed_sigma
     from ebfed.privacy.one_run import OneRunAudit as OneRunAudit
     from ebfed.privacy.one_run import audit_one_run as audit_one_run
     from ebfed.privacy.one_run import one_run_limit as one_run_limit

@@ -13,7 +13,7 @@ from ebfed.channels.secure import add_integer_gaussian
 from ebfed.engines.secure_sum import LocalNodes, secure_sum, terms
 from ebfed.engines.secure_sum.messages import largest
 from ebfed.privacy import accountant, gaussian_sigma
-from ebfed.privacy.distributed_gaussian import distributed_multiplier
+from ebfed.privacy.discrete_gaussian import distributed_multiplier
 
 
 def rows_of(rng, c, size, norm=1.0):

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from ebfed.evaluation import coverage
+from ebfed.evaluation.coverage.page import Oracle
 from ebfed.evaluation.coverage.settings import SETTINGS, list_cells, list_parts
-from ebfed.evaluation.coverage.simulation import Oracle
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 POPULATIONS = [

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 import ebfed as eb
-from ebfed.learning.temperatures import GRID, N_POPULATIONS, evidence, own_temperatures
+from ebfed.learning.hierarchical_eb import GRID, N_POPULATIONS, evidence, own_temperatures
 
 M, N = 20, 40
 GROUPS = np.repeat(np.arange(M), N)

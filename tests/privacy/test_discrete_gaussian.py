@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ebfed.privacy import accountant, events, gaussian_delta
-from ebfed.privacy.distributed_gaussian import (
+from ebfed.privacy.discrete_gaussian import (
     distributed_multiplier,
     distributed_sigma,
     divergence_of_sum,

@@ -14,10 +14,7 @@ from ebfed.channels.law import Law
 from ebfed.channels.levels import Levels
 from ebfed.channels.report import Report, check_report_epsilon
 from ebfed.privacy import events
-from ebfed.privacy.calibration import (
-    check_count,
-    check_delta,
-)
+from ebfed.privacy.calibration import check_count, check_delta
 from ebfed.privacy.discrete_gaussian import discrete_gaussian_sigma
 from ebfed.streams import Stream
 

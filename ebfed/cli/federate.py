@@ -34,7 +34,7 @@ from ebfed.cli.project import (
     write_project,
 )
 
-__all__ = ["app", "lines_of", "states_of"]
+__all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,

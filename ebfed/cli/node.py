@@ -55,12 +55,7 @@ def node(
     that is received is executed. The owner of the server registers the public part of the key.
     """
     from ebfed.engines.flower import PlannedNode, Rules
-    from ebfed.engines.flower.connection import (
-        Link,
-        answer_requests,
-        load_key,
-        make_key_pair,
-    )
+    from ebfed.engines.flower.connection import Link, answer_requests, load_key, make_key_pair
     from ebfed.engines.flower.node import SUM_KEY
     from ebfed.engines.secure_sum import stored_key
     from ebfed.loading import METHODS

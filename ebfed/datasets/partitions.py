@@ -14,15 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.datasets.groups import is_integer
 
-__all__ = [
-    "apportion",
-    "count_up",
-    "deal_a_number",
-    "deal_classes",
-    "deal_equally",
-    "draw_classes",
-    "hand_out",
-]
+__all__ = []
 
 
 def partition_classes(

@@ -19,7 +19,7 @@ from ebfed.report.tidying import glance, tidy
 from ebfed.report.view import FitView, GroupView, LocationView, view_of
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["anova", "compare", "criteria", "view_by_name"]
+__all__ = ["anova", "compare", "criteria"]
 
 # Of Stein's estimate: how far means are moved, in their own standard errors; number of means up to
 # which moves are orthogonal; and number of moved means where there are more.

@@ -46,18 +46,7 @@ from ebfed.tables.scans import (
     repeated_rows,
 )
 
-__all__ = [
-    "CountedRows",
-    "LazyRows",
-    "cells_of",
-    "columns_of",
-    "exposure_of",
-    "offset_of",
-    "predicted_in_place",
-    "response_of",
-    "scan_of",
-    "sums_of",
-]
+__all__ = ["CountedRows", "LazyRows", "columns_of", "offset_of", "predicted_in_place", "sums_of"]
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50

@@ -23,9 +23,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
-from ebfed.engines.protocol import (
-    LearningState,
-)
+from ebfed.engines.protocol import LearningState
 from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.files import LearnerFile, save
@@ -40,7 +38,7 @@ from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
 from ebfed.tables.unseen import warn_of_mistyped
 
-__all__ = ["Learner", "WithConsent", "expected_of", "export", "term_names"]
+__all__ = ["Learner", "WithConsent", "expected_of", "export"]
 
 
 def expected_of(learner: Any, X: Any, groups: Any) -> NDArray[np.float64]:

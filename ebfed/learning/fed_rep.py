@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import (
-    LearningFacts,
-    LearningMemory,
-    LearningSent,
-    Named,
-)
+from ebfed.engines.protocol import LearningFacts, LearningMemory, LearningSent, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_names
 from ebfed.learning.memory import remember

@@ -32,7 +32,6 @@ __all__ = [
     "HierarchicalEBRounds",
     "StrengthTraining",
     "evidence",
-    "held_likelihoods",
     "moved",
     "own_temperatures",
     "responsibilities",

@@ -40,20 +40,8 @@ from ebfed.tables.features import validated
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
-from ebfed.tables.lazy import (
-    COUNTED,
-    Summarised,
-    column_names,
-    columns_beside,
-    counted,
-    is_lazy,
-)
-from ebfed.tables.of_rows import (
-    OfRows,
-    Predicted,
-    given_of_rows,
-    wants_rate,
-)
+from ebfed.tables.lazy import COUNTED, Summarised, column_names, columns_beside, counted, is_lazy
+from ebfed.tables.of_rows import OfRows, Predicted, given_of_rows, wants_rate
 from ebfed.tables.of_rows import of_rows as read_of_rows
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows

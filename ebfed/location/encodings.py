@@ -34,7 +34,6 @@ from ebfed.tables.values import column, read_labels, read_response
 __all__ = [
     "CategoryRows",
     "Encoding",
-    "FoldSums",
     "GroupSums",
     "Target",
     "fit_encoding",

@@ -14,12 +14,7 @@ from ebfed.engines import Engine
 from ebfed.families import Gaussian
 from ebfed.location.base import LocationEstimator
 from ebfed.location.learned import known_noise
-from ebfed.location.mixture_rounds import (
-    CentralRounds,
-    ClusteringRounds,
-    EMRounds,
-    MixtureRounds,
-)
+from ebfed.location.mixture_rounds import CentralRounds, ClusteringRounds, EMRounds, MixtureRounds
 from ebfed.priors import Discrete, GaussianMixture, Prior
 from ebfed.report.view import Components, LocationView
 from ebfed.tables.frames import frame

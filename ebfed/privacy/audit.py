@@ -43,11 +43,8 @@ __all__ = [
     "LowerBound",
     "Shown",
     "audit",
-    "best_threshold",
     "bound_from_scores",
-    "candidate_events",
     "largest_bound",
-    "learn_distinguishers",
     "lower_bound",
     "simulate",
 ]

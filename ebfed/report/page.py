@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ebfed.privacy.ledger import is_simulated
-from ebfed.report.plots.axes import coefficient, count_groups, new_axes, quantity
+from ebfed.report.plots.axes import new_axes
 from ebfed.report.plots.calibration import plot_calibration
 from ebfed.report.plots.caterpillar import plot_caterpillar
 from ebfed.report.plots.coefficients import plot_coefficients
 from ebfed.report.plots.convergence import plot_convergence
+from ebfed.report.plots.labels import coefficient, count_groups, quantity
 from ebfed.report.plots.marginal import plot_marginal
 from ebfed.report.plots.shrinkage import plot_shrinkage
 from ebfed.report.summary import summary_table

@@ -22,7 +22,7 @@ from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Summary
 from ebfed.testing.seed import SEED
 
-__all__ = ["check_categories", "check_channel", "check_law", "check_reports"]
+__all__ = ["check_channel"]
 
 # Concentration of the population over which reports are averaged.
 CONCENTRATION = 3.0

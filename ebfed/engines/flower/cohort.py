@@ -22,13 +22,7 @@ from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.base import Cohort, join
 from ebfed.engines.flower.files import now, write
-from ebfed.engines.flower.messages import (
-    UNSIGNED,
-    Registered,
-    make_request,
-    question,
-    read_answer,
-)
+from ebfed.engines.flower.messages import UNSIGNED, Registered, make_request, question, read_answer
 from ebfed.engines.matching import Matched, check_digests
 from ebfed.engines.robust import check_max_shift, differing, guilty, settle
 from ebfed.engines.secure_sum import SecureSums, Terms, least_threshold, terms

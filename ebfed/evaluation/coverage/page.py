@@ -23,14 +23,7 @@ from ebfed.evaluation.coverage.settings import (
     list_cells,
     list_parts,
 )
-from ebfed.evaluation.study import (
-    SIMULATED_NOISE,
-    THIN,
-    Study,
-    draw_panel,
-    print_grid,
-    print_row,
-)
+from ebfed.evaluation.study import SIMULATED_NOISE, THIN, Study, draw_panel, print_grid, print_row
 from ebfed.priors import IdentificationWarning, Normal
 from ebfed.report import new_axes
 from ebfed.tables.unseen import UnseenGroupWarning

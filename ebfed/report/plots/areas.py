@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import (
-    BLUE,
-    GREY,
-    MANY,
-    VERMILLION,
-    finish,
-    fit_height,
-    legend_above,
-    name_rows,
-    open_axes,
-)
+from ebfed.report.plots.axes import BLUE, GREY, MANY, VERMILLION, finish, legend_above, open_axes
+from ebfed.report.plots.labels import fit_height, name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import (
-    BLUE,
-    GREY,
-    OWN,
-    VERMILLION,
-    count_groups,
-    finish,
-    legend_above,
-    open_axes,
-    plain,
-    quantity,
-)
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, finish, legend_above, open_axes, plain
 from ebfed.report.plots.groups import even_steps, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import (
-    BLACK,
-    BLUE,
-    GREY,
-    OWN,
-    count_groups,
-    finish,
-    open_axes,
-    quantity,
-)
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, finish, open_axes
 from ebfed.report.plots.groups import Groups, bar_edges, even_steps, few_outcomes, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

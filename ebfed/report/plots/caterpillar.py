@@ -13,16 +13,12 @@ from ebfed.report.plots.axes import (
     BLUE,
     MANY,
     VERMILLION,
-    coefficient,
-    count_groups,
     finish,
-    fit_height,
     legend_above,
-    name_rows,
     open_axes,
     plain,
-    quantity,
 )
+from ebfed.report.plots.labels import coefficient, count_groups, fit_height, name_rows, quantity
 from ebfed.report.view import GroupView, LocationView, view_of
 from ebfed.tables.levels import label_text
 

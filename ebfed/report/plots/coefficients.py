@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import (
-    BLACK,
-    BLUE,
-    GREY,
-    LINES,
-    OWN,
-    VERMILLION,
-    coefficient,
-    count_groups,
-    name_points,
-    open_axes,
-)
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
+from ebfed.report.plots.labels import OWN, coefficient, count_groups, name_points
 from ebfed.report.view import GroupView, view_of
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.path import Path
     from sklearn.utils import Bunch
 
-__all__ = ["MISSING", "colour_scale", "draw_scale", "plot_counties", "plot_states"]
+__all__ = ["MISSING", "plot_counties", "plot_states"]
 
 # Codes of counties that were renamed, and those of today.
 RENAMED = {"46113": "46102", "02270": "02158"}

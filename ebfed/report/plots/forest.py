@@ -10,16 +10,13 @@ from ebfed.report.plots.axes import (
     BLACK,
     BLUE,
     GREY,
-    LETTERS,
-    MOST_NAMED,
     VERMILLION,
     finish,
-    fit_height,
     legend_above,
-    name_points,
     open_axes,
     plain,
 )
+from ebfed.report.plots.labels import LETTERS, MOST_NAMED, fit_height, name_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,7 @@ from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.prior_curves import central
 from ebfed.report.view import FitView, LocationView, view_of
 
-__all__ = [
-    "Groups",
-    "bar_edges",
-    "check_rows",
-    "even_steps",
-    "few_outcomes",
-    "location_of",
-    "read_groups",
-]
+__all__ = ["Groups", "bar_edges", "check_rows", "even_steps", "few_outcomes", "read_groups"]
 
 MOST_BARS = 40
 

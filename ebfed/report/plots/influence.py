@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, finish, name_points, open_axes
+from ebfed.report.plots.axes import BLUE, finish, open_axes
+from ebfed.report.plots.labels import name_points
 from ebfed.tables.columns import Columns
 from ebfed.tables.lazy import column_names
 

@@ -8,17 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Prior
-from ebfed.report.plots.axes import (
-    BLACK,
-    BLUE,
-    OWN,
-    VERMILLION,
-    count_groups,
-    open_axes,
-    open_right,
-    quantity,
-)
+from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes, open_right
 from ebfed.report.plots.groups import Groups, bar_edges, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 from ebfed.report.plots.prior_curves import (
     atoms_of,
     ceiling,

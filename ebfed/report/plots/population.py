@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ebfed.priors import Prior
-from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes, open_right, quantity
+from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes, open_right
+from ebfed.report.plots.labels import quantity
 from ebfed.report.plots.prior_curves import (
     atoms_of,
     ceiling,

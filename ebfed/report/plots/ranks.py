@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import GREY, fit_height, open_axes, plain, shades
+from ebfed.report.plots.axes import GREY, open_axes, plain, shades
 from ebfed.report.plots.caterpillar import draw_intervals
+from ebfed.report.plots.labels import fit_height
 from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names
 from ebfed.tables.values import is_frame

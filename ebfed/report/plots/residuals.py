@@ -10,17 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.diagnostics import ResidualKind, diagnostics_of
-from ebfed.report.plots.axes import (
-    BLACK,
-    BLUE,
-    GREY,
-    MANY,
-    VERMILLION,
-    coefficient,
-    finish,
-    new_axes,
-    open_axes,
-)
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, MANY, VERMILLION, finish, new_axes, open_axes
+from ebfed.report.plots.labels import coefficient
 from ebfed.report.view import GroupView, view_of
 from ebfed.tables.columns import Columns
 from ebfed.tables.lazy import column_names

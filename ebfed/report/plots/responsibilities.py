@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import (
-    COLOURS,
-    HATCHES,
-    LETTERS,
-    MOST_NAMED,
-    count_groups,
-    open_axes,
-    plain,
-)
+from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes, plain
+from ebfed.report.plots.labels import LETTERS, MOST_NAMED, count_groups
 from ebfed.report.view import view_of
 from ebfed.tables.columns import numeric_columns
 from ebfed.tables.lazy import column_names

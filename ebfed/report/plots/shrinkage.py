@@ -8,20 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Prior
-from ebfed.report.plots.axes import (
-    BLACK,
-    BLUE,
-    GREY,
-    MANY,
-    OWN,
-    VERMILLION,
-    count_groups,
-    name_points,
-    open_axes,
-    quantity,
-    shades,
-)
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, MANY, VERMILLION, open_axes, shades
 from ebfed.report.plots.groups import read_groups
+from ebfed.report.plots.labels import OWN, count_groups, name_points, quantity
 from ebfed.report.plots.prior_curves import (
     atoms_of,
     ceiling,

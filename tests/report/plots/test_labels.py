@@ -17,7 +17,8 @@ from ebfed.report import (
     plot_ranks,
     plot_shrinkage,
 )
-from ebfed.report.plots.axes import MOST_NAMED, shades
+from ebfed.report.plots.axes import shades
+from ebfed.report.plots.labels import MOST_NAMED
 
 RNG = np.random.default_rng(0)
 

@@ -119,6 +119,7 @@ class Prior(WithArguments, ABC):
     mean_: NDArray
     variance_: NDArray
     mean_variance_: NDArray
+    variance_variance_: NDArray
     n_parameters_: int
     notes_ = WhenAsked[list[str]]()
     # Parameters of the plausible populations by name, K of each; and "weights", (K, d).
@@ -478,6 +479,16 @@ class Prior(WithArguments, ABC):
                 one.mean_variance_ = np.zeros_like(one.mean_variance_)
             one._take(**parameters)
         return one
+
+    def _is_hardly_known(self) -> NDArray[np.bool_]:
+        """Whether the spread of each column is not known well, shape (d,)."""
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        return doubt | (self.variance_ == 0)
+
+    def _check_clients(self) -> None:
+        """Refuse likelihoods that need one population for all clients."""
+        if self.mean_.ndim > 1:
+            raise TypeError("populations of covariates serve Gaussian messages and counts only.")
 
     def _take_attributes(self, **parameters: NDArray) -> None:
         """Set parameters by their names."""

@@ -12,7 +12,7 @@ from scipy.special import polygamma, psi
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, robust
 from ebfed.priors.base import OwnReports
-from ebfed.priors.conjugate import Conjugate, ConjugatePosterior, Update
+from ebfed.priors.conjugate import ByColumn, ConjugatePosterior, Update
 from ebfed.priors.count_regression import BetaRegression
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
@@ -61,7 +61,7 @@ FITS = {
 }
 
 
-class Beta(Conjugate):
+class Beta(ByColumn):
     """Population ``p ~ Beta(alpha, beta)``.
 
     Its density is ``p**(alpha-1) (1-p)**(beta-1) / B(alpha, beta)``; several columns of rates have
@@ -134,7 +134,7 @@ class Beta(Conjugate):
         "regression": "that of a logistic regression",
         "separated": "successes from failures",
     }
-    _by_column = (*Conjugate._by_column, "alpha_", "beta_", "concentration_")
+    _by_column = (*ByColumn._by_column, "alpha_", "beta_", "concentration_")
 
     second_moment_ = WhenAsked[NDArray]()
     fourth_moment_ = WhenAsked[NDArray]()

@@ -29,7 +29,7 @@ from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
 from ebfed.priors.two_moments import TINIEST, Distribution, Shared, TwoMoments
 
-__all__ = ["Conjugate", "ConjugatePosterior", "Update"]
+__all__ = ["ByColumn", "Conjugate", "ConjugatePosterior", "Update"]
 
 EVEN = "{alike}: groups differ no more than {noise} explains, and every estimate is {pooled}."
 EVEN_REGRESSION = (
@@ -41,8 +41,8 @@ SEPARATED = (
     "at odds or ratios of 1e13."
 )
 
-Table = tuple[Likelihood, NDArray]
-"""Different messages on one coordinate, and how many clients sent each."""
+Table = tuple[Any, NDArray]
+"""Different messages, or what a fit needs of them, and how many clients sent each."""
 
 
 class Update(NamedTuple):
@@ -111,7 +111,7 @@ class ConjugatePosterior(TwoMoments):
         return np.where(self.sd > 0, np.where(variance > 0, draws, mean), self.mean)
 
 
-class Conjugate(WithCovariates, Prior):
+class Conjugate(Prior):
     """Base of the populations that are conjugate to counts; see the head of this file.
 
     Attributes
@@ -123,17 +123,15 @@ class Conjugate(WithCovariates, Prior):
     max_features: ClassVar[float] = np.inf
     _by_column: ClassVar[tuple[str, ...]] = (*Prior._by_column, "dispersion_")
 
-    # Messages that have the closed form; what the population, a regression and a posterior are.
+    # Messages that have the closed form; what a population and a posterior are.
     messages: ClassVar[type[Likelihood]]
     kind: ClassVar[type[Distribution]]
-    regression: ClassVar[type[CountRegression]]
     posteriors: ClassVar[type[ConjugatePosterior]] = ConjugatePosterior
     # Arguments that are the known parameters, and that of them which may be infinite.
-    arguments: ClassVar[tuple[str, str]]
+    arguments: ClassVar[tuple[str, ...]]
     infinite: ClassVar[str] = ""
-    # Mean and overdispersion that are taken without any data.
-    unknown: ClassVar[tuple[float, float]]
-    # What is said without data, of reports with covariates, and in the sentences above.
+    # What is said without data, of reports with covariates or without spread, and in the sentences
+    # above.
     words: ClassVar[Mapping[str, str]]
 
     method: str = "ml"
@@ -142,29 +140,35 @@ class Conjugate(WithCovariates, Prior):
     # What a population states ------------------------------------------------------------------
 
     @abstractmethod
-    def parameters_of(self, first: float, second: float) -> tuple[float, float]:
-        """Return mean and overdispersion of the known parameters."""
+    def given_parameters(self, d: int) -> Sequence[NDArray] | None:
+        """Return mean and overdispersion of d columns that are given; None if they are not."""
 
     @abstractmethod
-    def likeliest(self, rows: Any, counts: NDArray) -> tuple[float, float]:
-        """Return mean and overdispersion that fit a table of messages best."""
+    def unknown_parameters(self, d: int) -> Sequence[NDArray]:
+        """Return mean and overdispersion of d columns that are taken without any data."""
 
     @abstractmethod
-    def doubts(self, j: int, rows: Any, counts: NDArray) -> tuple[float, float]:
-        """Return the sampling variances of mean and variance of column j."""
+    def tables_of(self, likelihood: Any) -> list[Table]:
+        """Tabulate the messages of each column, or of all where these have one population."""
 
     @abstractmethod
-    def plausible(
-        self, rows: Any, counts: NDArray, mean: float, dispersion: float
-    ) -> tuple[NDArray, NDArray]:
-        """Find means and overdispersions that messages leave plausible, (K, 2), and their weights.
+    def likeliest(self, rows: Any, counts: NDArray) -> tuple[Any, Any]:
+        """Return mean and overdispersion that fit a table of counts best."""
 
-        The search begins at likely ones.
+    @abstractmethod
+    def fits_of_reports(self, tables: list[Table]) -> list[tuple[NDArray, NDArray]]:
+        """Return mean and share of phi of each column that fit reports best, and their covariance.
+
+        Shapes are (2,) and (2, 2).
         """
 
     @abstractmethod
-    def trials_of_reports(self, rows: Likelihood) -> tuple[NDArray, NDArray, NDArray]:
-        """Return means and shares of phi near which the best may be, and their ends, (2, 2)."""
+    def doubts(self, j: int, rows: Any, counts: NDArray) -> tuple[Any, Any]:
+        """Return the sampling variances of mean and variance of table j."""
+
+    @abstractmethod
+    def _hold_plausible(self, tables: Sequence[Table]) -> None:
+        """Hold plausible means and overdispersions, without covariates."""
 
     @abstractmethod
     def update_of(self, likelihood: Any) -> Update:
@@ -178,26 +182,18 @@ class Conjugate(WithCovariates, Prior):
         """Return whether `marginal_of` serves these messages."""
         return likelihood.support == self.support
 
-    def table_of(self, column: Any) -> Table:
-        """Tabulate the messages of one column."""
-        return column.compress()
-
-    def at_average(self, rows: Any, ratios: NDArray) -> Any:
-        """Return messages as if means were the average one, to which they have these ratios."""
-        return rows
-
-    def doubt_of_mean(self, own: float, of_regression: float) -> float:
-        """Return the sampling variance of the mean at average covariates, of two."""
-        return of_regression
-
     def unidentified(self, j: int, rows: Any, estimate: str) -> str:
-        """Return why the spread of column j is not identified, and every estimate is such a one."""
+        """Return why the spread of table j is not identified, and every estimate is such a one."""
         return ""
 
-    def check_shape(self, j: int, rows: Any) -> None:
-        """Note messages of column j that are not distributed as under the fitted population."""
+    def shows_spread(self, rows: Any) -> bool:
+        """Return whether reports say anything of the spread."""
+        return True
 
-    def misfit_of_reports(self, rows: Likelihood, counts: NDArray, point: NDArray) -> str:
+    def check_shape(self, j: int, rows: Any) -> None:
+        """Note messages of table j that are not distributed as under the fitted population."""
+
+    def misfit_of_reports(self, rows: Any, counts: NDArray, point: NDArray) -> str:
         """Return what is wrong with the best mean and share of phi; empty if nothing is."""
         return ""
 
@@ -246,20 +242,11 @@ class Conjugate(WithCovariates, Prior):
         self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
         self.n_parameters_ = 2 * len(mean)
 
-    def _take(
-        self, dispersion: NDArray, mean: NDArray | None = None, **coefficients: NDArray
-    ) -> None:
-        if mean is None:
-            self._take_coefficients(**coefficients)
-            mean = self._mean_at(self.predictor_)
-        self._set(mean, dispersion)
-
     # Fitting ------------------------------------------------------------------------------------
 
     def _fit(self, likelihood: Likelihood) -> None:
-        d = likelihood.n_features
-        if (given := self._given(*self.arguments, infinite=self.infinite)) is not None:
-            self._set(*(np.full(d, each) for each in self.parameters_of(*given)))
+        if (given := self.given_parameters(likelihood.n_features)) is not None:
+            self._set(*given)
             self.n_parameters_ = 0
         elif isinstance(likelihood, self.messages):
             self._fit_counts(likelihood)
@@ -269,22 +256,24 @@ class Conjugate(WithCovariates, Prior):
             super()._fit(likelihood)
 
     def _tables(self, likelihood: Likelihood) -> list[Table]:
-        """Tables of the columns; where one is empty, the population is taken as unknown."""
-        columns = map(likelihood.column, range(likelihood.n_features))
-        tables = [self.table_of(column) for column in columns]
-        if not all(len(rows) for rows, _ in tables):
-            self._add_note(self.words["nothing"], True)
-            self._set(*(np.full(len(tables), each) for each in self.unknown))
-            return []
-        return tables
+        """Tables of messages; where one is empty, the population is taken as unknown."""
+        tables = self.tables_of(likelihood)
+        if all(len(rows) for rows, _ in tables):
+            return tables
+        self._add_note(self.words["nothing"], True)
+        self._set(*self.unknown_parameters(likelihood.n_features))
+        return []
 
     def _fit_counts(self, likelihood: Likelihood) -> None:
-        """Fit mean and overdispersion of each column of counts."""
+        """Fit mean and overdispersion of each table of counts."""
         if not (tables := self._tables(likelihood)):
             return
-        self._set(*np.array([self.likeliest(*table) for table in tables]).T)
+        found = zip(*(self.likeliest(*table) for table in tables), strict=True)
+        self._set(*map(np.hstack, found))
         for j, table in enumerate(tables):
-            self.mean_variance_[j], self.variance_variance_[j] = self.doubts(j, *table)
+            columns = slice(None) if self.couples_columns else j
+            doubts = self.doubts(j, *table)
+            self.mean_variance_[columns], self.variance_variance_[columns] = doubts
             self.check_shape(j, table[0])
             if table[1].sum() == 1:
                 self._add_note(ONE_GROUP, True)
@@ -295,17 +284,11 @@ class Conjugate(WithCovariates, Prior):
         if self._is_hardly_known().any():
             self._find_later(type(self)._hold_plausible, tables)
 
-    def _hold_plausible(self, tables: Sequence[Table]) -> None:
-        """Hold plausible means and overdispersions of columns without covariates."""
-        points = zip(tables, self.mean_, self.dispersion_, strict=True)
-        found = [self.plausible(*table, *map(float, point)) for table, *point in points]
-        self._hold(("mean", "dispersion"), found)
-
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and spread."""
         if not (tables := self._tables(likelihood)):
             return
-        fits = [self.likeliest_of_reports(*table) for table in tables]
+        fits = self.fits_of_reports(tables)
         mean, share = np.array([point for point, _ in fits]).T
         self._set(mean, self.kind.dispersion_of(share))
         height, slope = self.kind.variance_of(mean)
@@ -313,13 +296,99 @@ class Conjugate(WithCovariates, Prior):
             slopes = np.array([slope[j] * share[j], height[j]])  # of the variance
             self.mean_variance_[j] = covariance[0, 0]
             self.variance_variance_[j] = slopes @ covariance @ slopes
-        self._note_if_open()
-        pairs = zip(tables, fits, strict=True)
+        if all(self.shows_spread(rows) for rows, _ in tables):
+            self._note_if_open()
+        else:
+            self._add_note(self.words["single"], True)
+        pairs = zip(tables, fits, strict=not self.couples_columns)
         misfits = {self.misfit_of_reports(*table, point) for table, (point, _) in pairs} - {""}
         for misfit in misfits:
             self._add_note(misfit)
         if misfits or self._is_hardly_known().any():
             self._find_later(type(self)._hold_plausible, tables)
+
+    # Using --------------------------------------------------------------------------------------
+
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
+        """Conjugate posterior for counts, quadrature for others."""
+        if isinstance(likelihood, self.messages):
+            return self.posteriors(self, likelihood)
+        self._check_clients()
+        return super()._posterior(likelihood)
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Log-probability of each client's message, shape (n,)."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, self.messages):
+            self._check_clients()
+        if self.has_marginal(likelihood):
+            return self.marginal_of(likelihood)
+        return super().log_marginal(likelihood)
+
+
+class ByColumn(WithCovariates, Conjugate):
+    """Base of conjugate populations whose columns each have one, which may depend on covariates."""
+
+    # What a regression is; mean and overdispersion that are taken without any data.
+    regression: ClassVar[type[CountRegression]]
+    unknown: ClassVar[tuple[float, float]]
+
+    @abstractmethod
+    def parameters_of(self, first: float, second: float) -> tuple[float, float]:
+        """Return mean and overdispersion of the known parameters."""
+
+    @abstractmethod
+    def plausible(
+        self, rows: Any, counts: NDArray, mean: float, dispersion: float
+    ) -> tuple[NDArray, NDArray]:
+        """Find means and overdispersions that messages leave plausible, (K, 2), and their weights.
+
+        The search begins at likely ones.
+        """
+
+    @abstractmethod
+    def trials_of_reports(self, rows: Likelihood) -> tuple[NDArray, NDArray, NDArray]:
+        """Return means and shares of phi near which the best may be, and their ends, (2, 2)."""
+
+    def table_of(self, column: Any) -> Table:
+        """Tabulate the messages of one column."""
+        return column.compress()
+
+    def at_average(self, rows: Any, ratios: NDArray) -> Any:
+        """Return messages as if means were the average one, to which they have these ratios."""
+        return rows
+
+    def doubt_of_mean(self, own: float, of_regression: float) -> float:
+        """Return the sampling variance of the mean at average covariates, of two."""
+        return of_regression
+
+    def given_parameters(self, d: int) -> Sequence[NDArray] | None:
+        given = self._given(*self.arguments, infinite=self.infinite)
+        if given is None:
+            return None
+        return [np.full(d, each) for each in self.parameters_of(*given)]
+
+    def unknown_parameters(self, d: int) -> Sequence[NDArray]:
+        return [np.full(d, each) for each in self.unknown]
+
+    def tables_of(self, likelihood: Any) -> list[Table]:
+        return [self.table_of(likelihood.column(j)) for j in range(likelihood.n_features)]
+
+    def fits_of_reports(self, tables: list[Table]) -> list[tuple[NDArray, NDArray]]:
+        return [self.likeliest_of_reports(*table) for table in tables]
+
+    def _take(
+        self, dispersion: NDArray, mean: NDArray | None = None, **coefficients: NDArray
+    ) -> None:
+        if mean is None:
+            self._take_coefficients(**coefficients)
+            mean = self._mean_at(self.predictor_)
+        self._set(mean, dispersion)
+
+    def _hold_plausible(self, tables: Sequence[Table]) -> None:
+        points = zip(tables, self.mean_, self.dispersion_, strict=True)
+        found = [self.plausible(*table, *map(float, point)) for table, *point in points]
+        self._hold(("mean", "dispersion"), found)
 
     def likeliest_of_reports(self, rows: Any, counts: NDArray) -> tuple[NDArray, NDArray]:
         """Return mean and share of phi that fit reports best, (2,), and their covariance."""
@@ -415,21 +484,3 @@ class Conjugate(WithCovariates, Prior):
             * (self.kind.variance_of(there.mean_)[0] / self.kind.variance_of(self.mean_)[0]) ** 2
         )
         return there
-
-    # Using --------------------------------------------------------------------------------------
-
-    def _posterior(self, likelihood: Likelihood) -> Posterior:
-        """Conjugate posterior for counts, quadrature for others."""
-        if isinstance(likelihood, self.messages):
-            return self.posteriors(self, likelihood)
-        self._check_clients()
-        return super()._posterior(likelihood)
-
-    def log_marginal(self, likelihood: Likelihood) -> NDArray:
-        """Log-probability of each client's message, shape (n,)."""
-        check_is_fitted(self, "mean_")
-        if not isinstance(likelihood, self.messages):
-            self._check_clients()
-        if self.has_marginal(likelihood):
-            return self.marginal_of(likelihood)
-        return super().log_marginal(likelihood)

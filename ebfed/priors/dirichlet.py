@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, xlogy
-from sklearn.utils.validation import check_is_fitted
+from scipy.special import gammaln, log_expit, softmax, xlogy
 
-from ebfed.likelihoods import Binomial, Likelihood, Multinomial
-from ebfed.priors import robust
-from ebfed.priors.base import WELL_KNOWN, Prior
+from ebfed.kernels import dirichlet_profile
+from ebfed.likelihoods import Binomial, Joined, Likelihood, Multinomial, ReportedCategories
+from ebfed.likelihoods.distinct import number_rows
+from ebfed.priors import beta_binomial, robust
 from ebfed.priors.beta import Beta, BetaPosterior, updated
-from ebfed.priors.conjugate import Update
-from ebfed.priors.dirichlet_multinomial import Reports, Tables, dirichlet_scores
-from ebfed.priors.identification import ONE_GROUP
+from ebfed.priors.conjugate import Conjugate, Table, Update
+from ebfed.priors.exploration import TILT, explore
+from ebfed.priors.mixture_em import log_sum
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.two_moments import POINT_MASS, BetaDistribution, TwoMoments
+from ebfed.priors.search import minimise
+from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
 from ebfed.tables.values import numbers
 from ebfed.wire import WhenAsked
 
-__all__ = ["Dirichlet", "DirichletPosterior", "dirichlet_sample"]
+__all__ = [
+    "Climbed",
+    "Dirichlet",
+    "DirichletPosterior",
+    "Mixture",
+    "Reports",
+    "Tables",
+    "dirichlet_sample",
+    "dirichlet_scores",
+    "plausible_dispersions",
+]
 
-SINGLE = (
-    "No group has two answers: the spread of the population is not identified and taken to be "
-    "zero, so every estimate is that of all answers together."
-)
+
+class DirichletPosterior(BetaPosterior):
+    """``Dirichlet(alpha + z_i)``, the population's uncertainty included.
+
+    Single shares are beta, with moments as in `BetaPosterior`. Draws are of all shares together,
+    and add up to 1.
+
+    Parameters
+    ----------
+    prior : Dirichlet, fitted
+    likelihood : Multinomial
+    """
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's shares, shape (size, n, d).
+
+        In each draw all clients have one mean of the population, which is Dirichlet. Given it,
+        shares are Dirichlet with such a concentration that all in all their variances add up to
+        those of the posterior.
+        """
+        rng = np.random.default_rng(random_state)
+        prior = self._prior
+        centre, doubt, concentration = prior.mean_, prior.mean_variance_, prior.concentration_
+        draws = np.empty((size, *self.mean.shape))
+        # what is not known of the mean adds the same share of m (1 - m) in each category
+        added = doubt.sum() / max((centre * (1 - centre)).sum(), np.finfo(float).tiny)
+        total = self.likelihood.trials[:, None] + concentration
+        inside = (self.mean * (1 - self.mean) - self._common).sum(axis=1, keepdims=True)
+        own = (self.sd**2 - self._common).sum(axis=1, keepdims=True)
+        many = np.divide(inside, own, out=np.full(own.shape, POINT_MASS), where=own > 0) - 1
+        many = np.maximum(many, np.finfo(float).tiny)
+        for draw in draws:
+            mean = centre
+            if 0 < added < 1:
+                mean = dirichlet_sample(
+                    np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng
+                )
+            each = (self.likelihood.counts + concentration * mean) / total
+            draw[:] = dirichlet_sample(np.maximum(each * many, np.finfo(float).tiny), rng)
+        return draws
 
 
-class Dirichlet(Prior):
+class Dirichlet(Conjugate):
     r"""Population ``theta ~ Dirichlet(alpha)`` of shares of d categories.
 
     Its density is proportional to ``prod_j theta_j**(alpha_j - 1)``; the share of one category is
@@ -80,9 +130,19 @@ class Dirichlet(Prior):
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    max_features: ClassVar[float] = np.inf
     couples_columns: ClassVar[bool] = True
-    kind: ClassVar[type[BetaDistribution]] = BetaDistribution
+    messages, kind, posteriors = Multinomial, BetaDistribution, DirichletPosterior
+    arguments = ("alpha",)
+    words: ClassVar[dict[str, str]] = {
+        "nothing": "No client has data: the population is unknown, taken as uniform.",
+        "single": (
+            "No group has two answers: the spread of the population is not identified and taken to "
+            "be zero, so every estimate is that of all answers together."
+        ),
+        "alike": "The estimated concentration is infinite",
+        "noise": "multinomial noise",
+        "pooled": "that of all answers together",
+    }
 
     alpha_: NDArray
     concentration_: float
@@ -91,11 +151,6 @@ class Dirichlet(Prior):
 
     def __init__(self, alpha: float | ArrayLike | None = None):
         self.alpha = alpha
-
-    @property
-    def estimates_spread(self) -> bool:
-        """Whether the parameters are not given."""
-        return self.alpha is None
 
     def accepts(self, likelihood: Likelihood) -> bool:
         """Return whether the coordinates are shares that add up to 1."""
@@ -144,135 +199,116 @@ class Dirichlet(Prior):
 
     # Fitting ----------------------------------------------------------------------------------
 
-    def _fit(self, likelihood: Likelihood) -> None:
-        d = likelihood.n_features
-        if self.alpha is not None:
-            alpha = numbers(self.alpha, "alpha")
-            if alpha.shape not in ((), (d,)):
-                raise ValueError(
-                    f"alpha must be a number or one for each of {d} categories; it has shape "
-                    f"{alpha.shape}."
-                )
-            if not (np.all(alpha > 0) and np.isfinite(alpha).all()):
-                raise ValueError(f"alpha must be positive; got {self.alpha!r}.")
-            alpha = np.broadcast_to(alpha, d)
-            self._set(alpha / alpha.sum(), 1 / alpha.sum())
-            self.n_parameters_ = 0
-            return
-        self.n_parameters_ = d
-        if not isinstance(likelihood, Multinomial):
-            self._fit_reports(Reports.of(likelihood))
-            return
-        tables = Tables.of(likelihood)
-        if not tables.n_groups:
-            self._set_unknown(d)
-            return
-        mean, overdispersion = tables.maximise()
-        self._set(mean, overdispersion)
-        self._learn_precision(likelihood, tables)
-        self._explain(tables)
-        self._find_later(Dirichlet._hold_if_open, tables)
+    def given_parameters(self, d: int) -> Sequence[NDArray] | None:
+        if self.alpha is None:
+            return None
+        alpha = numbers(self.alpha, "alpha")
+        if alpha.shape not in ((), (d,)):
+            raise ValueError(
+                f"alpha must be a number or one for each of {d} categories; it has shape "
+                f"{alpha.shape}."
+            )
+        if not (np.all(alpha > 0) and np.isfinite(alpha).all()):
+            raise ValueError(f"alpha must be positive; got {self.alpha!r}.")
+        alpha = np.broadcast_to(alpha, d)
+        return alpha / alpha.sum(), 1 / alpha.sum()
 
-    def _hold_if_open(self, tables: Tables | Reports) -> None:
-        """Hold plausible populations, where the spread of the fitted one is not known well."""
-        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-        if np.any(doubt | (self.variance_ == 0)):
-            dispersions, means, variances, weights = tables.plausible(1 / self.concentration_)
-            self.plausible_ = {
-                "mean": means,
-                "mean_variance": variances,
-                "dispersion": dispersions,
-                "weights": np.repeat(weights[:, None], means.shape[1], axis=1),
-            }
+    def unknown_parameters(self, d: int) -> Sequence[NDArray]:
+        return [np.full(d, 1 / d)] * 2
 
-    def _set_unknown(self, d: int) -> None:
-        """Take the population as uniform."""
-        self._add_note("No client has data: the population is unknown, taken as uniform.", True)
-        self._set(np.full(d, 1 / d), 1 / d)
-
-    def _fit_reports(self, reports: Reports) -> None:
-        """Maximise the exact marginal likelihood of reports over mean and correlation."""
-        if not len(reports.rows):
-            self._set_unknown(reports.rows.n_features)
-            return
-        mean, correlation = reports.maximise()
-        self._set(mean, correlation / (1 - correlation))
-        spread = mean * (1 - mean)
-        covariance = reports.covariance(mean, correlation)
-        self.mean_variance_ = np.minimum(np.diag(covariance)[:-1], spread / 2)
-        for j in range(len(mean)):
-            slope = np.array([(1 - 2 * mean[j]) * correlation, spread[j]])  # of the variance
-            own = covariance[np.ix_([j, -1], [j, -1])]
-            self.variance_variance_[j] = slope @ own @ slope
-        # the fourth moment is not known, the second has its standard error
-        self.second_moment_ = np.minimum(self.variance_ + np.sqrt(self.variance_variance_), spread)
-        self.fourth_moment_ = self.second_moment_ * np.maximum(mean, 1 - mean) ** 2
-        if not reports.shows_pairs:
-            self._add_note(SINGLE, True)
-        else:
-            self._note_if_open()
-        self._find_later(Dirichlet._hold_if_open, reports)
-
-    def _set(self, mean: NDArray, overdispersion: float) -> None:
-        """Set every attribute from mean and overdispersion 1 / concentration."""
+    def _set(self, mean: NDArray, dispersion: NDArray) -> None:
+        """Set every attribute from mean and overdispersion, which is one for all categories."""
+        super()._set(mean, np.ravel(dispersion)[:1])
         with np.errstate(divide="ignore"):
-            self.concentration_ = float(np.minimum(np.divide(1.0, overdispersion), POINT_MASS))
-        self.mean_ = mean
+            self.concentration_ = float(np.minimum(1 / self.dispersion_[0], POINT_MASS))
         spread = self.concentration_ < POINT_MASS
         self.alpha_ = mean * self.concentration_ if spread else np.full(len(mean), np.inf)
-        self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
-        self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
         self.second_moment_, self.fourth_moment_ = self.variance_, 3 * self.variance_**2
+        self.n_parameters_ = len(mean)
 
-    def _learn_precision(self, likelihood: Multinomial, tables: Tables) -> None:
-        """Sampling variances of mean and variance, and moments for robust intervals."""
-        spread, sizes = self.mean_ * (1 - self.mean_), tables.sizes
-        self.mean_variance_ = spread / tables.information(1 / self.concentration_)
-        # how the variances of shares move with the correlation of two answers, per unit of them
-        growth = (sizes - 1) * (1 + self.concentration_) / (sizes + self.concentration_)
-        free = max(int((tables.events > 0).sum()) - 1, 1)
-        if growth.any():
-            self.variance_variance_ = 2 * spread**2 / (free * (tables.times @ growth**2))
+    def tables_of(self, likelihood: Any) -> list[Table]:
+        if not isinstance(likelihood, Multinomial):
+            reports = Reports.of(likelihood)
+            return [(reports, reports.counts)]
+        tables = Tables.of(likelihood)
+        return [(tables, tables.times)]
+
+    def likeliest(self, rows: Tables, counts: NDArray) -> tuple[NDArray, float]:
+        """Return mean shares and overdispersion of greatest likelihood."""
+        return rows.maximise()
+
+    def _fit_counts(self, likelihood: Any) -> None:
+        super()._fit_counts(likelihood)
+        if not likelihood.trials.any():
+            return
         names = "second_moment_", "fourth_moment_"
         self._learn_later(names, robust.moments_of_counts, likelihood, self.mean_)
-
-    def _explain(self, tables: Tables) -> None:
-        """Add a note on what the data do not identify."""
-        if tables.n_groups == 1:
-            self._add_note(ONE_GROUP, True)
-        elif tables.sizes.max() == 1:
-            self._add_note(SINGLE, True)
-        elif tables.pooled.max() == 1:
-            self._add_note(
-                "All answers are of one category: the spread of the population is not identified "
-                "and taken to be zero.",
-                True,
-            )
-        elif np.isinf(self.alpha_).any():
-            self._add_note(
-                "The estimated concentration is infinite: groups differ no more than multinomial "
-                "noise explains, and every estimate is that of all answers together."
-            )
-        if (empty := int((tables.events == 0).sum())) and len(tables.events) > 1:
+        empty = int((~likelihood.counts.any(axis=0)).sum())
+        if empty and likelihood.n_features > 1:
             self._add_note(
                 f"{empty} categor{'y has' if empty == 1 else 'ies have'} no answers; the estimate "
                 "of a share is 0 there, and its interval says how large it may be."
             )
 
-    def _take(self, mean: NDArray, mean_variance: NDArray, dispersion: NDArray) -> None:
-        self._set(mean, float(dispersion))
-        self.mean_variance_ = mean_variance
+    def doubts(self, j: int, rows: Tables, counts: NDArray) -> tuple[NDArray, NDArray]:
+        spread, sizes = self.mean_ * (1 - self.mean_), rows.sizes
+        # how the variances of shares move with the correlation of two answers, per unit of them
+        growth = (sizes - 1) * (1 + self.concentration_) / (sizes + self.concentration_)
+        free = max(int((rows.events > 0).sum()) - 1, 1)
+        known = free * (counts @ growth**2)
+        doubt = 2 * spread**2 / known if known else np.zeros_like(spread)
+        return spread / rows.information(1 / self.concentration_), doubt
 
-    def _posterior_of_mean(self) -> Posterior:
-        return TwoMoments(self.kind, self.mean_[None], np.sqrt(self.mean_variance_)[None])
+    def unidentified(self, j: int, rows: Tables, estimate: str) -> str:
+        """Return why the spread is not identified; empty if it is."""
+        if rows.sizes.max() == 1:
+            return self.words["single"]
+        if rows.pooled.max() == 1:
+            return (
+                "All answers are of one category: the spread of the population is not identified "
+                "and taken to be zero."
+            )
+        return ""
+
+    def shows_spread(self, rows: Reports) -> bool:
+        return rows.shows_pairs
+
+    def fits_of_reports(self, tables: list[Table]) -> list[tuple[NDArray, NDArray]]:
+        reports = tables[0][0]
+        mean, correlation = reports.maximise()
+        whole = reports.covariance(mean, correlation)
+        pairs = [np.ix_([j, -1], [j, -1]) for j in range(len(mean))]
+        points = np.column_stack([mean, np.full(len(mean), correlation)])
+        return [(point, whole[pair]) for point, pair in zip(points, pairs, strict=True)]
+
+    def _fit_reports(self, likelihood: Likelihood) -> None:
+        super()._fit_reports(likelihood)
+        spread = self.mean_ * (1 - self.mean_)
+        self.mean_variance_ = np.minimum(self.mean_variance_, spread / 2)
+        # the fourth moment is not known, the second has its standard error
+        self.second_moment_ = np.minimum(self.variance_ + np.sqrt(self.variance_variance_), spread)
+        self.fourth_moment_ = self.second_moment_ * np.maximum(self.mean_, 1 - self.mean_) ** 2
+
+    def _hold_plausible(self, tables: Sequence[Table]) -> None:
+        rows: Tables | Reports = tables[0][0]
+        dispersions, means, variances, weights = rows.plausible(1 / self.concentration_)
+        self.plausible_ = {
+            "mean": means,
+            "mean_variance": variances,
+            "dispersion": dispersions,
+            "weights": np.repeat(weights[:, None], means.shape[1], axis=1),
+        }
+
+    def _take(self, mean: NDArray, mean_variance: NDArray, dispersion: NDArray) -> None:
+        self._set(mean, dispersion)
+        self.mean_variance_ = mean_variance
 
     # Estimates --------------------------------------------------------------------------------
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Return the conjugate posterior of counts."""
         self._check(likelihood)
-        assert isinstance(likelihood, Multinomial)
-        return DirichletPosterior(self, likelihood)
+        return super()._posterior(likelihood)
 
     def update_of(self, likelihood: Multinomial) -> Update:
         """Update the beta of the share of each category."""
@@ -280,9 +316,8 @@ class Dirichlet(Prior):
             Binomial(likelihood.counts, likelihood.trials), self.mean_, self.concentration_
         )
 
-    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+    def marginal_of(self, likelihood: Any) -> NDArray:
         """Log-probability of each client's counts, or of its report, shape (n,)."""
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Multinomial):
             return dirichlet_scores(likelihood, self.mean_, 1 / (1 + self.concentration_))[0]
         self._check(likelihood)
@@ -298,47 +333,6 @@ class Dirichlet(Prior):
             )
 
 
-class DirichletPosterior(BetaPosterior):
-    """``Dirichlet(alpha + z_i)``, the population's uncertainty included.
-
-    Single shares are beta, with moments as in `BetaPosterior`. Draws are of all shares together,
-    and add up to 1.
-
-    Parameters
-    ----------
-    prior : Dirichlet, fitted
-    likelihood : Multinomial
-    """
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's shares, shape (size, n, d).
-
-        In each draw all clients have one mean of the population, which is Dirichlet. Given it,
-        shares are Dirichlet with such a concentration that all in all their variances add up to
-        those of the posterior.
-        """
-        rng = np.random.default_rng(random_state)
-        prior = self._prior
-        centre, doubt, concentration = prior.mean_, prior.mean_variance_, prior.concentration_
-        draws = np.empty((size, *self.mean.shape))
-        # what is not known of the mean adds the same share of m (1 - m) in each category
-        added = doubt.sum() / max((centre * (1 - centre)).sum(), np.finfo(float).tiny)
-        total = self.likelihood.trials[:, None] + concentration
-        inside = (self.mean * (1 - self.mean) - self._common).sum(axis=1, keepdims=True)
-        own = (self.sd**2 - self._common).sum(axis=1, keepdims=True)
-        many = np.divide(inside, own, out=np.full(own.shape, POINT_MASS), where=own > 0) - 1
-        many = np.maximum(many, np.finfo(float).tiny)
-        for draw in draws:
-            mean = centre
-            if 0 < added < 1:
-                mean = dirichlet_sample(
-                    np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng
-                )
-            each = (self.likelihood.counts + concentration * mean) / total
-            draw[:] = dirichlet_sample(np.maximum(each * many, np.finfo(float).tiny), rng)
-        return draws
-
-
 def dirichlet_sample(alpha: NDArray, rng: np.random.Generator) -> NDArray:
     """Draw from Dirichlet distributions along the last axis, however small alpha is."""
     # a gamma of a small shape is below the smallest float: its logarithm is not
@@ -346,3 +340,357 @@ def dirichlet_sample(alpha: NDArray, rng: np.random.Generator) -> NDArray:
     logs -= logs.max(axis=-1, keepdims=True)
     shares = np.exp(logs)
     return shares / shares.sum(axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a fit needs of counts: how many groups exceed each number, by category.
+
+    Attributes
+    ----------
+    events : ndarray of shape (d,)
+        Answers of each category.
+    sizes, times : ndarray of shape (k,)
+        Distinct numbers of answers of a group, and how many groups have each.
+    tallies : list of tuple
+        Of each category with answers, and of all together at the end; see `beta_binomial.tally`.
+
+    Examples
+    --------
+    >>> tables = Tables.of(Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]])))
+    >>> shares, overdispersion = tables.maximise()
+    >>> shares.round(3), round(overdispersion, 3)
+    (array([0.471, 0.324, 0.205]), 0.565)
+    """
+
+    events: NDArray
+    sizes: NDArray
+    times: NDArray
+    tallies: list[tuple[NDArray, NDArray, NDArray]]
+
+    @classmethod
+    def of(cls, counts: Multinomial) -> Tables:
+        """Tabulate the counts of groups."""
+        sizes, times = _distinct(counts.trials)
+        beta_binomial.check_size(counts.column(0))
+        seen, times = sizes > 0, times.astype(float)
+        events = counts.counts.sum(axis=0).astype(float)
+        tables = [_distinct(column) for column in counts.counts.T[events > 0]]
+        tables.append((sizes, times))
+        tallies = [beta_binomial.tally(values, many.astype(float)) for values, many in tables]
+        return cls(events, sizes[seen], times[seen], tallies)
+
+    def __len__(self) -> int:
+        """Count the groups that have answers."""
+        return int(self.times.sum())
+
+    @property
+    def pooled(self) -> NDArray:
+        """Shares of all answers, shape (d,)."""
+        return self.events / self.events.sum()
+
+    def maximise(self) -> tuple[NDArray, float]:
+        """Shares and overdispersion of greatest likelihood.
+
+        Given the overdispersion the log-likelihood is concave in the shares, which are profiled
+        out; categories without answers have a share of zero.
+        """
+        shares = self.pooled
+        if shares.max() == 1 or self.sizes.max() == 1 or len(self) == 1:
+            return shares, 0.0
+
+        def criterion(overdispersion: float) -> tuple[float, float]:
+            _, value, slope = self.profile(overdispersion)
+            return -value, -slope
+
+        overdispersion = minimise(criterion, beta_binomial.OVERDISPERSIONS)
+        return self.profile(overdispersion)[0], overdispersion
+
+    def profile(self, overdispersion: float) -> tuple[NDArray, float, float]:
+        """Best shares given the overdispersion, log-likelihood there, and slope of that."""
+        some = self.events > 0
+        found, value, slope = dirichlet_profile(overdispersion, self.pooled[some], *self._joined)
+        shares = np.zeros(len(some))
+        shares[some] = found
+        return shares, value, slope
+
+    @cached_property
+    def _joined(self) -> tuple[Any, ...]:
+        """Tallies of all categories one after another, as `dirichlet_profile` takes them."""
+        *parts, all_ = self.tallies
+        exceeding, values, times = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+        return exceeding, edges, values, times, ends, all_
+
+    def information(self, overdispersion: float) -> float:
+        """Number of independent answers that would say as much of the population's shares."""
+        each = self.sizes * (1 + overdispersion) / (1 + self.sizes * overdispersion)
+        return float(self.times @ each)
+
+    def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+        """Find overdispersions that counts leave plausible, with the shares given each.
+
+        Given the overdispersion, shares have a Dirichlet distribution, as after as many
+        independent answers as the counts are worth (`information`), with a flat prior.
+
+        Parameters
+        ----------
+        near : float
+            Likeliest overdispersion, with which the search begins.
+
+        Returns
+        -------
+        overdispersions : ndarray of shape (K,)
+        means, variances : ndarray of shape (K, d)
+            Moments of the shares.
+        weights : ndarray of shape (K,)
+        """
+
+        def height(overdispersion: float) -> float:
+            shares, value, _ = self.profile(overdispersion)
+            many = self.information(overdispersion)
+            # the likelihood around the best shares, integrated over all shares
+            value += gammaln(many * shares + 1).sum() - gammaln(many + len(shares))
+            return float(value - many * xlogy(shares, shares).sum())
+
+        overdispersions, weights = plausible_dispersions(height, near)
+        many = np.array([[self.information(each)] for each in overdispersions])
+        best = np.array([self.profile(each)[0] for each in overdispersions])
+        total = many + len(self.events)
+        means = (many * best + 1) / total
+        return overdispersions, means, means * (1 - means) / (total + 1), weights
+
+
+def plausible_dispersions(height: Callable[[float], float], near: float) -> tuple[NDArray, NDArray]:
+    """Find overdispersions of high likelihood, shape (K,), and their probabilities.
+
+    The prior is that of `beta_binomial.plausible`. The search begins at the likeliest one.
+    """
+
+    def log_density(points: NDArray) -> NDArray:
+        at = points[:, 0]
+        # derivative of the root of the correlation by its logit
+        prior = (0.5 + TILT) * log_expit(at) + log_expit(-at)
+        return prior + np.array([height(float(each)) for each in np.exp(at)])
+
+    points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
+    return np.exp(points[:, 0]), weights
+
+
+def _distinct(values: NDArray) -> tuple[NDArray, NDArray]:
+    """Distinct numbers, and how often each occurs."""
+    _, first, times = number_rows([values])
+    return values[first], times
+
+
+# Correlations of two answers of a client from which the likelihood is climbed.
+STARTS = (0.02, 0.2, 0.6)
+# Largest correlation, and largest absolute logit of a mean share.
+MOST, REACH = 1 - 1e-6, 30.0
+
+
+def dirichlet_scores(
+    likelihood: Likelihood, mean: NDArray, correlation: float
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Log-probability of each message over a Dirichlet population, and its derivatives.
+
+    See `ReportedCategories.dirichlet_scores`.
+
+    Raises
+    ------
+    TypeError
+        If messages are neither counts nor reports of categories.
+    """
+    if isinstance(likelihood, Joined):
+        found = [dirichlet_scores(part, mean, correlation) for part in likelihood.parts]
+        value, by_mean, by_correlation = zip(*found, strict=True)
+        joined = (np.concatenate(each) for each in (value, by_mean, by_correlation))
+        return next(joined), next(joined), next(joined)
+    if not isinstance(likelihood, Multinomial | ReportedCategories):
+        raise TypeError(f"{type(likelihood).__name__} messages are not of categories.")
+    return likelihood.dirichlet_scores(mean, correlation)
+
+
+class Mixture(NamedTuple):
+    """Weights (k,), mean shares (k, d) and correlations of two answers (k,) of k Dirichlets."""
+
+    weights: NDArray
+    means: NDArray
+    correlations: NDArray
+
+    @classmethod
+    def single(cls, shares: NDArray, correlation: float) -> Mixture:
+        """Return the mixture of one."""
+        return cls(np.ones(1), shares[None], np.array([correlation]))
+
+
+class Climbed(NamedTuple):
+    """A maximum, and the log-likelihood there."""
+
+    mixture: Mixture
+    log_likelihood: float
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Different messages about shares of d categories, and how many clients sent each.
+
+    Some may be exact counts.
+
+    Examples
+    --------
+    >>> votes = Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]))
+    >>> shares, correlation = Reports.of(votes).maximise()
+    >>> shares.round(3), round(correlation / (1 - correlation), 3)
+    (array([0.471, 0.324, 0.205]), 0.565)
+    """
+
+    rows: Likelihood
+    counts: NDArray
+
+    @classmethod
+    def of(cls, likelihood: Likelihood) -> Reports:
+        """Tabulate the messages of clients."""
+        for part in likelihood.parts if isinstance(likelihood, Joined) else [likelihood]:
+            if isinstance(part, Multinomial) and len(part):
+                beta_binomial.check_size(part.column(0))
+        return cls(*likelihood.compress())
+
+    def __len__(self) -> int:
+        """Count the different messages."""
+        return len(self.rows)
+
+    @property
+    def shows_pairs(self) -> bool:
+        """Whether some message is about two answers of one client."""
+        parts = self.rows.parts if isinstance(self.rows, Joined) else [self.rows]
+        return any(
+            bool(np.any(part.trials > 1)) if isinstance(part, Multinomial) else part.shows_pairs
+            for part in parts
+            if isinstance(part, Multinomial | ReportedCategories)
+        )
+
+    def maximise(self) -> tuple[NDArray, float]:
+        """Mean shares, and correlation of two answers of a client, of greatest likelihood."""
+        d = self.rows.n_features
+        starts = STARTS if self.shows_pairs else (0.0,)
+        found = [self.climb(Mixture.single(np.full(d, 1 / d), start)) for start in starts]
+        best = max(found, key=lambda each: each.log_likelihood).mixture
+        return best.means[0], float(best.correlations[0])
+
+    def climb(
+        self, mixture: Mixture, fixed: bool = False, prior: float = 0.0, tol: float = 1e-14
+    ) -> Climbed:
+        """Climb to a maximum over mixtures of Dirichlets.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            Where to begin.
+        fixed : bool
+            Whether correlations are kept.
+        prior : float
+            Weight of a uniform prior of weights, shares and correlations: the maximum is the mode
+            of their logits, which is never at an end.
+        tol : float
+            Gain in log-likelihood for each client at which it stops.
+        """
+        from scipy.optimize import minimize
+
+        weights, shares, correlations = mixture
+        k, total = len(weights), self.counts.sum()
+        fixed = fixed or not correlations.any()
+
+        def parts(x: NDArray) -> Mixture:
+            means = softmax(x[k:-k].reshape(shares.shape), axis=1)
+            return Mixture(softmax(x[:k]), means, correlations if fixed else x[-k:])
+
+        def loss(x: NDArray) -> tuple[float, NDArray]:
+            at = parts(x)
+            logs, by_mean, by_correlation = self.scores(at)
+            value = log_sum(logs)
+            own = self.counts[:, None] * np.exp(logs - value[:, None])
+            slopes = np.einsum("il,lij->lj", own, by_mean)
+            slopes = at.means * (slopes - (at.means * slopes).sum(axis=1, keepdims=True))
+            bends = np.zeros(k) if fixed else np.einsum("il,li->l", own, by_correlation)
+            of_weights = own.sum(axis=0) - total * at.weights
+            height = float(self.counts @ value)
+            if prior:
+                height += prior * sum(np.log(each).sum() for each in (*at, 1 - at.correlations))
+                of_weights += prior * (1 - k * at.weights)
+                slopes += prior * (1 - shares.shape[1] * at.means)
+                bends += prior * (1 / at.correlations - 1 / (1 - at.correlations))
+            slope = np.concatenate([of_weights, slopes.ravel(), bends])
+            return -height / total, -slope / total
+
+        logs = [np.log(np.maximum(x, np.exp(-REACH / 2))).ravel() for x in (weights, shares)]
+        best = minimize(
+            loss,
+            np.concatenate([*logs, correlations]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-REACH, REACH)] * (k + shares.size) + [(1e-6 * bool(prior), MOST)] * k,
+            options={"ftol": tol, "gtol": min(1e5 * tol, 1e-4), "maxiter": 500},
+        )
+        found = parts(best.x)
+        return Climbed(found, float(self.counts @ log_sum(self.scores(found)[0])))
+
+    def scores(self, mixture: Mixture) -> tuple[NDArray, NDArray, NDArray]:
+        """Log-probabilities of messages and components, (n, k), and derivatives of each.
+
+        These are by the shares, (k, n, d), and by the correlation of a component, (k, n).
+        """
+        pairs = zip(mixture.means, mixture.correlations, strict=True)
+        found = [dirichlet_scores(self.rows, *pair) for pair in pairs]
+        values, by_mean, by_correlation = (np.array(x) for x in zip(*found, strict=True))
+        with np.errstate(divide="ignore"):
+            return values.T + np.log(mixture.weights), by_mean, by_correlation
+
+    def covariance(self, mean: NDArray, correlation: float, both: bool = True) -> NDArray:
+        """Covariance of mean shares, and of the correlation at the end if that is open too.
+
+        It is the inverse of the sum of squared scores, to which flat priors add what they know:
+        of directions that messages say nothing about.
+        """
+        d = len(mean)
+        _, by_mean, by_correlation = dirichlet_scores(self.rows, mean, correlation)
+        scores = np.column_stack([by_mean, by_correlation]) if both else by_mean
+        # moves of shares leave their sum as it is
+        free = np.linalg.svd(np.ones((1, d)))[2][1:].T
+        basis = np.zeros((scores.shape[1], d - 1 + both))
+        basis[:d, : d - 1] = free
+        if both:
+            basis[-1, -1] = 1.0
+        inside = scores @ basis
+        known = np.append(np.full(d - 1, d * (d + 1.0)), [12.0] * both)
+        information = (inside * self.counts[:, None]).T @ inside + np.diag(known)
+        return basis @ np.linalg.inv(information) @ basis.T
+
+    def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+        """Find overdispersions that messages leave plausible, with the shares given each.
+
+        As of `Tables.plausible`. Given the overdispersion, shares have a flat prior and are
+        integrated out by Laplace's method.
+        """
+        d = self.rows.n_features
+        last, held = np.full(d, 1 / d), {}
+
+        def given(dispersion: float) -> tuple[float, NDArray, NDArray]:
+            nonlocal last
+            if dispersion not in held:
+                correlation = min(dispersion / (1 + dispersion), MOST)
+                best, value = self.climb(Mixture.single(last, correlation), fixed=True)
+                shares = best.means[0]
+                covariance = self.covariance(shares, correlation, both=False)
+                roots = np.linalg.eigvalsh(covariance)[1:]  # the first is that of the sum
+                last = shares
+                held[dispersion] = value + 0.5 * np.log(roots).sum(), shares, np.diag(covariance)
+            return held[dispersion]
+
+        dispersions, weights = plausible_dispersions(lambda each: given(each)[0], near)
+        shares, variances = (np.array([given(float(x))[k] for x in dispersions]) for k in (1, 2))
+        # as the average of shares whose likeliest may be 0
+        many = (shares * (1 - shares)).sum(axis=1) / variances.sum(axis=1)
+        means = (many[:, None] * shares + 1) / (many[:, None] + d)
+        variances = np.minimum(variances, means * (1 - means) / 2)
+        return dispersions, means, variances, weights

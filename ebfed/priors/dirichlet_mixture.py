@@ -12,8 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood, Multinomial
 from ebfed.priors.base import Prior
-from ebfed.priors.dirichlet import Dirichlet, dirichlet_sample
-from ebfed.priors.dirichlet_multinomial import Climbed, Mixture, Reports, dirichlet_scores
+from ebfed.priors.dirichlet import (
+    Climbed,
+    Dirichlet,
+    Mixture,
+    Reports,
+    dirichlet_sample,
+    dirichlet_scores,
+)
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.mixture_em import kmeans, log_sum
 from ebfed.priors.n_components import RULES, check_n_components, choose
@@ -114,7 +120,7 @@ class DirichletMixture(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         check_n_components(self.n_components, self.max_components)
         d, reports = likelihood.n_features, Reports.of(likelihood)
-        if not len(reports.rows):
+        if not len(reports):
             self._add_note("No client has data: the population is unknown, taken as uniform.", True)
             self._set(Mixture.single(np.full(d, 1 / d), 1 / (1 + d)))
             self.criterion_, self.n_parameters_ = np.zeros(1), 0
@@ -221,7 +227,7 @@ class DirichletMixture(Prior):
         return one
 
     def _component(self, k: int) -> Dirichlet:
-        return _dirichlet(self.centres_[k], 1 / self.concentrations_[k])
+        return Dirichlet.known(self.centres_[k], 1 / self.concentrations_[k])
 
     def responsibilities(self, likelihood: Likelihood) -> NDArray:
         """Probability that each client is of each component, shape (n, k)."""
@@ -251,7 +257,7 @@ class DirichletMixture(Prior):
             return only._posterior(likelihood)
         # robust intervals are those of one Dirichlet with the same moments
         dispersion = self.variance_.sum() / (self.mean_ * (1 - self.mean_) - self.variance_).sum()
-        one = _dirichlet(self.mean_, float(dispersion))
+        one = Dirichlet.known(self.mean_, float(dispersion))
         one.fourth_moment_ = self.variance_ * np.maximum(self.mean_, 1 - self.mean_) ** 2
         fitted, parts = one._posterior(likelihood), partial(self._parts, likelihood)
         return IntegratedPosterior(fitted, parts, averages=True)
@@ -285,11 +291,3 @@ def _starts(
         correlations = np.clip(1 - (1 - within) / inside, 0.01, 0.5)
         found.append(Mixture((member.sum(axis=1) + 0.01) / (1 + 0.01 * k), centres, correlations))
     return found
-
-
-def _dirichlet(mean: NDArray, overdispersion: float) -> Dirichlet:
-    """Return a population that is known."""
-    one = Dirichlet()
-    one.notes_, one.noise_variance_, one.plausible_ = [], None, None
-    one._set(mean, overdispersion)
-    return one

@@ -11,7 +11,7 @@ from scipy.special import log_expit, polygamma, psi
 
 from ebfed.likelihoods import Likelihood, NegativeBinomial, Poisson
 from ebfed.priors import negative_binomial, overdispersed
-from ebfed.priors.conjugate import Conjugate, Update
+from ebfed.priors.conjugate import ByColumn, Update
 from ebfed.priors.count_regression import GammaRegression
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.two_moments import POINT_MASS, GammaDistribution
@@ -21,7 +21,7 @@ __all__ = ["Gamma", "shape_of"]
 LogLikelihood = Callable[[NDArray, NDArray], NDArray]
 
 
-class Gamma(Conjugate):
+class Gamma(ByColumn):
     """Population ``lambda ~ Gamma(shape a, mean mu)``.
 
     Its density is ``(a/mu)**a lambda**(a-1) exp(-a lambda/mu) / Gamma(a)``, its variance ``mu**2 /
@@ -88,7 +88,7 @@ class Gamma(Conjugate):
         "separated": "groups with events from groups without",
     }
 
-    _by_column = (*Conjugate._by_column, "shape_")
+    _by_column = (*ByColumn._by_column, "shape_")
 
     def __init__(self, mean: float | None = None, shape: float | None = None):
         self.mean = mean

@@ -10,7 +10,7 @@ from scipy.special import chdtr, chdtrc, expit, fdtr, fdtrc, polygamma, psi
 
 from ebfed.likelihoods import Joined, Likelihood, LogVariance, ReportedLogVariances
 from ebfed.likelihoods.distinct import number_rows
-from ebfed.priors.conjugate import Conjugate, ConjugatePosterior, Table, Update
+from ebfed.priors.conjugate import ByColumn, ConjugatePosterior, Table, Update
 from ebfed.priors.count_regression import SquaresRegression
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.gamma import shape_of
@@ -54,7 +54,7 @@ class LogVariancePosterior(ConjugatePosterior):
             self.mean_precision = 1 / estimate
 
 
-class InverseGamma(Conjugate):
+class InverseGamma(ByColumn):
     r"""Population of ``theta = log sigma**2``, where ``1 / sigma**2`` is gamma.
 
     With prior degrees of freedom :math:`d_0` and prior variance :math:`s_0^2`,
@@ -124,7 +124,7 @@ class InverseGamma(Conjugate):
         "separated": "variances",
     }
 
-    _by_column = (*Conjugate._by_column, "df_", "scale_")
+    _by_column = (*ByColumn._by_column, "df_", "scale_")
 
     def __init__(self, df: float | None = None, variance: float | None = None, method: str = "ml"):
         self.df = df
@@ -182,7 +182,7 @@ class InverseGamma(Conjugate):
         """Return the messages of one column, none if no sum of squares is positive."""
         if not isinstance(column, LogVariance):
             rows, counts = column.compress()
-            return _Reports(rows), counts  # type: ignore[return-value]
+            return _Reports(rows), counts
         rows = column.take((column.degrees > 0) & (column.squares > 0).any())
         return rows, np.ones(len(rows))
 

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import OwnReports, Prior, relative_likelihoods
 from ebfed.priors.beta import Beta
-from ebfed.priors.conjugate import Conjugate
+from ebfed.priors.conjugate import ByColumn
 from ebfed.priors.exploration import explore
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
@@ -76,7 +76,7 @@ class NestedConjugate(Prior):
     """
 
     takes_covariates: ClassVar[bool] = True
-    of: ClassVar[type[Conjugate]]
+    of: ClassVar[type[ByColumn]]
 
     def __init__(self, names: Sequence[str] = ("parent",)):
         self.names = names
@@ -258,7 +258,7 @@ class NestedBeta(NestedConjugate):
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    of: ClassVar[type[Conjugate]] = Beta
+    of: ClassVar[type[ByColumn]] = Beta
 
 
 class NestedGamma(NestedConjugate):
@@ -276,7 +276,7 @@ class NestedGamma(NestedConjugate):
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
-    of: ClassVar[type[Conjugate]] = Gamma
+    of: ClassVar[type[ByColumn]] = Gamma
 
 
 class _ParentTable:
@@ -430,7 +430,7 @@ def _alike(mean: float, n_parents: int) -> dict[str, Any]:
 
 
 def _log_marginals(
-    of: type[Conjugate], rows: Likelihood, nodes: NDArray, dispersion: float
+    of: type[ByColumn], rows: Likelihood, nodes: NDArray, dispersion: float
 ) -> NDArray:
     """Log-probability of each row at each node, shape (n, k)."""
     variances = of.kind.variance_of(nodes)[0] * of.kind.share_of(dispersion)

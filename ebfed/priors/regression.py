@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.base import WELL_KNOWN, Prior
+from ebfed.priors.base import Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
 from ebfed.priors.variance_components import (
     MomentTable,
@@ -141,10 +141,6 @@ class WithCovariates(Prior):
 
     takes_covariates: ClassVar[bool] = True
 
-    mean_: NDArray
-    variance_: NDArray
-    mean_variance_: NDArray
-    variance_variance_: NDArray
     slopes_: NDArray | None
     predictor_: NDArray
     covariates_mean_: NDArray
@@ -162,11 +158,6 @@ class WithCovariates(Prior):
         self.covariates_mean_ = design.centre
         covariances = np.array([profile.covariance for profile in profiles])
         self.coefficients_covariance_ = scale[:, None, None] * covariances / np.outer(unit, unit)
-
-    def _is_hardly_known(self) -> NDArray[np.bool_]:
-        """Whether the spread of each column is not known well, shape (d,)."""
-        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-        return doubt | (self.variance_ == 0)
 
     def _hold(self, names: tuple[str, ...], found: Sequence[tuple[NDArray, NDArray]]) -> None:
         """Hold plausible parameters of each column, and their probabilities."""
@@ -204,11 +195,6 @@ class WithCovariates(Prior):
             # a product of matrices would round by how many clients are in it
             linear = linear + column[:, None] * slope
         return linear, variance
-
-    def _check_clients(self) -> None:
-        """Refuse likelihoods that need one population for all clients."""
-        if self.mean_.ndim > 1:
-            raise TypeError("populations of covariates serve Gaussian messages and counts only.")
 
     @property
     def coefficients_(self) -> NDArray:

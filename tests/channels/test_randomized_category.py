@@ -12,7 +12,7 @@ import ebfed as eb
 from ebfed.channels import Exact, OneBit, RandomizedCategory
 from ebfed.families import Binomial, Categorical
 from ebfed.likelihoods import Joined, Multinomial, ReportedCategories
-from ebfed.priors.dirichlet_multinomial import Reports
+from ebfed.priors.dirichlet import Reports
 from ebfed.testing.nodes import fit_on_two_nodes
 
 CHANNELS = [

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from ebfed.likelihoods import Binomial, Multinomial
 from ebfed.priors import Beta, Dirichlet, IdentificationWarning
-from ebfed.priors.dirichlet_multinomial import Tables
+from ebfed.priors.dirichlet import Tables
 
 
 def drawn(alpha, n_groups, seed=0, most=30):

@@ -8,7 +8,7 @@ from ebfed.channels import RandomizedCategory
 from ebfed.families import Categorical
 from ebfed.likelihoods import Multinomial
 from ebfed.priors import Dirichlet, DirichletMixture
-from ebfed.priors.dirichlet_multinomial import Reports
+from ebfed.priors.dirichlet import Reports
 
 ALPHAS = np.array([[6.0, 1.0, 1.0, 2.0], [1.0, 6.0, 1.0, 2.0]])
 WEIGHTS = np.array([0.7, 0.3])

@@ -31,7 +31,7 @@ ESSENTIAL = (  # types, the house, and what is compared with an oracle or a proo
     "tests/adversary/",
     "tests/doors/",
     "tests/privacy/",
-    "tests/priors/test_npmle.py",
+    "tests/priors/test_weights_npmle.py",
     "tests/engines/",
 )
 LINE = re.compile(r"([\d.]+)s (call|setup|teardown) +(\S.*)")

@@ -15,7 +15,7 @@ from ebfed.channels.one_bit import odds
 from ebfed.channels.report import CERTAIN, check_report_epsilon
 from ebfed.families import Family
 from ebfed.likelihoods import ReportedCategories
-from ebfed.likelihoods.reported_categories import truths
+from ebfed.likelihoods.multinomial import truths
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_count, is_number
 from ebfed.streams import Stream, make_key

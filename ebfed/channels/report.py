@@ -15,7 +15,7 @@ from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.law import Law
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
-from ebfed.likelihoods.reported_categories import CERTAIN
+from ebfed.likelihoods.multinomial import CERTAIN
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_epsilon
 from ebfed.streams import Stream, make_key

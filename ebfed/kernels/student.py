@@ -280,7 +280,7 @@ def student_moments(away, variances, degrees, sizes, variance, errors, doubt):
     -------
     ndarray of shape (2, n)
         Posterior means less the population means, and posterior variances; see
-        `priors.student_normal.StudentPosterior`.
+        `priors.normal.StudentPosterior`.
     """
     n = len(away)
     out = np.empty((2, n))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors.g_model import natural_basis
+from ebfed.priors.log_spline import natural_basis
 from ebfed.priors.posterior import check_rate, q_values
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.rows import Rows

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Posterior
 from ebfed.priors.dependence import ScoreTest, dependence_tests, estimates_of
-from ebfed.priors.linear import moments_of
+from ebfed.priors.robust import moments_of
 from ebfed.report.plots.dependence import plot_dependence
 from ebfed.tables.frames import frame
 

@@ -16,7 +16,7 @@ from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, pred
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
 from ebfed.priors import LocationScale, Normal, Posterior, Prior
-from ebfed.priors.correlated import shrink_jointly
+from ebfed.priors.normal import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
 from ebfed.tables.clients import LARGEST
@@ -56,7 +56,7 @@ def posterior_from(
 
     Estimates of one regression are correlated: ``x ~ N(theta, V)``. With ``theta ~ N(W beta, t I)``
     t is fitted by REML (or as the `prior` says) and beta by generalised least squares; see
-    `priors.correlated.CorrelatedPosterior`. Posteriors are averages over plausible t.
+    `priors.normal.CorrelatedPosterior`. Posteriors are averages over plausible t.
 
     If a factor is coded against a reference level, each coefficient is a difference from it,
     ``theta_k = alpha_k - alpha_0``, and all of them share the error of that level. This function

@@ -51,10 +51,9 @@ from ebfed.priors.dependence import FEWEST_TO_TEST, estimates_of, note_of_depend
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import explore, interval_of, spread_of, thinned
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
-from ebfed.priors.integrated import IntegratedPosterior, integrated, several
-from ebfed.priors.linear import LinearShrinkage, moments_of
+from ebfed.priors.integrated import IntegratedPosterior, integrated, of_distinct, several
 from ebfed.priors.posterior import IndependentNormals, Posterior
-from ebfed.priors.repeated import of_distinct
+from ebfed.priors.robust import LinearShrinkage, moments_of
 from ebfed.priors.search import maximise
 from ebfed.privacy.calibration import is_number
 from ebfed.wire import Later, WhenAsked

@@ -20,8 +20,7 @@ from ebfed.priors.gibbs import atom_draws
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum
 from ebfed.priors.n_components import RULES, choose
-from ebfed.priors.npmle import npmle
-from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, order_of
+from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, npmle, order_of
 from ebfed.tables.values import numbers
 
 __all__ = ["Discrete"]

@@ -16,10 +16,10 @@ from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.base import Prior
 from ebfed.priors.exploration import TILT, reweighted, student_draws
 from ebfed.priors.identification import NO_SPREAD
-from ebfed.priors.linear import moments_around
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import Posterior, root_of
 from ebfed.priors.regression import check_covariates
+from ebfed.priors.robust import moments_around
 
 __all__ = ["LocationScale", "LocationScaleFit"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from ebfed.priors.linear import LinearShrinkage
+from ebfed.priors.robust import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
@@ -293,7 +293,7 @@ class Posterior(ABC):
             ``"robust"``, for Gaussian estimates under any fitted population, and for counts under a
             beta: as wide as it must be for any population with the second and fourth moments that
             the messages show (Armstrong, Kolesár, Plagborg-Møller, 2022). It holds ``"eb"``, and an
-            interval around an estimate that is shrunk along a line (`ebfed.priors.linear`): where
+            interval around an estimate that is shrunk along a line (`ebfed.priors.robust`): where
             the posterior mean is another curve, it is not symmetric around it.
 
         Returns

@@ -9,8 +9,8 @@ import pytest
 from ebfed.channels import TwoBit
 from ebfed.families import Binomial as Rates
 from ebfed.likelihoods import Binomial, Poisson, StudentT
-from ebfed.priors import Beta, Discrete, Gamma, LogSpline, Normal, ScaleMixture, repeated
-from ebfed.priors.repeated import InterpolatedPosterior, RepeatedPosterior
+from ebfed.priors import Beta, Discrete, Gamma, LogSpline, Normal, ScaleMixture, integrated
+from ebfed.priors.integrated import InterpolatedPosterior, RepeatedPosterior
 from ebfed.tables.clients import Summary
 
 N = 300
@@ -52,7 +52,7 @@ def both(request, monkeypatch):
     with pytest.warns() if request.param == "of one rate" else nullcontext():
         prior, likelihood = CASES[request.param]()
     each = prior.posterior(likelihood)
-    monkeypatch.setattr(repeated, "FEWEST", 1)
+    monkeypatch.setattr(integrated, "FEWEST_CLIENTS", 1)
     once = prior.posterior(likelihood)
     assert isinstance(once, RepeatedPosterior)
     assert not isinstance(each, RepeatedPosterior)
@@ -89,7 +89,7 @@ def test_draws_are_those_of_each_client(both):
 
 
 def test_copies(monkeypatch):
-    monkeypatch.setattr(repeated, "FEWEST", 1)
+    monkeypatch.setattr(integrated, "FEWEST_CLIENTS", 1)
     posterior = Beta(2.0, 3.0).fit(rates()).posterior(rates())
     again = pickle.loads(pickle.dumps(posterior))
     np.testing.assert_array_equal(again.quantile(0.5), posterior.quantile(0.5))
@@ -100,13 +100,13 @@ def test_robust_intervals(monkeypatch):
     likelihood = rates()
     prior = Beta().fit(likelihood)
     expected = prior.posterior(likelihood).interval(kind="robust")
-    monkeypatch.setattr(repeated, "FEWEST", 1)
+    monkeypatch.setattr(integrated, "FEWEST_CLIENTS", 1)
     found = prior.posterior(likelihood).interval(kind="robust")
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_data_that_hardly_repeat_are_not_looked_up(monkeypatch):
-    monkeypatch.setattr(repeated, "FEWEST", 1)
+    monkeypatch.setattr(integrated, "FEWEST_CLIENTS", 1)
     exposure = np.linspace(1, 2, 40)
     counts = Poisson(np.arange(40)[:, None], exposure)
     assert not isinstance(Gamma().fit(counts).posterior(counts), RepeatedPosterior)

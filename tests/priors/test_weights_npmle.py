@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 import ebfed as eb
 from ebfed.likelihoods import Binomial, Gaussian, Poisson, StudentT
 from ebfed.priors import Discrete
-from ebfed.priors.npmle import Maximiser, _centre, _likeliest, _Problem, _start, npmle
+from ebfed.priors.weights import Maximiser, _centre, _likeliest, _Problem, _start, npmle
 
 TOL = 1e-8
 

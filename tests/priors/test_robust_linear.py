@@ -17,7 +17,7 @@ from ebfed.priors import (
     PointNormal,
     ScaleMixture,
 )
-from ebfed.priors.linear import LinearShrinkage, moments_of
+from ebfed.priors.robust import LinearShrinkage, moments_of
 
 PRIORS = {
     "laplace": Laplace(),

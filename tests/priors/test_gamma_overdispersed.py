@@ -6,7 +6,12 @@ from scipy import optimize
 
 from ebfed.likelihoods import NegativeBinomial, Poisson
 from ebfed.priors import negative_binomial
-from ebfed.priors.overdispersed import _derivatives, _without_spread, log_likelihood_of, maximise
+from ebfed.priors.gamma import (
+    _derivatives,
+    _without_spread,
+    log_likelihood_of_overdispersed,
+    maximise_overdispersed,
+)
 
 
 def rows(n, shape, size=4.0):
@@ -30,7 +35,7 @@ def by_scipy(table, times):
 def test_maximum(shape):
     table = rows(150, shape)
     times = np.random.default_rng(0).integers(1, 4, 150).astype(float)
-    point, covariance = maximise(table, times)
+    point, covariance = maximise_overdispersed(table, times)
     # the search without derivatives ends where values differ by rounding
     np.testing.assert_allclose(point, by_scipy(table, times), rtol=1e-4)
     errors = np.sqrt(np.diag(covariance)) / point
@@ -60,12 +65,14 @@ def test_rows_without_dispersion_are_poisson():
     table = rows(300, 2.0)
     poisson = NegativeBinomial(table.counts, table.exposure, np.full((300, 1), 1e12))
     expected = negative_binomial.maximise(Poisson(table.counts, table.exposure), np.ones(300))
-    np.testing.assert_allclose(maximise(poisson, np.ones(300))[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        maximise_overdispersed(poisson, np.ones(300))[0], expected, rtol=1e-6
+    )
 
 
 def test_counts_that_scatter_less_have_no_spread():
     even = NegativeBinomial(np.full((50, 1), 6), np.full(50, 3.0), np.full((50, 1), 5.0))
-    assert maximise(even, np.ones(50))[0] == pytest.approx((2.0, 0.0), abs=1e-6)
+    assert maximise_overdispersed(even, np.ones(50))[0] == pytest.approx((2.0, 0.0), abs=1e-6)
 
 
 def test_derivatives_without_spread():
@@ -86,13 +93,13 @@ def test_likelihood_around_a_mean_that_is_known_well():
     """Polynomials of the dispersion, and two derivatives in the mean, against all integrals."""
     table = rows(20_000, 1e9)
     table, times = table.compress()
-    point, covariance = maximise(table, times)
+    point, covariance = maximise_overdispersed(table, times)
     errors = np.sqrt(np.diag(covariance))
     means, dispersions = (point + errors * [[0, 0.5], [2, 1], [-2, 1], [-1, 3]]).T
-    found = log_likelihood_of(table, times)(means, dispersions)
+    found = log_likelihood_of_overdispersed(table, times)(means, dispersions)
     expected = [
         times @ table.gamma_marginal(*each) for each in zip(means, dispersions, strict=True)
     ]
     np.testing.assert_allclose(found, expected, rtol=0, atol=0.02)
-    far = log_likelihood_of(table, times)(means, dispersions + 100 * errors[1])
+    far = log_likelihood_of_overdispersed(table, times)(means, dispersions + 100 * errors[1])
     assert np.all(far < found - 50)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from ebfed.likelihoods import Binomial, Gaussian
-from ebfed.priors import g_model
-from ebfed.priors.g_model import GModel, natural_basis
+from ebfed.priors import log_spline
+from ebfed.priors.log_spline import GModel, natural_basis
 
 FOLDER = Path(__file__).parents[1] / "reference"
 SURGERY = pd.read_csv(FOLDER / "surg.csv")
@@ -97,8 +97,8 @@ def test_few_messages_that_say_little_leave_the_uniform_population():
 
 def test_many_messages_are_taken_in_blocks(monkeypatch):
     expected = model().maximise()
-    monkeypatch.setattr(g_model, "MOST_ENTRIES", 1000)
-    monkeypatch.setattr(g_model, "MANY", 100)
+    monkeypatch.setattr(log_spline, "MOST_ENTRIES", 1000)
+    monkeypatch.setattr(log_spline, "MANY", 100)
     found = model().maximise()
     # Newton stops where a step gains less than 1e-9
     np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-4)
@@ -107,7 +107,7 @@ def test_many_messages_are_taken_in_blocks(monkeypatch):
 
 @pytest.mark.parametrize("many", [5000, 100])
 def test_another_basis_has_the_maximum_of_its_own(monkeypatch, many):
-    monkeypatch.setattr(g_model, "MANY", many)
+    monkeypatch.setattr(log_spline, "MANY", many)
     basis = natural_basis(np.linspace(0, 1, 9), (model().nodes + 4) / 7)
     found, expected = model().rebased(basis).maximise(), model(basis=basis).maximise()
     np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-4)

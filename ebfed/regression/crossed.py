@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,26 +31,21 @@ from ebfed.regression.crossed_checks import (
     places_of,
     varying_of,
 )
-from ebfed.regression.crossed_effects import (
-    coef_of_levels,
-    ranef_of_levels,
-    reliability_of_levels,
-)
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import (
     CrossedFit,
     CrossedProblem,
     check_noise,
+    has_noise,
 )
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
 from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
-from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
+from ebfed.regression.diagnosis import diagnostics_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
-from ebfed.regression.inferring import coefficient_tests, errors_and_degrees, inference_of_fit
-from ebfed.regression.influence import LeftOut, influence_of_groups
-from ebfed.regression.intervals import check_drawn, confint_of_rows
+from ebfed.regression.intervals import check_drawn
+from ebfed.regression.mixed import LeftOut, MixedModel
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.regression.posteriors.predictive import averaged_variance
@@ -61,8 +56,7 @@ from ebfed.regression.reading import (
 )
 from ebfed.regression.row_predictions import RowPredictions
 from ebfed.regression.separation import endless_terms
-from ebfed.report.effects import GroupEffects
-from ebfed.report.view import Parameter, RegressionView
+from ebfed.report.view import Parameter, RegressionView, reliability
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.lazy import column_names
@@ -74,7 +68,15 @@ Family = Literal["gaussian", "binomial", "poisson", "negative_binomial", "gamma"
 METHODS = {"gaussian": ("auto", "reml", "ml"), "others": ("auto", "laplace")}
 
 
-class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
+class _OfLevels(NamedTuple):
+    """Numbers of the levels of a factor, shape (n_levels, k), one column for each term."""
+
+    terms: tuple[str, ...]
+    estimate: NDArray
+    std_error: NDArray
+
+
+class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):  # type: ignore[misc]
     """Empirical Bayes regression with an effect of every level of crossed factors.
 
     A row of student s and lecturer d is ``y = x' beta + u_s + v_d + e``, with ``u_s ~ N(0, a)``,
@@ -473,9 +475,120 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         """
         return self._effects(level)
 
-    ranef = ranef_of_levels
-    reliability = reliability_of_levels
-    coef = coef_of_levels
+    def ranef(self, level: str | None = None) -> Any:
+        """Return the effects of levels, with standard deviations given the coefficients of X.
+
+        These are lme4's conditional modes and conditional standard deviations.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a factor. None: all, one after the other.
+
+        Returns
+        -------
+        DataFrame
+            Of one factor: its labels, ``estimate`` and ``std.error``; of all: ``group``, the name
+            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``. Of factors
+            with slopes a row for each coefficient, which ``term`` names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such factor.
+        """
+
+        def effects(name: str) -> _OfLevels:
+            found = self._effects(name, given_mean=True)
+            return _OfLevels(found.terms, found.mean, found.sd)
+
+        return self._frame_of(level, effects, named=False)
+
+    def coef(self, level: str | None = None) -> Any:
+        """Return the coefficients of levels: those of all rows, and how each differs.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a factor. None: all, one after the other, as lme4's ``coef`` has a list of them.
+
+        Returns
+        -------
+        DataFrame
+            A row for each level and each term that differs: the label, ``term``, ``estimate`` and
+            ``std.error``, which has what is not known of both. Of all factors, ``group`` and
+            ``level``, the name of the factor and the label as text, are in the place of the label.
+
+        Raises
+        ------
+        ValueError
+            If there is no such factor.
+        """
+
+        def coefficients(name: str) -> _OfLevels:
+            found = self._effects(name)
+            place = self._order.index(self._names.index(name))
+            own = [[float(term == each) for each in self.terms_] for term in found.terms]
+            design = self._within(np.array(own))
+            errors = self._fit.errors_with(place, design)
+            return _OfLevels(found.terms, found.mean + self._fit.fixed(design), errors)
+
+        return self._frame_of(level, coefficients, named=True)
+
+    def reliability(self, level: str | None = None) -> Any:
+        """Return the share of each effect's variance that the rows of its level explain.
+
+        It is ``1 - condVar / variance``, of the variance of an effect given its rows and
+        coefficients of X, and that of all effects of the factor.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a factor; the first if None.
+
+        Returns
+        -------
+        DataFrame
+            Labels, and a column for each term that differs between levels.
+        """
+        check_is_fitted(self, "mean_")
+        name = self._names[0] if level is None else level
+        effects = self._effects(name, given_mean=True)
+        shares = reliability(effects.terms, effects.sd, self.covariances_[name])
+        style = self._styles[self._names.index(name)].avoiding(shares)
+        return frame({style.group: self.levels_[name]} | shares, style)
+
+    def _frame_of(self, level: str | None, found: Callable[[str], _OfLevels], named: bool) -> Any:
+        """Put the numbers of one factor or of all into a frame.
+
+        `named` is whether to name the terms also where only the intercept differs.
+        """
+        check_is_fitted(self, "mean_")
+        names = self._names if level is None else [level]
+        parts = [found(name) for name in names]
+        columns: dict[str, NDArray] = {}
+        if level is None:
+            style = self._style_.unlabelled()
+            sizes = [part.estimate.size for part in parts]
+            columns["group"] = np.repeat(np.array(names, object), sizes)
+            labels = [
+                np.repeat(np.array(list(map(str, ids.tolist())), object), len(part.terms))
+                for ids, part in zip(self._ids, parts, strict=True)
+            ]
+            columns["level"] = np.concatenate(labels)
+        else:
+            style = self._styles[self._names.index(level)]
+            columns[style.group] = np.repeat(self.levels_[level], len(parts[0].terms))
+        if named or any(part.terms != (INTERCEPT,) for part in parts):
+            terms = [np.tile(np.array(each.terms, object), len(each.estimate)) for each in parts]
+            columns["term"] = np.concatenate(terms)
+        columns["estimate"] = np.concatenate([part.estimate.ravel() for part in parts])
+        columns["std.error"] = np.concatenate([part.std_error.ravel() for part in parts])
+        return frame(columns, style)
+
+    def to_sql(self, *args: Any, **options: Any) -> str:
+        """Raise a ValueError: a row has effects of several factors, of which there is no SQL."""
+        raise ValueError(f"{type(self).__name__} has no SQL: rows have effects of several factors.")
 
     # Predictions ------------------------------------------------------------------------------
 
@@ -600,17 +713,10 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
         """Map from coefficients of the columns of the fit to those of all columns."""
         return np.eye(len(self.terms_))[:, self._columns]
 
-    inference = inference_of_fit
     diagnostics = diagnostics_of_crossed
-    influence = influence_of_groups
-    residuals = residuals_of_rows
-    tests = coefficient_tests
-    save: Any = GroupEffects.save
-    tidy: Any = GroupEffects.tidy
-    fixef: Any = GroupEffects.fixef
-    confint = confint_of_rows
-    glance: Any = GroupEffects.glance
-    summary: Any = GroupEffects.summary
+
+    def _has_degrees(self) -> bool:
+        return has_noise(self)
 
     def _criterion(self, method: str) -> CrossedCriterion | CrossedLaplaceCriterion:
         """Return the deviance of the fit as a function of its parameters."""
@@ -718,5 +824,5 @@ class CrossedEB(RowPredictions, RegressorMixin, BaseEstimator):
             converged=self.converged_,
             n_rounds=len(self._fit.history),
             n_steps=len(self._fit.history),
-            degrees=errors_and_degrees(self),
+            degrees=self._degrees(),
         )

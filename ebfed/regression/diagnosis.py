@@ -14,7 +14,7 @@ from ebfed.families.base import LINKS
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.reading import CrossedRows, responding_clients, weighed_clients
-from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
+from ebfed.report.diagnostics import Diagnostics, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.levels import parents_of
@@ -31,7 +31,6 @@ __all__ = [
     "diagnostics_of_linear",
     "diagnostics_of_logistic",
     "renewed_predictors",
-    "residuals_of_rows",
 ]
 
 
@@ -435,34 +434,3 @@ def diagnostics_of_crossed(
         smoothed=None if family is None else smoothed,
         rank=len(fit.mean),
     )
-
-
-def residuals_of_rows(
-    self: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    kind: ResidualKind = "response",
-    conditional: bool = True,
-    random_state: Any = 0,
-    **rows: Any,
-) -> NDArray[np.float64]:
-    """Return a residual of each row: see `Diagnostics.residuals`.
-
-    Parameters
-    ----------
-    X, y : as in `fit`
-    kind : {"response", "pearson", "deviance", "standardized", "quantile"}
-    conditional : bool
-        Whether effects of groups are given; else those of new groups.
-    random_state : int, Generator or None
-        Seed of quantile residuals.
-    **rows
-        Arguments of `fit`: `groups`, weights, offsets, trials.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-    """
-    found = self.diagnostics(X, y, **rows)
-    return found.residuals(kind, conditional=conditional, random_state=random_state)

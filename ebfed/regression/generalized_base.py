@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,37 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.sums import Share
-from ebfed.priors import Posterior
-from ebfed.regression.base import RegressionEstimator
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
+from ebfed.inference.spread_degrees import NearbySpreads, SpreadDegrees
 from ebfed.regression.criteria import QuadratureCriterion
-from ebfed.regression.diagnosis import residuals_of_rows
+from ebfed.regression.diagnosis import renewed_predictors
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.generalized_inference import degrees_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import GeneralizedRounds
-from ebfed.regression.inferring import (
-    check_rows_of_all,
-    coefficient_tests,
-    errors_and_degrees,
-    inference_of_fit,
-)
-from ebfed.regression.influence import (
-    LeftOut,
-    fit_without,
-    groups_of_level,
-    influence_of_groups,
-)
-from ebfed.regression.intervals import confint_of_rows, redraws_of_generalized
-from ebfed.regression.levelled import (
-    learn_levels,
-    posterior_of_level,
-    ranef_of_levels,
-    view_of_levels,
-)
+from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
+from ebfed.regression.intervals import check_drawn
+from ebfed.regression.nested import NestedModel
 from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
 from ebfed.regression.protocol import GeneralizedResult
-from ebfed.regression.reading import posterior_of_rows
+from ebfed.regression.reading import posterior_of_rows, repeated
 from ebfed.regression.separation import endless_terms
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
@@ -49,7 +33,7 @@ from ebfed.tables.clients import Clients
 __all__ = ["ResponseRegression"]
 
 
-class ResponseRegression(RegressionEstimator):
+class ResponseRegression(NestedModel):
     """A generalized linear mixed model: rounds by quadrature, and all that follows from its fit."""
 
     covariance: Covariance
@@ -58,7 +42,6 @@ class ResponseRegression(RegressionEstimator):
     share: Share
     n_rounds: int
 
-    _takes_levels = True
     # What clients and server do in rounds.
     _rounds: type[GeneralizedRounds] = GeneralizedRounds
 
@@ -101,7 +84,7 @@ class ResponseRegression(RegressionEstimator):
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]
-        learn_levels(self, result)
+        self._learn_levels(result)
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_, self.method_ = result["mean_covariance"], result["method"]
 
@@ -126,12 +109,6 @@ class ResponseRegression(RegressionEstimator):
             **nodes_of(result),
         )
 
-    def _posterior_at(self, block: Clients, level: str | None) -> Posterior:
-        """Posterior of the groups of a block, or of those of a level above them."""
-        if level is not None and level != self._style_.group:
-            return posterior_of_level(self, block, level)
-        return self._posterior_of(block)
-
     def _without_offset(
         self, X: Any, groups: Any, averaged: bool
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -146,25 +123,65 @@ class ResponseRegression(RegressionEstimator):
             variance = averaged_variance(variance, variance_of_mean(rows, self.mean_covariance_))
         return mean, variance
 
-    ranef = ranef_of_levels
-    residuals = residuals_of_rows
-    influence = influence_of_groups
-    _groups_of = groups_of_level
-    _without = fit_without
-    inference = inference_of_fit
-    _inference = degrees_of_generalized
-    tests = coefficient_tests
-    confint = confint_of_rows
-    _redraws = redraws_of_generalized
-
-    def _changes_without(self, groups: LeftOut) -> None:
-        """Nothing is known without a fit."""
-
     def _criterion(self, method: str) -> QuadratureCriterion:
         check_rows_of_all(self, f"intervals by {method!r}")
         return QuadratureCriterion(self)
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = view_of_levels(self, super().__ebfed_view__())
-        return replace(view, has_density=False, degrees=errors_and_degrees(self))
+        return replace(super().__ebfed_view__(), has_density=False)
+
+    def _redraws(self, rng: np.random.Generator) -> Callable[[], Any]:
+        """Return a function that draws responses of a family, and fits again."""
+        check_rows_of_all(self, "intervals by 'bootstrap'")
+        clients, population = self.clients_, self._population()
+        if clients.weight is not None:  # rows that one stands for have responses of their own
+            clients = repeated(clients, clients.weight)
+        family, responses = population.family, population.responses(clients)
+        check_drawn(family, responses)
+        levels = [root @ root.T for root in (*population.roots_above, population.root)]
+        places = np.repeat(np.arange(len(clients)), clients.n)
+        renewed = renewed_predictors(clients.X, population.mean, clients.ids, places, levels)
+
+        def again() -> Any:
+            z = renewed(rng) + responses.offset
+            y = family.draw(z, responses.weight, population.shapes, rng)
+            return copy(self)._beginning_at(self)._fit(population.observing(clients, y), {})
+
+        return again
+
+    def _inference(self, ddf: Method | None) -> Inference:
+        if ddf not in (None, "satterthwaite", "asymptotic"):
+            raise ValueError(
+                f"ddf must be 'satterthwaite' or 'asymptotic' for {type(self).__name__}; got "
+                f"{ddf!r}."
+            )
+        if ddf == "satterthwaite":
+            check_rows_of_all(self, f"ddf={ddf!r}")
+        result = self._result
+        if ddf == "satterthwaite" and "node_weights" not in result:
+            raise ValueError(
+                f"ddf={ddf!r} needs a fit whose likelihood has a maximum, not that of "
+                "method='gradient'; 'asymptotic' is for z tests."
+            )
+        known = has_rows_of_all(self) and len(result.get("node_weights", ()))  # not of many groups
+        if ddf == "asymptotic" or not known or not len(self._of_mean):
+            return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+        return self._spread_degrees()
+
+    def _spread_degrees(self) -> SpreadDegrees:
+        """Degrees of freedom by what the fit says of nearby spreads."""
+        result, criterion = self._result, QuadratureCriterion(self)
+        covariances = []
+        for k, mean in enumerate(result["node_means"]):
+            roots = [each[k] for each in result["node_roots"]]
+            covariances.append(criterion.covariance_given(mean, [root @ root.T for root in roots]))
+        fitted = [*result.get("above", ()), result["covariance"]]
+        nearby = NearbySpreads(
+            criterion.covariance_given(self.mean_, fitted),
+            result["node_weights"],
+            result["node_parameters"],
+            np.array(covariances),
+            result["node_means"] - self.mean_,
+        )
+        return SpreadDegrees(self.mean_, nearby)

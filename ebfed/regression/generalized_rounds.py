@@ -41,8 +41,13 @@ from ebfed.regression.generalized_notes import (
     UNBOUNDED,
     warn_of_unending,
 )
-from ebfed.regression.levelled import check_levels, stated_levels
-from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
+from ebfed.regression.levels import (
+    check_levels,
+    names_in,
+    open_levels,
+    sizes_of_levels,
+    stated_levels,
+)
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.quadrature_population import (
     Covariance,

@@ -9,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.identification import ONE_GROUP
+from ebfed.tables.levels import keys_of_parents
 
 __all__ = [
     "FIXED_TOO",
     "NOISELESS",
+    "check_levels",
     "confounded",
     "confounded_notes",
     "crowded_notes",
     "names_in",
     "open_levels",
     "sizes_of_levels",
+    "stated_levels",
 ]
 
 ONE_PARENT = (
@@ -50,6 +53,32 @@ CROWDED = (
     "more coefficients than groups is not identified, and the estimate is singular. "
     "covariance='diag' needs fewer groups."
 )
+
+
+def stated_levels(fit: Any, clients: Any) -> dict[str, NDArray]:
+    """Names of the levels of a fit, and parents of clients, for what these state; empty for one."""
+    if not fit._level_names:
+        return {}
+    parents = keys_of_parents(clients.ids, len(fit._level_names) - 1)
+    return {"levels": np.array(["\n".join(fit._level_names)]), "parents": parents}
+
+
+def check_levels(facts: Any) -> None:
+    """Raise a ValueError if clients cannot have stated these levels."""
+    if not facts.keys() & {"levels", "parents"}:
+        return
+    names, parents = facts.get("levels"), facts.get("parents")
+    sound = isinstance(names, np.ndarray) and isinstance(parents, np.ndarray)
+    if not (
+        sound
+        and names.dtype.kind == "U"
+        and names.shape == (1,)
+        and parents.dtype == np.float64
+        and parents.shape == (len(facts["n"]), str(names[0]).count("\n"))
+        and parents.shape[1] > 0
+        and np.isfinite(parents).all()
+    ):
+        raise ValueError("facts must have the names of levels, and a number for each parent.")
 
 
 def confounded(

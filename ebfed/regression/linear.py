@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self
@@ -16,12 +16,14 @@ from sklearn.utils.validation import validate_data
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
+from ebfed.inference.influence import changes_without
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predicted_beside
 from ebfed.regression.columns import Varying
 from ebfed.regression.criteria import LinearCriterion
-from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
+from ebfed.regression.diagnosis import diagnostics_of_linear
 from ebfed.regression.dispersion import (
     dispersed_rows,
     known_dispersion,
@@ -30,30 +32,12 @@ from ebfed.regression.dispersion import (
     weighed_by_noise,
 )
 from ebfed.regression.group_covariates import GroupCovariates
-from ebfed.regression.inferring import (
-    coefficient_tests,
-    degrees_of_linear,
-    errors_and_degrees,
-    inference_of_fit,
-    mixed_fit,
-)
-from ebfed.regression.influence import (
-    changes_of_linear,
-    fit_without,
-    groups_of_level,
-    influence_of_groups,
-)
-from ebfed.regression.intervals import confint_of_rows, redraws_of_linear
-from ebfed.regression.levelled import (
-    learn_levels,
-    means_of_parents,
-    names_of_levels,
-    posterior_of_level,
-    ranef_of_levels,
-    view_of_levels,
-)
+from ebfed.regression.inferring import has_rows_of_all, mixed_fit
+from ebfed.regression.intervals import drawn
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
+from ebfed.regression.mixed import LeftOut
+from ebfed.regression.nested import NestedModel, names_of_levels
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
 from ebfed.regression.protocol import LinearResult
@@ -81,7 +65,7 @@ NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
 @dataclass(eq=False, repr=False)
-class LinearEB(RegressorMixin, RegressionEstimator):
+class LinearEB(RegressorMixin, NestedModel):  # type: ignore[misc]
     """Empirical Bayes linear regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and ``theta_i ~
@@ -207,7 +191,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     covariate_names_: list[str] = field(init=False)
     noise_variances_: dict[str, float] = field(init=False)
-    _takes_levels = True
     _has_offset = False  # of which later rows must have one
     _covariates = GroupCovariates()
 
@@ -396,7 +379,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         p, k = len(self._columns()), len(self.covariate_names_)
         if k and not self._covariates.names:  # a server has no groups' covariates
             self._covariates = GroupCovariates(names=self.covariate_names_, values=np.empty((0, k)))
-        learn_levels(self, result)
+        self._learn_levels(result)
         learn_dispersion(self, result)
         self.mean_, self.mean_covariance_ = result["mean"][:p], result["mean_covariance"][:p, :p]
         self.covariance_ = result["covariance"][:p, :p]
@@ -436,16 +419,41 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     # Tests ------------------------------------------------------------------------------------
 
     diagnostics = diagnostics_of_linear
-    residuals = residuals_of_rows
-    influence = influence_of_groups
-    _groups_of = groups_of_level
-    _changes_without = changes_of_linear
-    _without = fit_without
-    inference = inference_of_fit
-    _inference = degrees_of_linear
-    tests = coefficient_tests
-    confint = confint_of_rows
-    _redraws = redraws_of_linear
+
+    def _inference(self, ddf: Method | None) -> Inference:
+        """Satterthwaite's if None, but for rows whose noise has levels."""
+        if ddf is None:
+            ddf = "asymptotic" if self.noise_variances_ else "satterthwaite"
+        elif self.noise_variances_ and ddf in ("satterthwaite", "kenward-roger"):
+            raise ValueError(
+                f"ddf={ddf!r} takes no dispersion: it is of one noise variance. 'asymptotic' is "
+                "for z tests, as in glmmTMB."
+            )
+        none = not len(self._of_mean)  # of the effects of groups alone there is nothing to test
+        if none or (ddf == "asymptotic" and not has_rows_of_all(self)):
+            result = self._result
+            return FixedDegrees(result["mean"], result["mean_covariance"], np.inf)
+        return inference_of(mixed_fit(self), ddf)
+
+    def _changes_without(self, groups: LeftOut) -> NDArray[np.float64]:
+        """Changes of the mean at the variances of the fit, by sums over groups."""
+        model = mixed_fit(self)
+        chain = np.arange(len(groups.owners))  # groups of the model are in another order
+        for above in model.owners[: groups.place : -1]:
+            chain = above[chain]
+        order = np.zeros(len(groups.ids), np.int64)
+        order[groups.owners] = chain
+        return changes_without(model, groups.place)[order]
+
+    def _redraws(self, rng: np.random.Generator) -> Callable[[], Any]:
+        """Return a function that draws responses of a linear model of groups, and fits again."""
+        draw = drawn(mixed_fit(self), rng)
+        clients = self.clients_
+
+        def again() -> Any:
+            return copy(self)._beginning_at(self)._fit(replace(clients, rows=draw()), {})
+
+        return again
 
     def _criterion(self, method: str) -> LinearCriterion:
         if self.covariate_names_:
@@ -495,7 +503,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         block = self._asked_for(X, y, groups, covariates, **beside)
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
-            return posterior_of_level(self, block, level)
+            return self._posterior_of_level(block, level)
         posterior = population.posterior(block)
         if self.covariate_names_:
             given = self._roles.found(X, {"covariates": covariates}).get("covariates")
@@ -505,8 +513,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             values = known.of(block.ids, X, labels, given, named, look_up=look_up)
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
-
-    ranef = ranef_of_levels
 
     def predict(
         self, X: Any, *, groups: Any = None, covariates: Any = None, offset: Any = None
@@ -624,9 +630,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = replace(
-            view_of_levels(self, super().__ebfed_view__()), degrees=errors_and_degrees(self)
-        )
+        view = super().__ebfed_view__()
         if not self._is_server:
 
             def maximum() -> float:
@@ -645,7 +649,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         def expected() -> NDArray:
             if not self._level_names:
                 return maps() @ population.mean
-            return np.einsum("npr,nr->np", maps(), means_of_parents(self))
+            return np.einsum("npr,nr->np", maps(), self._means_of_parents())
 
         return replace(
             view,

@@ -22,15 +22,16 @@ from ebfed.priors import IdentificationWarning
 from ebfed.privacy import ledger
 from ebfed.regression import matching
 from ebfed.regression.columns import Columns, Varying
-from ebfed.regression.levelled import check_levels, stated_levels
 from ebfed.regression.levels import (
     NOISELESS,
+    check_levels,
     confounded,
     confounded_notes,
     crowded_notes,
     names_in,
     open_levels,
     sizes_of_levels,
+    stated_levels,
 )
 from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model

@@ -91,3 +91,12 @@ def test_margins_of_new_levels_have_the_variances_of_all_factors():
     along = np.array([1.0, 2.0])
     own = along @ fit.covariances_["a"] @ along + fit.variances_["b"]
     assert new**2 - typical**2 == pytest.approx(own)
+
+
+def test_it_has_what_other_mixed_models_have():
+    """Ranks are of the first factor; SQL would need the effects of several."""
+    fit = fit_of()[1].estimator_
+    ranks, expected = fit.ranks(), fit.posterior("a").ranks()
+    np.testing.assert_array_equal(ranks["rank"], expected["rank"])
+    with pytest.raises(ValueError, match="CrossedEB has no SQL: rows have effects of several"):
+        fit.to_sql()

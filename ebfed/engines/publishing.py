@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import ABC
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
 
+from ebfed.arguments import WithArguments
 from ebfed.privacy.ledger import is_private
 from ebfed.tables.frames import Style
 from ebfed.tables.roles import Roles
 
 __all__ = [
     "FitFile",
+    "Published",
     "cloned",
     "deep_copied",
     "name_columns",
-    "pickled",
     "published",
     "shallow_copied",
 ]
@@ -36,11 +39,6 @@ __all__ = [
 
 def published(fit: Any) -> Any:
     """Return a fit as a server would have it.
-
-    Parameters
-    ----------
-    fit : Estimator
-        Fitted.
 
     Raises
     ------
@@ -75,25 +73,6 @@ def name_columns(fit: Any, state: Mapping[str, Any]) -> None:
         fit.feature_names_in_ = np.array(state["columns"].split("\n"), object)
 
 
-def pickled(
-    fit: Any, attributes: dict[str, Any], ledger: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return those attributes of an estimator that its pickle holds.
-
-    Parameters
-    ----------
-    fit : Estimator
-        Fitted or not.
-    attributes : dict
-        All of them.
-    ledger : list of dict
-        Of what its clients sent, if it was fitted.
-    """
-    if fit._kept is None or fit.keep_rows or not is_private(ledger):
-        return attributes
-    return dict(vars(published(fit)))
-
-
 def deep_copied(fit: Any, memo: dict[int, Any]) -> Any:
     """Copy all attributes: what stays in this process keeps its rows."""
     twin = memo[id(fit)] = object.__new__(type(fit))
@@ -106,6 +85,43 @@ def shallow_copied(fit: Any) -> Any:
     twin = object.__new__(type(fit))
     twin.__dict__.update(vars(fit))
     return twin
+
+
+class Published(WithArguments, ABC):
+    """An estimator whose copies for others have nothing that did not leave the clients."""
+
+    # Whether the pickle of a private fit has what its clients kept.
+    keep_rows: bool = False
+    # What a server would keep of the fit.
+    _kept: dict[str, Any] | None = None
+    # Notes of who held the fit, on nodes and their labels.
+    _remarks: tuple[str, ...] = ()
+    # Whether noise was drawn from a fixed seed.
+    _simulated: bool = False
+    # Numbers of groups and rows, where the groups are not known.
+    _totals: tuple[int, int] | None = None
+    # An attribute that fits have.
+    _mark: ClassVar[str] = "clients_"
+    __copy__, __deepcopy__ = shallow_copied, deep_copied
+
+    def __sklearn_clone__(self) -> Any:
+        return cloned(self)
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients: that of a server.
+
+        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
+        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
+        ``fit.keep_rows = True`` was set before.
+        """
+        check_is_fitted(self, self._mark)
+        return published(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        whole = super().__getstate__()
+        if self._kept is None or self.keep_rows or not is_private(getattr(self, "_ledger", ())):
+            return whole
+        return dict(vars(published(self)))
 
 
 class FitFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -14,16 +14,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ebfed.arguments import WithArguments, check_single
+from ebfed.arguments import check_single
 from ebfed.engines.protocol import Rounds
-from ebfed.engines.publishing import (
-    cloned,
-    deep_copied,
-    name_columns,
-    pickled,
-    published,
-    shallow_copied,
-)
+from ebfed.engines.publishing import Published, name_columns
 from ebfed.privacy import ledger
 from ebfed.tables.clients import LARGEST, Clients, order_of_rows
 from ebfed.tables.features import check_finite, validated
@@ -42,7 +35,7 @@ __all__ = ["SupervisedEstimator", "SupervisedRounds", "check_size"]
 OTHERS = ("y", "groups", "covariates")
 
 
-class SupervisedEstimator(WithArguments, ABC):
+class SupervisedEstimator(Published):
     """A method whose clients have features and a response, and are labelled by group."""
 
     clients_: Any
@@ -60,16 +53,6 @@ class SupervisedEstimator(WithArguments, ABC):
     _numeric: bool = True
     # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
-    # Whether the pickle of a private fit has the rows of its clients.
-    keep_rows: bool = False
-    # What a server would keep of the fit.
-    _kept: dict[str, Any] | None = None
-    # Whether noise was drawn from a fixed seed.
-    _simulated: bool = False
-    # Numbers of groups and rows, where the groups are not known.
-    _totals: tuple[int, int] | None = None
-    __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
-
     # Groups reach these methods where scikit-learn's metadata routing is enabled.
     __metadata_request__fit: ClassVar = {"groups": True}
     __metadata_request__partial_fit: ClassVar = {"groups": True}
@@ -105,9 +88,6 @@ class SupervisedEstimator(WithArguments, ABC):
     def _check_classes(self, classes: NDArray) -> None:
         """Raise a ValueError if these are not the classes that can be learned."""
 
-    # Notes of who held the fit, on nodes and their labels.
-    _remarks: tuple[str, ...] = ()
-
     @abstractmethod
     def protocol(self) -> Any:
         """Return what clients and server do, by these arguments; see `ebfed.engines.Rounds`."""
@@ -117,19 +97,6 @@ class SupervisedEstimator(WithArguments, ABC):
         self._is_server, self._kept = True, kept
         name_columns(self, state)
         self._style_ = Style()
-
-    def published(self) -> Self:
-        """Return a copy with nothing in it that did not leave the clients: that of a server.
-
-        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
-        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
-        ``fit.keep_rows = True`` was set before.
-        """
-        check_is_fitted(self, "clients_")
-        return published(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return pickled(self, super().__getstate__(), getattr(self, "_ledger", ()))
 
     # Learning ---------------------------------------------------------------------------------
 

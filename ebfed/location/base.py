@@ -8,7 +8,7 @@ server do), and `Learned` (what the fit found, and posteriors).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,10 +21,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed import priors
-from ebfed.arguments import WithArguments
 from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory
-from ebfed.engines.publishing import cloned, deep_copied, pickled, published, shallow_copied
+from ebfed.engines.publishing import Published
 from ebfed.engines.rounds import converse_here
 from ebfed.location.consent import check_weights, named_channels
 from ebfed.location.cross_fitting import with_predictions
@@ -61,7 +60,7 @@ def _has_one_channel(estimator: Any) -> bool:
     return True
 
 
-class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, WithArguments, ABC):
+class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Published):
     """Estimator of one round: reports through a channel, a fitted prior, a posterior per client.
 
     Attributes
@@ -98,20 +97,9 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
     _takes_weights: ClassVar[bool] = True
     # Whether rows are numbers, rather than labels of categories.
     _numeric: ClassVar[bool] = True
-    # Whether the pickle of a private fit has the figures of its clients.
-    keep_rows: bool = False
+    _mark: ClassVar[str] = "prior_"
     # What a file has of the fit.
     _file: ClassVar = LocationFile()
-    # What a server would keep of the fit.
-    _kept: dict[str, Any] | None = None
-    # Notes of who held the fit, on nodes and their labels.
-    _remarks: tuple[str, ...] = ()
-    # Whether noise was drawn from a fixed seed.
-    _simulated: bool = False
-    # Numbers of groups and rows, where the groups are not known.
-    _totals: tuple[int, int] | None = None
-    __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
-
     __metadata_request__fit: ClassVar = ROUTED
     __metadata_request__partial_fit: ClassVar = ROUTED
     __metadata_request__predict: ClassVar = ROUTED
@@ -527,20 +515,10 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Wi
         check_is_fitted(self, "prior_")
         return view_of_fit(self)
 
-    def published(self) -> Self:
-        """Return a copy with nothing in it that did not leave the clients: that of a server.
-
-        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
-        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
-        ``fit.keep_rows = True`` was set before.
-        """
-        check_is_fitted(self, "prior_")
-        return published(self)
-
-    def __getstate__(self) -> dict[str, Any]:
+    @property
+    def _ledger(self) -> Any:
         learned: Learned | None = vars(self).get("_learned")
-        ledger = () if learned is None else learned.ledger
-        return pickled(self, super().__getstate__(), ledger)
+        return () if learned is None else learned.ledger
 
     # Reading ----------------------------------------------------------------------------------
 

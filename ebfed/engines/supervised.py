@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -133,25 +133,6 @@ class SupervisedEstimator(Published):
         """Ledger of what clients sent: a frame with one row for each kind of release."""
         check_is_fitted(self, "clients_")
         return frame(ledger.columns(self._ledger), self._style_)
-
-    @abstractmethod
-    def _report(self) -> tuple[Callable, Callable, Callable]:
-        """Return what tidies, glances at and prints a fit of this kind."""
-
-    def tidy(self) -> Any:
-        """Return what was learned of all groups together, one row for each parameter."""
-        check_is_fitted(self, "clients_")
-        return frame(self._report()[0](self), self._style_)
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, and how good it is."""
-        check_is_fitted(self, "clients_")
-        return frame(self._report()[1](self), self._style_)
-
-    def summary(self) -> Any:
-        """Return the fit as a printed table."""
-        check_is_fitted(self, "clients_")
-        return self._report()[2](self)
 
     def _sizes(self) -> NDArray:
         return self._n if self._is_server else self.clients_.n

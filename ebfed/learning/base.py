@@ -34,7 +34,8 @@ from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.schedule import RateSchedule, Sampling
 from ebfed.models import Linear, Model, Predictor, Softmax
-from ebfed.report.view import LearnerView, reports
+from ebfed.report.effects import Reported
+from ebfed.report.view import LearnerView
 from ebfed.tables.clients import Clients
 from ebfed.tables.unseen import warn_of_mistyped
 
@@ -147,7 +148,7 @@ def _classifies(learner: Learner) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Learner(SupervisedEstimator):
+class Learner(Reported, SupervisedEstimator):
     """Predictors of every client, learned together by gradient steps in rounds.
 
     Parameters
@@ -358,7 +359,6 @@ class Learner(SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
-    _report = staticmethod(reports)
     save = save
 
     @property

@@ -32,7 +32,7 @@ from ebfed.regression.reading import (
 )
 from ebfed.regression.rounds import RegressionRounds
 from ebfed.report.effects import GroupEffects
-from ebfed.report.view import RegressionView, reports
+from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
 from ebfed.tables.labels import number_labels
@@ -368,8 +368,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         return float(self.mean_[0]) if self.terms_[0] == INTERCEPT else 0.0
 
     # Reports ----------------------------------------------------------------------------------
-
-    _report = staticmethod(reports)
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

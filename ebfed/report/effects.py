@@ -14,19 +14,38 @@ from numpy.typing import NDArray
 from ebfed.engines import portable
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidying import glance, tidy
-from ebfed.report.view import GroupView, LocationView, RegressionView
+from ebfed.report.view import FitView, GroupView, LocationView, RegressionView
 from ebfed.tables.frames import frame
 
-__all__ = ["GroupEffects", "intervals_of_mean"]
+__all__ = ["GroupEffects", "Reported", "intervals_of_mean"]
 
 POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
 
-class GroupEffects:
-    """Frames and the summary of a fit with a posterior of every group.
+class Reported:
+    """Frames and the summary of a fit: an estimator defines its view, which all here reads."""
 
-    An estimator defines `view`; everything here reads it.
-    """
+    @abstractmethod
+    def __ebfed_view__(self) -> FitView:
+        """Return what reports and plots read of the fit."""
+
+    def tidy(self) -> Any:
+        """Return what was learned of all groups together, one row for each parameter."""
+        view = self.__ebfed_view__()
+        return frame(tidy(view), view.style)
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, and how good it is, by which criteria."""
+        view = self.__ebfed_view__()
+        return frame(glance(view), view.style)
+
+    def summary(self) -> Text:
+        """Return the fit as a printed table."""
+        return summary_table(self.__ebfed_view__())
+
+
+class GroupEffects(Reported):
+    """Frames of a fit with a posterior of every group."""
 
     @abstractmethod
     def __ebfed_view__(self) -> GroupView:
@@ -293,15 +312,6 @@ class GroupEffects:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
         column = names.index(term)
         return view.posterior().ranks(top=top, ascending=ascending, column=column, **options)
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, log-likelihood, information criteria."""
-        view = self.__ebfed_view__()
-        return frame(glance(view), view.style)
-
-    def summary(self) -> Text:
-        """Return the fit as a printed table."""
-        return summary_table(self.__ebfed_view__())
 
 
 def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> Any:

@@ -49,7 +49,6 @@ __all__ = [
     "Parameter",
     "RegressionView",
     "reliability",
-    "reports",
     "view_of",
 ]
 
@@ -380,10 +379,3 @@ def view_of(fit: Any) -> FitView:
     if not isinstance(view, FitView):
         raise TypeError(f"fit must be a fitted estimator or formula; got {fit!r}.")
     return view
-
-
-def reports() -> tuple[Callable, Callable, Callable]:
-    """Return what tidies, glances at and prints a fit."""
-    from ebfed import report
-
-    return report.tidy, report.glance, report.summary_table

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed import priors
 from ebfed.channels import Channel, Guess
+from ebfed.engines.base import Engine
 from ebfed.engines.protocol import LocationMemory
 from ebfed.engines.publishing import Published
 from ebfed.engines.rounds import converse_here
@@ -46,7 +47,7 @@ from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.scans import FITTED, Beside
 
-__all__ = ["LocationEstimator"]
+__all__ = ["LocationEstimator", "ReportingEstimator", "chosen_prior"]
 
 # What belongs to rows reaches methods where scikit-learn's metadata routing is enabled.
 ROUTED = dict.fromkeys(("groups", *sorted(OfRows.__optional_keys__)), True)
@@ -592,6 +593,24 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Pu
         weights = {"sample_weight": of_rows.get("sample_weight")}
         self._intake.roles = self._intake.roles.learned(X, weights)
         return rows
+
+
+@dataclass(eq=False, repr=False)
+class ReportingEstimator(LocationEstimator):
+    """Estimator whose clients report their own mean or rate, each through a channel.
+
+    Parameters
+    ----------
+    channel, guess, participation, engine, random_state
+        As in `GaussianEB`.
+    """
+
+    _: KW_ONLY
+    channel: Channel | Mapping[Any, Channel] | None = None
+    guess: Guess | None = None
+    participation: int | ArrayLike | None = None
+    engine: Engine | None = None
+    random_state: Any = None
 
 
 def _check_in_memory(X: Any) -> None:

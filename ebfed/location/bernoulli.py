@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import Binomial
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Prior
 from ebfed.privacy.calibration import as_float
@@ -23,7 +20,7 @@ __all__ = ["BernoulliEB"]
 
 
 @dataclass(eq=False, repr=False)
-class BernoulliEB(LocationEstimator):
+class BernoulliEB(ReportingEstimator):
     """Empirical Bayes rates of many groups.
 
     Rows of group i are 0 or 1 with probability ``p_i`` of a 1, and ``p_i`` is drawn from a
@@ -112,12 +109,7 @@ class BernoulliEB(LocationEstimator):
     method: Literal["ml", "moments", "paper"] = "ml"
     prior: str | Prior = "beta"
     binarize: float | None = None
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
     mean_model: Any = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         if self.method not in ("ml", "moments", "paper"):

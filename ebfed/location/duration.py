@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
-from numpy.typing import ArrayLike
-
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import Duration, EndedDuration
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.consent import named_channels
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Prior
@@ -20,7 +14,7 @@ __all__ = ["DurationEB"]
 
 
 @dataclass(eq=False, repr=False)
-class DurationEB(LocationEstimator):
+class DurationEB(ReportingEstimator):
     r"""Empirical Bayes rates of events of many groups, from durations until the event.
 
     Durations of group i are exponential with a rate ``lambda_i`` of its own, which is drawn from a
@@ -93,11 +87,6 @@ class DurationEB(LocationEstimator):
 
     _: KW_ONLY
     prior: str | Prior = "gamma"
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         exact = all(channel.is_exact for channel in named_channels(self.channel).values())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.engines.sums import Share, check_share
 from ebfed.families import Gaussian
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.learned import known_noise
 from ebfed.location.rounds import LocationRounds
 from ebfed.location.sum_rounds import SumRounds
@@ -32,7 +29,7 @@ POPULATIONS = (
 
 
 @dataclass(eq=False, repr=False)
-class GaussianEB(LocationEstimator):
+class GaussianEB(ReportingEstimator):
     """Empirical Bayes means of many groups.
 
     Rows of group i are ``x_ij ~ N(theta_i, noise)``, and ``theta_i`` is drawn from a distribution,
@@ -154,13 +151,8 @@ class GaussianEB(LocationEstimator):
     _: KW_ONLY
     method: Literal["reml", "ml", "moments"] = "reml"
     prior: str | Prior = "normal"
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
     share: Share = "groups"
     mean_model: Any = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         check_share(self.share)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import Gaussian
-from ebfed.location.base import LocationEstimator
+from ebfed.location.base import ReportingEstimator
 from ebfed.location.learned import known_noise
 from ebfed.location.mixture_rounds import CentralRounds, ClusteringRounds, EMRounds, MixtureRounds
 from ebfed.priors import Discrete, GaussianMixture, Prior
@@ -24,7 +21,7 @@ __all__ = ["MixtureEB"]
 
 
 @dataclass(eq=False, repr=False)
-class MixtureEB(LocationEstimator):
+class MixtureEB(ReportingEstimator):
     """Empirical Bayes means of groups of a few kinds.
 
     Rows of group i are ``x_ij ~ N(theta_i, noise)``, and ``theta_i`` comes from one of k
@@ -115,14 +112,9 @@ class MixtureEB(LocationEstimator):
     max_components: int = 10
     n_init: int = 8
     n_rounds: int = 5
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
     trust: Literal["none", "server"] = "none"
     epsilon: float | None = None
     delta: float | None = None
-    participation: int | ArrayLike | None = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     _takes_weights: ClassVar[bool] = False
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import NegativeBinomial
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Prior
 from ebfed.privacy.calibration import is_number
@@ -23,7 +20,7 @@ __all__ = ["NegativeBinomialEB"]
 
 
 @dataclass(eq=False, repr=False)
-class NegativeBinomialEB(LocationEstimator):
+class NegativeBinomialEB(ReportingEstimator):
     r"""Empirical Bayes rates of events of many groups, whose rows scatter more than Poisson counts.
 
     Rows of group i are negative binomial counts, with mean ``m_i = e_i lambda_i`` and variance
@@ -92,11 +89,6 @@ class NegativeBinomialEB(LocationEstimator):
     _: KW_ONLY
     dispersion: float | Literal["estimate"] = "estimate"
     prior: str | Prior = "gamma"
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         family = NegativeBinomial()

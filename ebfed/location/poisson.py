@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from numpy.typing import ArrayLike
-
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import Poisson
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Prior
 
@@ -19,7 +14,7 @@ __all__ = ["PoissonEB"]
 
 
 @dataclass(eq=False, repr=False)
-class PoissonEB(LocationEstimator):
+class PoissonEB(ReportingEstimator):
     """Empirical Bayes rates of events of many groups.
 
     Rows of group i are counts ``y_ij ~ Poisson(e_ij lambda_i)`` with known exposures ``e_ij`` (1 if
@@ -91,12 +86,7 @@ class PoissonEB(LocationEstimator):
 
     _: KW_ONLY
     prior: str | Prior = "gamma"
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
     mean_model: Any = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         prior = chosen_prior(self.prior, "gamma", "log_spline", "npmle")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Unpack
 
-from numpy.typing import ArrayLike
-
-from ebfed.channels import Channel, Guess
-from ebfed.engines import Engine
 from ebfed.families import Variance
-from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.base import ReportingEstimator, chosen_prior
 from ebfed.location.rounds import LocationRounds
 from ebfed.priors import Prior
 from ebfed.tables.of_rows import OfRows
@@ -20,7 +15,7 @@ __all__ = ["VarianceEB"]
 
 
 @dataclass(eq=False, repr=False)
-class VarianceEB(LocationEstimator):
+class VarianceEB(ReportingEstimator):
     r"""Empirical Bayes variances of many groups.
 
     Rows of group i are ``x_ij ~ N(mu_i, sigma_i**2)``, with a mean of its own that is of no
@@ -89,11 +84,6 @@ class VarianceEB(LocationEstimator):
 
     _: KW_ONLY
     prior: str | Prior = "inverse_gamma"
-    channel: Channel | Mapping[Any, Channel] | None = None
-    guess: Guess | None = None
-    participation: int | ArrayLike | None = None
-    engine: Engine | None = None
-    random_state: Any = None
 
     def protocol(self) -> LocationRounds:
         prior = chosen_prior(self.prior, "inverse_gamma", "log_spline", "npmle")

@@ -149,7 +149,7 @@ class AdaPeDRounds(LearnerRounds):
             raise ValueError(f"refine must be a number of steps; got {refine!r}.")
         if not 0 < check_positive("psi_share", given.psi_share) < 1:
             raise ValueError(f"psi_share must be between 0 and 1; got {given.psi_share!r}.")
-        check_positive("shared_learning_rate", self._shared_rate)
+        check_positive("shared_learning_rate", self.rate_of("shared_learning_rate"))
         if given.shared_model is not None and not isinstance(given.shared_model, Model):
             raise TypeError(
                 f"shared_model must be an ebfed.models.Model; got {given.shared_model!r}."
@@ -164,11 +164,6 @@ class AdaPeDRounds(LearnerRounds):
                 "clip_quantile must be None with variant='paper', which clips gradients step by "
                 "step."
             )
-
-    @property
-    def _shared_rate(self) -> float:
-        rate = self.estimator.shared_learning_rate
-        return self.peak_rate if rate is None else rate
 
     @property
     def _psi(self) -> float:
@@ -216,7 +211,7 @@ class AdaPeDRounds(LearnerRounds):
             h = h / (2 * psi) if given.variant == "paper" else h
             if given.label_weight > 0:
                 h = h + given.label_weight * teacher.gradient(mu, batch).gradient
-            mu = mu - task.rate * self._shared_rate * self._clipped(h, "mu")
+            mu = mu - task.rate * self.rate_of("shared_learning_rate") * self._clipped(h, "mu")
             _, divergence = self._distil(theta, mu, batch, task, teacher)
             k = 1 / (2 * psi) - given.psi_weight * divergence / (2 * psi**2)
             psi = psi - task.rate * given.psi_learning_rate * self._clipped(k, "psi")
@@ -262,7 +257,7 @@ class AdaPeDRounds(LearnerRounds):
         psi = tau * given.psi_learning_rate * given.psi_clip
         if given.variant == "refined":
             return {"psi": psi}
-        mu = tau * self._shared_rate * given.privacy.clip
+        mu = tau * self.rate_of("shared_learning_rate") * given.privacy.clip
         slack = 1 + 1e-9  # rounding may take a sum a little beyond
         return {"mu": mu * slack, "psi": psi * slack}
 

@@ -70,22 +70,13 @@ class DittoRounds(LearnerRounds):
     def check(self) -> None:
         given = self.estimator
         super().check()
-        if given.own_learning_rate is not None:
-            check_positive("own_learning_rate", given.own_learning_rate)
-        check_pull(given.regularization, self._own_rate, given.optimizer)
-
-    @property
-    def _own_rate(self) -> float:
-        return (
-            self.peak_rate
-            if self.estimator.own_learning_rate is None
-            else self.estimator.own_learning_rate
-        )
+        own_rate = check_positive("own_learning_rate", self.rate_of("own_learning_rate"))
+        check_pull(given.regularization, own_rate, given.optimizer)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Changes, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
         theta = self.personal_parameters(shared, own, task)
-        descend = task.descent(self._own_rate)
+        descend = task.descent(self.rate_of("own_learning_rate"))
         for batch in task:
             slope = task.gradient(theta, batch) + self.estimator.regularization * (
                 theta - shared["w"]

@@ -432,8 +432,8 @@ class StrengthTraining(LocalTraining):
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
         options = self.given
-        rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
-        eta = self.rounds.peak_rate if rate is None else rate
+        strengths = np.asarray(options.strengths, float)
+        eta = self.rounds.rate_of("fine_tune_rate")
         steps = options.fine_tune * int((strengths > 0).sum())
         path = task.path(w, steps)
         batches = path.batches(steps)

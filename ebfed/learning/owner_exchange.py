@@ -178,9 +178,7 @@ class OwnerTraining(LocalTraining):
         shared = sums.total[:, places.shared][members]
         bits = sums.bits[members, None]
         expected = np.maximum(share * users.count, 1e-300)[:, None]
-        own_rate = given.own_learning_rate
-        eta = rounds.peak_rate if own_rate is None else own_rate
-        rate = rounds.schedule.rate(sent["round"]) * eta
+        rate = rounds.schedule.rate(sent["round"]) * rounds.rate_of("own_learning_rate")
         if guided:
             # before the guide moves, so that without noise both are the same
             sums = self._sum(chosen, kept["x"])

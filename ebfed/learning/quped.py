@@ -66,15 +66,13 @@ class QuPeDRounds(LearnerRounds):
     def check(self) -> None:
         given = self.estimator
         super().check()
-        if given.shared_learning_rate is not None:
-            check_positive("shared_learning_rate", given.shared_learning_rate)
+        check_positive("shared_learning_rate", self.rate_of("shared_learning_rate"))
         check_between("distillation", given.distillation, 0, 1)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step of theta, and then one of a copy of w, for each batch."""
         w, theta, share, net = shared["w"], own["theta"], self.estimator.distillation, task.net
-        eta_w = self.estimator.shared_learning_rate
-        eta_w = self.peak_rate if eta_w is None else eta_w
+        eta_w = self.rate_of("shared_learning_rate")
         for X, y, weight in task:
             outputs, back = net.pull(theta, X)
             loss, slope = net.loss.of(outputs, y, weight)

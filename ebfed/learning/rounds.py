@@ -285,6 +285,11 @@ class LearnerRounds(SupervisedRounds, ABC):
         """Learning rate of clients' steps, without its changes from round to round."""
         return peak_of(self.estimator.learning_rate)
 
+    def rate_of(self, name: str) -> float:
+        """Return a learning rate of its own name, that of clients' steps if it is None."""
+        rate = getattr(self.estimator, name)
+        return self.peak_rate if rate is None else rate
+
     @property
     def numeric(self) -> bool:
         """Whether the response is a number, rather than a class."""
@@ -437,8 +442,6 @@ class LearnerRounds(SupervisedRounds, ABC):
         own = self.own_parameters(shared, facts, draw(key, OWN_START))
         first: LearningState = {
             **state,
-            "history": [],
-            "converged": None,
             "classes": classes,
             "began": 0,
             "model": repr(self.predictor(facts).model),

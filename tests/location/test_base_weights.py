@@ -361,12 +361,10 @@ def test_queries_in_a_database():
 
 
 def test_pictures_and_tables():
-    from ebfed.report import plots
-
     for fit in (whole(), eb.VarianceEB().fit(VALUES, groups=GROUPS, sample_weight=WEIGHTS)):
         assert "Residual" in str(fit.summary()) or fit.protocol().family.is_transformed
         assert len(fit.tidy()) > 1
-    for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
+    for plot in (eb.report.plot_caterpillar, eb.report.plot_population, eb.report.plot_shrinkage):
         axes = plot(whole())
         assert "exposure" not in axes.get_xlabel() + axes.get_ylabel()
     compared = eb.compare(

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 import ebfed as eb
-from ebfed.report import plots
 
 RNG = np.random.default_rng(0)
 SHARES = RNG.dirichlet([6, 3, 1], 40)
@@ -165,12 +164,12 @@ def test_copies_without_rows(tmp_path, parties):
 @pytest.mark.parametrize(
     "plot",
     [
-        plots.plot_arrows,
-        plots.plot_calibration,
-        plots.plot_caterpillar,
-        plots.plot_marginal,
-        plots.plot_population,
-        plots.plot_shrinkage,
+        eb.report.plot_arrows,
+        eb.report.plot_calibration,
+        eb.report.plot_caterpillar,
+        eb.report.plot_marginal,
+        eb.report.plot_population,
+        eb.report.plot_shrinkage,
     ],
 )
 def test_plots_of_one_share(plot, parties):

@@ -10,7 +10,6 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import channels, families
-from ebfed.report import plots
 from ebfed.testing.nodes import fit_on_two_nodes
 
 RNG = np.random.default_rng(0)
@@ -160,7 +159,7 @@ def test_copies_and_reports(tmp_path, machines):
     np.testing.assert_array_equal(eb.load_fit(tmp_path / "fit.json").predict(), machines.predict())
     assert "DurationEB" in str(machines.summary())
     assert len(machines.tidy()) == 3
-    for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
+    for plot in (eb.report.plot_caterpillar, eb.report.plot_population, eb.report.plot_shrinkage):
         assert plot(machines) is not None
 
 

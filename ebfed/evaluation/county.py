@@ -27,7 +27,7 @@ population fitted to all. An implied gain takes the fitted population as true. I
 where the population follows few data closely: that of a small state, or the NPMLE. Six frequencies
 do not determine the NPMLE; where several populations are likeliest, it is their analytic centre
 (see `ebfed.priors.Discrete`). `ML in states` shrinks counties to their state, and states to all
-(`ebfed.priors.nested_conjugate`): no gain is implied there, for that depends on the state.
+(`ebfed.priors.nested`): no gain is implied there, for that depends on the state.
 
 The page begins with the election of 2024, which nobody had seen when these methods were written:
 populations and estimates are from all six elections, and the errors are those on the seventh. A

@@ -408,6 +408,11 @@ def between_scales(nodes: NDArray, centres: NDArray, widths: NDArray) -> NDArray
     return np.setdiff1d(points, nodes, assume_unique=True)
 
 
+def parts_of(likelihood: Likelihood) -> tuple[Likelihood, ...]:
+    """Likelihoods that were joined, or the only one."""
+    return likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+
+
 def join(parts: Sequence[Likelihood]) -> Likelihood:
     """Put likelihoods of different clients one after another, as one law where they are one.
 

@@ -37,7 +37,7 @@ def population_within(population: Prior, stated: Sequence[str]) -> Prior:
         )
     if not names or population.is_fitted:
         return population
-    from ebfed.priors.nested_conjugate import within
+    from ebfed.priors.nested import within
 
     return within(population, names)
 

@@ -47,6 +47,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.arguments import WithArguments
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
+from ebfed.likelihoods.base import parts_of
 from ebfed.priors.dependence import FEWEST_TO_TEST, estimates_of, note_of_dependence
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import explore, interval_of, spread_of, thinned
@@ -347,8 +348,7 @@ class Prior(WithArguments, ABC):
             learned = self.estimates_spread and self.n_parameters_ > 0
             self.spread_is_unknown_ = learned and self.n_seen_ < FEWEST
         if not self._is_linear:
-            settled = self._settled(likelihood)
-            settled = join(settled.parts) if isinstance(settled, Joined) else settled
+            settled = join(parts_of(self._settled(likelihood)))
             if isinstance(settled, Gaussian):
                 self.moments_ = Later(partial(moments_of, settled))
         if covariates is None and (known := estimates_of(likelihood)) is not None:

@@ -13,6 +13,7 @@ from scipy.special import gammaln, log_expit, softmax, xlogy
 
 from ebfed.kernels import dirichlet_profile
 from ebfed.likelihoods import Binomial, Joined, Likelihood, Multinomial, ReportedCategories
+from ebfed.likelihoods.base import parts_of
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.priors import beta_binomial, robust
 from ebfed.priors.beta import Beta, BetaPosterior, updated
@@ -551,7 +552,7 @@ class Reports:
     @classmethod
     def of(cls, likelihood: Likelihood) -> Reports:
         """Tabulate the messages of clients."""
-        for part in likelihood.parts if isinstance(likelihood, Joined) else [likelihood]:
+        for part in parts_of(likelihood):
             if isinstance(part, Multinomial) and len(part):
                 beta_binomial.check_size(part.column(0))
         return cls(*likelihood.compress())
@@ -563,10 +564,9 @@ class Reports:
     @property
     def shows_pairs(self) -> bool:
         """Whether some message is about two answers of one client."""
-        parts = self.rows.parts if isinstance(self.rows, Joined) else [self.rows]
         return any(
             bool(np.any(part.trials > 1)) if isinstance(part, Multinomial) else part.shows_pairs
-            for part in parts
+            for part in parts_of(self.rows)
             if isinstance(part, Multinomial | ReportedCategories)
         )
 

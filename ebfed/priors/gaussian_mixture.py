@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels import mixture_quantiles
 from ebfed.kernels.threads import one_thread
-from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
+from ebfed.likelihoods import Gaussian, Likelihood, join
+from ebfed.likelihoods.base import parts_of
 from ebfed.priors.base import Prior
 from ebfed.priors.gibbs import mixture_draws
 from ebfed.priors.mixture_em import (
@@ -115,8 +116,7 @@ class GaussianMixture(Prior):
 
     def accepts(self, likelihood: Likelihood) -> bool:
         """Messages with Gaussian noise; reports that a channel clips or rounds are for Discrete."""
-        parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
-        return all(isinstance(part, Gaussian) for part in parts)
+        return all(isinstance(part, Gaussian) for part in parts_of(likelihood))
 
     @property
     def centres_(self) -> NDArray:
@@ -163,9 +163,7 @@ class GaussianMixture(Prior):
             raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
         if not isinstance(self.n_plausible, int | np.integer) or self.n_plausible < 0:
             raise ValueError(f"n_plausible must be a number >= 0; got {self.n_plausible!r}.")
-        settled = self._settled(likelihood)
-        settled = join(settled.parts) if isinstance(settled, Joined) else settled
-        rows, counts = _distinct(settled)
+        rows, counts = _distinct(join(parts_of(self._settled(likelihood))))
         d = likelihood.n_features
         if not len(rows):
             self._add_note("No client has data: the population is unknown.", True)

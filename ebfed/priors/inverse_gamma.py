@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtr, chdtrc, expit, fdtr, fdtrc, polygamma, psi
 
-from ebfed.likelihoods import Joined, Likelihood, LogVariance, ReportedLogVariances
+from ebfed.likelihoods import Likelihood, LogVariance, ReportedLogVariances
+from ebfed.likelihoods.base import parts_of
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.priors.conjugate import ByColumn, ConjugatePosterior, Table, Update
 from ebfed.priors.count_regression import SquaresRegression
@@ -258,8 +259,8 @@ class InverseGamma(ByColumn):
 
     def has_marginal(self, likelihood: Likelihood) -> bool:
         """Return whether all messages are on variances, some through a channel."""
-        parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
-        return all(isinstance(part, LogVariance | ReportedLogVariances) for part in parts)
+        kinds = LogVariance | ReportedLogVariances
+        return all(isinstance(part, kinds) for part in parts_of(likelihood))
 
     def marginal_of(self, likelihood: Any) -> NDArray:
         """Log-density of each client's message, shape (n,)."""
@@ -337,12 +338,11 @@ class _Reports:
         """Log-density of the messages where theta has these moments, shape (n,)."""
         known = InverseGamma()
         known._set(mean, known.kind.dispersion_of(variance))
-        parts = self.likelihood.parts if isinstance(self.likelihood, Joined) else (self.likelihood,)
         found = [
             part.inverse_gamma_marginal(mean, variance)
             if isinstance(part, ReportedLogVariances)
             else known.log_marginal(part)
-            for part in parts
+            for part in parts_of(self.likelihood)
         ]
         return np.concatenate(found)
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
+from ebfed.likelihoods import Gaussian, Likelihood, StudentT, join
+from ebfed.likelihoods.base import parts_of
 from ebfed.priors.base import Prior
 from ebfed.priors.exploration import TILT, reweighted, student_draws
 from ebfed.priors.identification import NO_SPREAD
@@ -132,8 +133,7 @@ class LocationScale(Prior):
 
     def accepts(self, likelihood: Likelihood) -> bool:
         """Estimates of one parameter with normal or t errors, also with Gaussian noise."""
-        parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
-        known = all(isinstance(part, Gaussian | StudentT) for part in parts)
+        known = all(isinstance(part, Gaussian | StudentT) for part in parts_of(likelihood))
         return known and likelihood.n_features == 1
 
     def _fit(self, likelihood: Likelihood) -> None:
@@ -142,8 +142,7 @@ class LocationScale(Prior):
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         self._check()
         self.__dict__.pop("shape_state_", None)
-        messages = self._settled(likelihood)
-        messages = join(messages.parts) if isinstance(messages, Joined) else messages
+        messages = join(parts_of(self._settled(likelihood)))
         assert isinstance(messages, Gaussian | StudentT)
         seen = np.isfinite(messages.variances[:, 0]) & (messages.variances[:, 0] > 0)
         known = covariates[seen]
@@ -282,7 +281,7 @@ class LocationScale(Prior):
 
     def _standardised(self, likelihood: Likelihood) -> Gaussian | StudentT:
         """What the messages say of the tau_i."""
-        messages = join(likelihood.parts) if isinstance(likelihood, Joined) else likelihood
+        messages = join(parts_of(likelihood))
         assert isinstance(messages, Gaussian | StudentT)
         has_data = np.isfinite(messages.variances)
         away = np.where(has_data, messages.values, self.location_) - self.location_

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, Reported, StudentT
-from ebfed.likelihoods.base import without_gaps
+from ebfed.likelihoods.base import parts_of, without_gaps
 from ebfed.priors.base import Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
@@ -692,7 +692,7 @@ def _widest(likelihood: Likelihood, mean: float, variance: float) -> float:
     By information where errors are known; else the largest variance whose likelihood is that of
     the best over ``exp(1/2)`` or more.
     """
-    parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+    parts = parts_of(likelihood)
     if not any(isinstance(part, Reported) for part in parts):
         s2 = np.concatenate(
             [part.sampling_variance(mean, variance)[_informed(part)] for part in parts]

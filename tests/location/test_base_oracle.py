@@ -22,7 +22,7 @@ import ebfed as eb
 from ebfed import families, priors
 from ebfed.evaluation.coverage.settings import BOOTSTRAP, ROW_VARIANCE, SETTINGS, TruePopulation
 from ebfed.location.base import LocationEstimator
-from ebfed.priors import nested_conjugate as parents
+from ebfed.priors import nested as parents
 
 M = 10_000
 LIMIT = 0.01

@@ -10,7 +10,7 @@ from scipy.stats import beta, betabinom, gamma, nbinom
 from ebfed.likelihoods import Binomial, Poisson
 from ebfed.priors import Beta, Gamma
 from ebfed.priors.base import OwnReports
-from ebfed.priors.nested_conjugate import NestedBeta, NestedGamma, within
+from ebfed.priors.nested import NestedBeta, NestedGamma, within
 
 STATES = np.repeat(np.arange(8.0), 10)[:, None]
 

@@ -6,8 +6,7 @@ import pytest
 from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import IdentificationWarning, Normal
 from ebfed.priors.base import OwnReports
-from ebfed.priors.nested import NestedNormal
-from ebfed.priors.nested_conjugate import within
+from ebfed.priors.nested import NestedNormal, within
 
 
 @pytest.fixture(scope="module")

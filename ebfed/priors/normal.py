@@ -1230,80 +1230,6 @@ class IntegratedJointly(IntegratedPosterior):
         return total
 
 
-class _RotatedTable(RegressionTable):
-    """Rows along the eigenvectors: two of one variance still differ in their design."""
-
-    def coarse(self) -> MomentTable:
-        return self
-
-
-@dataclass(frozen=True)
-class _Joint:
-    """Correlated estimates along the eigenvectors of their covariance.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n,)
-    eigenvalues, axes : ndarray of shape (n,) and (n, n)
-    table : MomentTable
-        Rows along the eigenvectors; of values less `shift`, where the mean is known.
-    design : Design
-    n_means : int
-        Number of coefficients of the mean; 0 where it is known.
-    shift : float
-    """
-
-    values: NDArray
-    eigenvalues: NDArray
-    axes: NDArray
-    table: MomentTable
-    design: Design
-    n_means: int
-    shift: float
-
-    @classmethod
-    def of(
-        cls, prior: Normal, values: NDArray, covariance: NDArray, covariates: NDArray | None
-    ) -> Self:
-        """Rotate values, and rows of the design."""
-        n = len(values)
-        eigenvalues, axes = np.linalg.eigh(covariance)
-        design = Design.of(covariates, np.ones(n, bool))
-        shift = float(values.mean())
-        if prior.mean is not None:
-            shift = float(np.broadcast_to(np.asarray(prior.mean, float), 1)[0])
-        rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
-        if prior.mean is not None:
-            table = MomentTable(*rows, fixed_mean=0.0)
-            return cls(values, eigenvalues, axes, table, design, 0, shift)
-        table = _RotatedTable(*rows, matrix=axes.T @ design.matrix, shift=shift)
-        return cls(values, eigenvalues, axes, table, design, table.n_means, shift)
-
-    def posterior(
-        self, variance: float, doubt: float = 0.0, mean_is_known: bool = False
-    ) -> CorrelatedPosterior:
-        """Posterior under the population with this variance and the best mean for it."""
-        n = len(self.values)
-        centre, root = np.full(n, self.shift), np.zeros((n, 0))
-        if self.n_means:
-            profile: Any = self.table.profile(variance)
-            centre = self.design.matrix @ profile.coefficients
-            if not mean_is_known:
-                root = self.design.matrix @ np.linalg.cholesky(profile.covariance)
-        return self._shrunk(centre, variance, doubt, root)
-
-    def own_data(self) -> CorrelatedPosterior:
-        """Posterior where the population may have any spread: what the estimates say, no more."""
-        return self._shrunk(self.values, np.inf, 0.0, np.zeros((len(self.values), 0)))
-
-    def _shrunk(
-        self, centre: NDArray, variance: float, doubt: float, root: NDArray
-    ) -> CorrelatedPosterior:
-        return CorrelatedPosterior(
-            self.values, centre, self.eigenvalues, self.axes, variance, doubt, root
-        )
-
-
 def shrink_jointly(
     prior: Normal,
     values: NDArray,
@@ -1345,52 +1271,10 @@ def shrink_jointly(
     >>> prior.mean_, prior.mean_variance_.round(2)
     (array([2.]), array([2.33]))
     """
-    if prior.is_reused_:
-        return _shrink_to(prior, values, covariance, covariates, integrate)
-    prior._check()
-    if covariates is not None and prior.mean is not None:
-        raise ValueError("mean must be None with covariates, on which the mean depends.")
-    prior.notes_, prior.noise_variance_, prior.slopes_ = [], None, None
-    prior.plausible_ = None
-    joint = _Joint.of(prior, values, covariance, covariates)
-    prior._fit_tables([joint.table], joint.design)
-    prior._leave_kurtosis_open()
-    if prior.mean is not None:
-        prior.mean_ = prior.mean_ + joint.shift
-        if prior.plausible_ is not None:
-            prior.plausible_["mean_"] += joint.shift
-    apart = Gaussian(values[:, None], np.diag(covariance)[:, None])
-    prior._explain(apart, [joint.table])
-    prior.n_seen_ = len(values)
-    prior.spread_is_unknown_ = prior.estimates_spread and len(values) < FEWEST
-    t = float(prior.variance_[0])
-    if not integrate:
-        return joint.posterior(t, mean_is_known=True)
-    fitted = joint.posterior(t, float(prior.variance_variance_[0]))
-    if prior.spread_is_unknown_:
-        return IntegratedJointly(fitted, lambda: ([joint.own_data()], np.ones((1, 1, 1))))
-    if prior.plausible_ is None:
-        return fitted
-    variances, weights = prior.plausible_["variance_"][:, 0], prior.plausible_["weights"]
-    return IntegratedJointly(
-        fitted, lambda: ([joint.posterior(float(x)) for x in variances], weights[:, None, :])
-    )
-
-
-def _shrink_to(
-    prior: Normal,
-    values: NDArray,
-    covariance: NDArray,
-    covariates: NDArray | None,
-    integrate: bool,
-) -> Posterior:
-    """Shrink correlated estimates to a population that was fitted to others.
-
-    Coefficients of its mean are not known exactly: these estimates say something of them together.
-    """
-    n = len(values)
     along = np.linalg.eigh(covariance)
-    rows = np.ones((n, 1))
+    if not prior.is_reused_:
+        _fit_jointly(prior, values, covariance, covariates, *along)
+    rows = np.ones((len(values), 1))
     if covariates is not None:
         rows = np.hstack([rows, covariates - prior.covariates_mean_])
 
@@ -1399,23 +1283,57 @@ def _shrink_to(
         if one.slopes_ is not None:
             beta = np.append(one.predictor_, one.slopes_)
             doubt = one.coefficients_covariance_[0] * integrate
-        t = float(one.variance_[0])
-        total = covariance + t * np.eye(n) + rows @ doubt @ rows.T
-        gain = np.linalg.solve(total, rows @ doubt).T
-        centre = rows @ (beta + gain @ (values - rows @ beta))
-        root = rows @ root_of(doubt - gain @ rows @ doubt)
-        spread = float(one.variance_variance_[0]) * integrate
+        t, spread = float(one.variance_[0]), float(one.variance_variance_[0]) * integrate
+        if prior.is_reused_:  # these estimates say something of coefficients too
+            total = covariance + t * np.eye(len(values)) + rows @ doubt @ rows.T
+            gain = np.linalg.solve(total, rows @ doubt).T
+            centre = rows @ (beta + gain @ (values - rows @ beta))
+            root = rows @ root_of(doubt - gain @ rows @ doubt)
+        else:
+            centre = rows @ beta
+            root = rows @ np.linalg.cholesky(doubt) if doubt.any() else rows[:, :0]
         return CorrelatedPosterior(values, centre, *along, t, spread, root)
 
     fitted = under(prior)
-    if not integrate:
-        return fitted
-    if prior.spread_is_unknown_:
-        alone = CorrelatedPosterior(values, values, *along, np.inf, 0.0, np.zeros((n, 0)))
+    if integrate and prior.spread_is_unknown_:  # what the estimates say, no more
+        alone = CorrelatedPosterior(values, values, *along, np.inf, 0.0, rows[:, :0])
         return IntegratedJointly(fitted, lambda: ([alone], np.ones((1, 1, 1))))
-    if prior.plausible_ is None:
+    if not integrate or prior.plausible_ is None:
         return fitted
     populations, weights = prior.populations()
     return IntegratedJointly(
         fitted, lambda: ([under(one) for one in populations], weights[:, None, :])
     )
+
+
+def _fit_jointly(
+    prior: Normal,
+    values: NDArray,
+    covariance: NDArray,
+    covariates: NDArray | None,
+    eigenvalues: NDArray,
+    axes: NDArray,
+) -> None:
+    """Fit a normal population to estimates along the eigenvectors of their covariance."""
+    prior._check()
+    if covariates is not None and prior.mean is not None:
+        raise ValueError("mean must be None with covariates, on which the mean depends.")
+    prior.notes_, prior.noise_variance_, prior.slopes_ = [], None, None
+    prior.plausible_ = None
+    n = len(values)
+    design = Design.of(covariates, np.ones(n, bool))
+    shift = float(values.mean() if prior.mean is None else np.ravel(prior.mean)[0])
+    rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
+    if prior.mean is None:
+        table: MomentTable = RegressionTable(*rows, matrix=axes.T @ design.matrix, shift=shift)
+    else:
+        table = MomentTable(*rows, fixed_mean=0.0)
+    prior._fit_tables([table], design)
+    prior._leave_kurtosis_open()
+    if prior.mean is not None:
+        prior.mean_ = prior.mean_ + shift
+        if prior.plausible_ is not None:
+            prior.plausible_["mean_"] += shift
+    prior._explain(Gaussian(values[:, None], np.diag(covariance)[:, None]), [table])
+    prior.n_seen_ = n
+    prior.spread_is_unknown_ = prior.estimates_spread and n < FEWEST

@@ -339,6 +339,10 @@ class RegressionTable(MomentTable):
         """Number of coefficients."""
         return self.matrix.shape[1]
 
+    def coarse(self) -> Self:
+        """Return itself: messages of one variance still differ in their covariates."""
+        return self
+
     def profile(self, ratio: Any) -> RegressionProfile:
         """Evaluate coefficients, residual sum of squares and slopes, by weighted least squares."""
         total = self.totals(ratio)

@@ -138,8 +138,7 @@ class MomentTable:
 
     def coarse(self) -> MomentTable:
         """Merge messages whose variances differ by less than 2 %, for a scan."""
-        # with covariates, messages of one variance still differ
-        if self.n_means > 1 or len(self.variances) < 2000 or not self.variances.all():
+        if len(self.variances) < 2000 or not self.variances.all():
             return self
         level = np.log(self.variances / self.variances.min()) // 0.02
         codes = level.astype(np.int64)

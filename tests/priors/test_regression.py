@@ -368,6 +368,15 @@ def test_recoding_covariates_of_rates_changes_nothing(scale, shift):
     np.testing.assert_allclose(other.concentration_, one.concentration_, rtol=1e-6)
 
 
+def test_covariates_of_no_columns_are_none():
+    """Of many unequal errors too, which the scan of the likelihood merges where there are none."""
+    _, likelihood = messages(2500, 3)
+    prior = Normal().fit(likelihood, np.empty((2500, 0)))
+    plain = Normal().fit(likelihood)
+    assert prior.variance_ == pytest.approx(plain.variance_, rel=1e-9)
+    assert prior.mean_ == pytest.approx(plain.mean_, rel=1e-9)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 

@@ -9,15 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.inference.estimable import Estimable
-from ebfed.regression.columns import Columns
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.numerics.quadrature_population import Covariance
-from ebfed.regression.population import (
-    FittedPopulation,
-    fixed_parameters,
-    spread_parameters,
-)
+from ebfed.regression.population import NormalPopulation
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.regression.posteriors.parents import relatives
@@ -37,29 +30,20 @@ NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneralizedPopulation(FittedPopulation):
+class GeneralizedPopulation(NormalPopulation):
     """A normal population of coefficients.
 
     Attributes
     ----------
-    columns : Columns
     family : ResponseFamily
     shapes : ndarray of shape (t,)
         Parameters of the family.
     shape_covariance : ndarray of shape (p + t, p + t)
         Sampling covariance of mean and shapes.
-    mean : ndarray of shape (p,)
-    mean_covariance, covariance : ndarray of shape (p, p)
-    estimable : Estimable
-        Combinations of the mean's coefficients that rows identify.
     root : ndarray of shape (p, k)
         Root of the covariance.
     roots_above : sequence of ndarray of shape (p, k)
         Roots of the covariances of the levels above the groups, from the top.
-    fitted : Clients or None
-        Groups of the fit, which say what is known of their parents; None on a server.
-    kind : {"diag", "spherical", "full"}
-        Kind of the covariance.
     method : {"aghq", "ep", "laplace", "gradient"}
         Method of the fit.
     classes : ndarray of shape (2,) or None
@@ -72,20 +56,13 @@ class GeneralizedPopulation(FittedPopulation):
         Roots of their covariances, of levels from the top.
     """
 
-    columns: Columns
     family: ResponseFamily
     shapes: NDArray
     shape_covariance: NDArray
-    mean: NDArray
-    mean_covariance: NDArray
-    estimable: Estimable
-    covariance: NDArray
     root: NDArray
-    kind: Covariance
     method: str
     classes: NDArray | None = None
     roots_above: Sequence[NDArray] = ()
-    fitted: Clients | None = None
     node_weights: NDArray = field(default_factory=lambda: np.zeros(0))
     node_means: NDArray = field(default_factory=lambda: np.zeros((0, 0)))
     node_mean_covariances: NDArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
@@ -96,9 +73,12 @@ class GeneralizedPopulation(FittedPopulation):
         return [*self.roots_above, self.root]
 
     @property
-    def between(self) -> NDArray:
-        """Covariance of the coefficients between groups."""
-        return self.covariance
+    def covariances(self) -> list[NDArray]:
+        return [*(root @ root.T for root in self.roots_above), self.covariance]
+
+    @property
+    def _errors(self) -> NDArray:
+        return np.sqrt(np.diag(self.shape_covariance)[: len(self.mean)])
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
@@ -114,16 +94,6 @@ class GeneralizedPopulation(FittedPopulation):
     def population(self) -> str:  # type: ignore[override]
         """Name of the population, on the scale of responses."""
         return f"{self.family.link}-normal"
-
-    @property
-    def centre(self) -> NDArray:  # type: ignore[override]
-        """Mean of the population."""
-        return self.mean
-
-    @property
-    def n_columns(self) -> int:  # type: ignore[override]
-        """Number of columns of a design."""
-        return len(self.mean)
 
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
@@ -209,30 +179,9 @@ class GeneralizedPopulation(FittedPopulation):
             widened.append(parents)
         return widened
 
-    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
-        levels = zip(
-            self.columns.levels or [group],
-            [*(root @ root.T for root in self.roots_above), self.covariance],
-            self.columns.terms_of_levels(),
-            strict=True,
-        )
-        correlated = self.kind == "full"
-        spreads = [
-            row
-            for level, covariance, own in levels
-            for row in spread_parameters(level, terms, covariance, own, correlated=correlated)
-        ]
-        known, errors = (
-            self.estimable.coefficients,
-            np.sqrt(np.diag(self.shape_covariance)[: len(self.mean)]),
-        )
-        mean = np.where(known, self.mean, np.nan)  # thresholds have the intercept in them
-        errors, own = np.where(known, errors, np.nan), self.columns.fixed_places()
-        return [
-            *fixed_parameters([terms[j] for j in own], mean[own], errors[own]),
-            *spreads,
-            *self.family.parameters(mean, self.shapes, self.shape_covariance),
-        ]
+    def _of_rows(self, mean: NDArray) -> list[Parameter]:
+        # thresholds have the intercept in them
+        return self.family.parameters(mean, self.shapes, self.shape_covariance)
 
 
 def nodes_of(result: Any) -> dict[str, Any]:

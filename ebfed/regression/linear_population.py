@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.inference.estimable import Estimable
-from ebfed.regression.columns import Columns
-from ebfed.regression.numerics.mixed_model import Covariance
-from ebfed.regression.population import (
-    FittedPopulation,
-    fixed_parameters,
-    residual_parameter,
-    spread_parameters,
-)
+from ebfed.regression.population import NormalPopulation, residual_parameter
 from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
 from ebfed.regression.posteriors.parents import posterior_of_levels, with_relatives
 from ebfed.report.view import Parameter
@@ -25,62 +17,37 @@ from ebfed.tables.factors import Factors
 __all__ = ["LinearPopulation"]
 
 
-@dataclass(frozen=True)
-class LinearPopulation(FittedPopulation):
+@dataclass(frozen=True, kw_only=True)
+class LinearPopulation(NormalPopulation):
     """A normal population of linear coefficients, those of covariates among them.
 
     Attributes
     ----------
-    columns : Columns
-    mean : ndarray of shape (r,)
-        p coefficients of columns, then q k products of the q that vary with k covariates.
-    mean_covariance, covariance : ndarray of shape (r, r)
     covariance_error : Doubt or None
         What is not known of the covariance.
-    estimable : Estimable
-        Combinations of the mean's coefficients that rows identify.
     noise_variance : float
         Of rows over the ratios of their noise, where that has levels.
-    kind : {"spherical", "diag", "full"}
-        Kind of the covariance.
-    covariate_names : sequence of k str
     criterion : float or None
         Restricted criterion, where that was minimised.
     n_parameters : int
     fitted_by : str
     above : sequence of tuple
         Covariance of each level above the groups, from the top, and its sampling error.
-    fitted : Factors or None
-        Groups of the fit, which say what is known of their parents; None on a server.
     noise_variances : dict of float
         Noise of each level of rows; empty where all have one.
     """
 
-    columns: Columns
-    mean: NDArray
-    mean_covariance: NDArray
-    covariance: NDArray
     covariance_error: Doubt | None
-    estimable: Estimable
     noise_variance: float
-    kind: Covariance
-    covariate_names: Sequence[str]
     criterion: float | None
     n_parameters: int
     fitted_by: str
     above: Sequence[tuple[NDArray, Doubt | None]] = ()
-    fitted: Factors | None = None
     noise_variances: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def centre(self) -> NDArray:  # type: ignore[override]
-        """Mean of all coefficients, at covariates of zero."""
-        return self.mean
-
-    @property
-    def n_columns(self) -> int:  # type: ignore[override]
-        """Number of columns of a design."""
-        return len(self.mean)
+    def covariances(self) -> list[NDArray]:
+        return [*(covariance for covariance, _ in self.above), self.covariance]
 
     @property
     def likelihood_kind(self) -> str:  # type: ignore[override]
@@ -131,33 +98,10 @@ class LinearPopulation(FittedPopulation):
             maps[:, j, first : first + covariates.shape[1]] = covariates
         return maps
 
-    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
-        p = len(self.columns)
-        covariances = [*(covariance for covariance, _ in self.above), self.covariance]
-        levels = zip(
-            self.columns.levels or [group],
-            covariances,
-            self.columns.terms_of_levels(),
-            strict=True,
-        )
-        correlated = self.kind == "full"
-        spreads = [
-            row
-            for level, covariance, own_terms in levels
-            for row in spread_parameters(
-                level, terms, covariance[:p, :p], own_terms, correlated=correlated
-            )
-        ]
-        known, names = self.estimable.coefficients, self.columns.of_mean(self.covariate_names)
-        mean = np.where(known, self.mean, np.nan)
-        errors = np.where(known, np.sqrt(np.diag(self.mean_covariance)), np.nan)
-        own = self.columns.fixed_places(len(self.covariate_names))
-        return [
-            *fixed_parameters([names[j] for j in own], mean[own], errors[own]),
-            *spreads,
-            *(residual_parameter(x, level) for level, x in self.noise_variances.items()),
-            *([] if self.noise_variances else [residual_parameter(self.noise_variance)]),
-        ]
+    def _of_rows(self, mean: NDArray) -> list[Parameter]:
+        if not self.noise_variances:
+            return [residual_parameter(self.noise_variance)]
+        return [residual_parameter(x, level) for level, x in self.noise_variances.items()]
 
     def figures(self) -> dict[str, float]:
         """Return sigma, the restricted criterion, and the intraclass correlation."""
@@ -173,11 +117,6 @@ class LinearPopulation(FittedPopulation):
         return figures
 
     @property
-    def between(self) -> NDArray:
-        """Covariance of the coefficients of columns between groups."""
-        return self.covariance[: len(self.columns), : len(self.columns)]
-
-    @property
     def total(self) -> NDArray:
         """Covariance of the coefficients of a group of any parent."""
-        return sum((covariance for covariance, _ in self.above), self.covariance)
+        return sum(self.covariances[:-1], self.covariance)

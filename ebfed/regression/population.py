@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.estimable import Estimable
 from ebfed.priors import Posterior
+from ebfed.regression.columns import Columns
 from ebfed.report.view import Components, Parameter
 
 __all__ = [
     "FittedPopulation",
+    "NormalPopulation",
     "fixed_parameters",
     "residual_parameter",
     "spread_parameters",
@@ -83,6 +87,83 @@ class FittedPopulation(ABC):
     def figures(self) -> dict[str, float]:
         """Return figures of the fit for `glance`."""
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalPopulation(FittedPopulation):
+    """A normal population of coefficients, of groups or of groups within groups.
+
+    Attributes
+    ----------
+    columns : Columns
+    mean : ndarray of shape (r,)
+        p coefficients of columns, then q k products of the q that vary with k covariates.
+    mean_covariance, covariance : ndarray of shape (r, r)
+    estimable : Estimable
+        Combinations of the mean's coefficients that rows identify.
+    kind : {"spherical", "diag", "full"}
+        Kind of the covariance.
+    fitted : Factors, Clients or None
+        Groups of the fit, which say what is known of their parents; None on a server.
+    covariate_names : sequence of k str
+    """
+
+    columns: Columns
+    mean: NDArray
+    mean_covariance: NDArray
+    covariance: NDArray
+    estimable: Estimable
+    kind: str
+    fitted: Any = None
+    covariate_names: Sequence[str] = ()
+
+    @property
+    def centre(self) -> NDArray:  # type: ignore[override]
+        """Mean of all coefficients, at covariates of zero."""
+        return self.mean
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """Number of columns of a design."""
+        return len(self.mean)
+
+    @property
+    def between(self) -> NDArray:
+        """Covariance of the coefficients of columns between groups."""
+        return self.covariance[: len(self.columns), : len(self.columns)]
+
+    @property
+    @abstractmethod
+    def covariances(self) -> list[NDArray]:
+        """Covariance of each level of groups, from the top."""
+
+    @property
+    def _errors(self) -> NDArray:
+        """Standard errors of the mean."""
+        return np.sqrt(np.diag(self.mean_covariance))
+
+    @abstractmethod
+    def _of_rows(self, mean: NDArray) -> list[Parameter]:
+        """Rows of `tidy` for the noise of rows, or shapes of their family."""
+
+    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
+        p, columns = len(self.columns), self.columns
+        levels = zip(
+            columns.levels or [group], self.covariances, columns.terms_of_levels(), strict=True
+        )
+        correlated = self.kind == "full"
+        spreads = [
+            row
+            for level, covariance, own in levels
+            for row in spread_parameters(
+                level, terms, covariance[:p, :p], own, correlated=correlated
+            )
+        ]
+        known, names = self.estimable.coefficients, columns.of_mean(self.covariate_names)
+        mean, errors = (np.where(known, each, np.nan) for each in (self.mean, self._errors))
+        own = columns.fixed_places(len(self.covariate_names))
+        fixed = fixed_parameters([names[j] for j in own], mean[own], errors[own])
+        return [*fixed, *spreads, *self._of_rows(mean)]
 
 
 def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> list[Parameter]:

@@ -75,6 +75,8 @@ class RegressionSent(Sent):
     """Rows of the history, in the last broadcast."""
     log_likelihood: NotRequired[float]
     converged: NotRequired[bool | None]
+    classes: NotRequired[NDArray]
+    """Labels of the response, where it is a class."""
     result: NotRequired[Any]
     """What was learned, in the last broadcast; as in `RegressionState`."""
 
@@ -91,6 +93,8 @@ class RegressionState(State):
     log_likelihood: NotRequired[float]
     notes: NotRequired[list[str]]
     """Remarks on the fit."""
+    classes: NotRequired[NDArray]
+    """Labels of the response, where it is a class."""
     result: NotRequired[Any]
     """What was learned: `LinearResult`, `GeneralizedResult` or `MixtureResult`."""
 
@@ -104,8 +108,8 @@ class RegressionMemory(TypedDict):
     """Number of rows that a client had here, where those of other nodes were merged with them."""
 
 
-class LinearResult(TypedDict):
-    """What a linear regression learns; p coefficients, those of covariates last."""
+class NormalResult(TypedDict):
+    """What a normal population of p coefficients is learned as."""
 
     mean: NDArray[np.float64]
     """Mean of the population, shape (p,)."""
@@ -114,20 +118,25 @@ class LinearResult(TypedDict):
     null: NDArray[np.float64]
     """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     covariance: NDArray[np.float64]
-    """Covariance of the population, shape (p, p)."""
+    """Covariance of the population, shape (p, p); of a family, zero at its lower bound."""
+    levels: NotRequired[str]
+    """Names of the levels of groups, one to a line, where there are several."""
+    notes: list[str]
+
+
+class LinearResult(NormalResult):
+    """What a linear regression learns; p coefficients, those of covariates last."""
+
     covariance_error: NDArray[np.float64]
     """Sampling error of the covariance, shape (p, p); see `Fit`."""
     noise_variance: float
     criterion: float
     """-2 log-likelihood, restricted for REML."""
     n_parameters: int
-    notes: list[str]
     covariates: str
     """Names of the covariates of groups, one to a line."""
     n_sums: int
     """Number of sums that a block of clients sent in all rounds, with ``share="sums"``."""
-    levels: NotRequired[str]
-    """Names of the levels of groups, one to a line, where there are several."""
     above: NotRequired[NDArray[np.float64]]
     """Covariance of each level above the groups, from the top, shape (n_above, p, p)."""
     above_error: NotRequired[NDArray[np.float64]]
@@ -183,19 +192,11 @@ class LinearMessage(TypedDict):
     """Number of rows of each level of noise, shape (n_clients, n_levels)."""
 
 
-class GeneralizedResult(TypedDict):
+class GeneralizedResult(NormalResult):
     """What a generalized linear model learns."""
 
-    mean: NDArray[np.float64]
-    """Mean of the population, shape (p,)."""
-    mean_covariance: NDArray[np.float64]
-    """Sampling covariance of the mean, shape (p, p)."""
-    covariance: NDArray[np.float64]
-    """Covariance of the population, shape (p, p); zero at its lower bound."""
     root: NDArray[np.float64]
     """Root of the covariance, shape (p, k): it has digits that a square loses."""
-    levels: NotRequired[str]
-    """Names of the levels of groups, one to a line; empty where there is one."""
     above: NotRequired[list[NDArray[np.float64]]]
     """Covariance of each level above the groups, from the top, shape (p, p)."""
     roots_above: NotRequired[list[NDArray[np.float64]]]
@@ -204,8 +205,6 @@ class GeneralizedResult(TypedDict):
     """Number of coefficients that differ between groups of each level, from the top."""
     blocks: NotRequired[NDArray[np.int64]]
     """Block of each of these, shape (q,)."""
-    null: NDArray[np.float64]
-    """Combinations of columns that are zero in all rows, shape (p, p - rank)."""
     shapes: NDArray[np.float64]
     """Parameters of the family besides those of predictors, shape (t,)."""
     shape_covariance: NDArray[np.float64]
@@ -220,7 +219,6 @@ class GeneralizedResult(TypedDict):
     """Sampling covariances of the mean there, shape (k, p, p)."""
     node_roots: NotRequired[list[NDArray[np.float64]]]
     """Roots of their covariances, of each level from the top, shape (k, p, q)."""
-    notes: list[str]
     method: str
     """Method of the fit: what ``"auto"`` stands for."""
     classes: NotRequired[NDArray]
@@ -229,33 +227,36 @@ class GeneralizedResult(TypedDict):
     """Whether rows of the fit had offsets."""
 
 
-class GeneralizedSent(RegressionSent):
-    """What the server of a generalized linear model broadcasts."""
+class Coordinates(TypedDict):
+    """What server and clients of a generalized linear model know of coordinates."""
 
-    phase: NotRequired[GeneralizedPhase]
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, about which products are taken, with ``share="sums"``."""
-    mean: NotRequired[NDArray[np.float64]]
-    root: NotRequired[NDArray[np.float64]]
-    frame: NotRequired[NDArray[np.float64]]
-    """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
     places: NotRequired[NDArray[np.int64]]
     """Entries of c that differ between groups, of each level from the top, shape (q,)."""
     sizes: NotRequired[NDArray[np.int64]]
     """Numbers of these, of each level."""
     blocks: NotRequired[NDArray[np.int64]]
     """Block of each, whose coefficients are independent of those of others, shape (q,)."""
+    frame: NotRequired[NDArray[np.float64]]
+    """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
+    mean: NotRequired[NDArray[np.float64]]
+    variance: NotRequired[float]
+    """Variance of the coefficients, of gradient descent, whose mean is of these."""
+
+
+class GeneralizedSent(RegressionSent, Coordinates):
+    """What the server of a generalized linear model broadcasts."""
+
+    phase: NotRequired[GeneralizedPhase]
+    root: NotRequired[NDArray[np.float64]]
     shapes: NotRequired[NDArray[np.float64]]
     """Parameters of the family besides those of predictors, shape (t,)."""
     method: NotRequired[Any]
     """Method by which clients integrate; see `quadrature.method_for`."""
-    variance: NotRequired[float]
-    """Variance of the coefficients, of gradient descent."""
-    classes: NotRequired[NDArray]
-    """Labels of the response, where it is a class."""
 
 
-class GeneralizedState(RegressionState):
+class GeneralizedState(RegressionState, Coordinates):
     """What the server of a generalized linear model keeps; coordinates are those of `frame`."""
 
     phase: GeneralizedPhase | Literal["end"]
@@ -278,14 +279,10 @@ class GeneralizedState(RegressionState):
     """Whether rows have offsets."""
     between: NotRequired[NDArray[np.bool_]]
     """Whether a column differs between groups alone, and has one coefficient for all, (p,)."""
-    centre: NotRequired[NDArray[np.float64]]
-    """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
     unit: NotRequired[NDArray[np.float64]]
     """Units of the coefficients, shape (p,)."""
     empty: NotRequired[NDArray[np.bool_]]
     """Whether a column is zero everywhere, shape (p,)."""
-    frame: NotRequired[NDArray[np.float64]]
-    """Coefficients are ``frame eta``, shape (p, k)."""
     directions: NotRequired[NDArray[np.float64]]
     """Directions in which the mean moves, shape (k, rank)."""
     null: NotRequired[NDArray[np.float64]]
@@ -296,12 +293,6 @@ class GeneralizedState(RegressionState):
     """Log-likelihood of rows that are as good as certain."""
     gain: NotRequired[float]
     """Gain of log-likelihood that the last step expected."""
-    places: NotRequired[NDArray[np.int64]]
-    """Coordinates that differ between groups, of each level from the top, shape (q,)."""
-    sizes: NotRequired[NDArray[np.int64]]
-    """Numbers of these, of each level."""
-    blocks: NotRequired[NDArray[np.int64]]
-    """Block of each, whose coefficients are independent of those of others, shape (q,)."""
     point: NotRequired[NDArray[np.float64]]
     """Parameters that are asked about by quadrature; see `QuadraturePopulation`."""
     best_point: NotRequired[NDArray[np.float64]]
@@ -321,11 +312,6 @@ class GeneralizedState(RegressionState):
     mean_covariance: NotRequired[NDArray[np.float64]]
     method: NotRequired[str]
     """Method by which clients integrate: what ``"auto"`` stands for."""
-    mean: NotRequired[NDArray[np.float64]]
-    variance: NotRequired[float]
-    """Mean and variance of the coefficients, of gradient descent."""
-    classes: NotRequired[NDArray]
-    """Labels of the response, where it is a class."""
     earlier: NotRequired[dict[str, Any]]
     """What a first search found, of the names above, while a second goes on."""
 
@@ -439,7 +425,6 @@ class MixtureSent(RegressionSent):
     """Populations that clients are asked about, by number."""
     population: NotRequired[MixtureParameters | None]
     """Population of the round before, where clients send coefficients."""
-    classes: NotRequired[NDArray]
 
 
 class MixtureState(RegressionState):
@@ -464,7 +449,6 @@ class MixtureState(RegressionState):
     columns_size: NotRequired[NDArray[np.float64]]
     """Root mean squares of the columns of X, in units, shape (p,)."""
     population: NotRequired[MixtureParameters | None]
-    classes: NotRequired[NDArray]
 
 
 class MixtureMemory(RegressionMemory):

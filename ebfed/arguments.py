@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["WithArguments", "check_single"]
+__all__ = ["WithArguments", "check_level", "check_single"]
 
 
 class WithArguments(BaseEstimator):
@@ -81,6 +81,12 @@ def check_single(estimator: Any) -> None:
             if not known or (isinstance(value, str) and not words):
                 what = "text or a number" if isinstance(default, str) else "a number"
                 raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
+
+
+def check_level(level: Any) -> None:
+    """Refuse what is no level of an interval."""
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < level < 1:
+        raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_level
 from ebfed.designs.design import Design
 from ebfed.designs.expressions import names_of
 from ebfed.designs.grammar import plain_name
@@ -140,8 +141,7 @@ class Margins:
     def _with_intervals(
         self, contrasts: NDArray, level: float, adjust: Adjustment, n_means: int
     ) -> dict[str, NDArray]:
-        if not 0 < level < 1:
-            raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         found = contrast_tests(self._inference, contrasts)
         if self._spread is not None:
             between = np.einsum("np,pq,nq->n", contrasts, self._spread, contrasts)

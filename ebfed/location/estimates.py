@@ -18,7 +18,7 @@ from ebfed.tables.frames import Style, beside, frame
 from ebfed.tables.rows import Rows
 from ebfed.tables.values import NotNumericError, is_frame
 
-__all__ = ["Estimates", "check_level", "covariates_like"]
+__all__ = ["Estimates", "covariates_like"]
 
 # Degrees of freedom with which the law of errors is computed.
 FEWEST_DEGREES, MOST_DEGREES = 0.1, 1e10
@@ -150,12 +150,6 @@ class Estimates:
         """Estimates and their variances, shape (n,): 0 and infinite where there is no estimate."""
         known = self.has_data
         return np.where(known, self.values, 0.0), np.where(known, self.errors, np.inf) ** 2
-
-
-def check_level(level: float) -> None:
-    """Refuse what is no level of an interval."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
 
 
 def covariates_like(given: Estimates, covariates: Any) -> NDArray:

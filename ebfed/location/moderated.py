@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.arguments import check_level
 from ebfed.likelihoods import LogVariance
-from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
 from ebfed.priors.inverse_gamma import VariancePosterior
 from ebfed.priors.regression import check_covariates

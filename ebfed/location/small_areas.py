@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.arguments import check_level
 from ebfed.likelihoods import Gaussian
-from ebfed.location.estimates import Estimates, check_level, covariates_like
+from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.areas import plot_areas

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.location.estimates import Estimates, check_level, covariates_like
+from ebfed.arguments import check_level
+from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.forest import plot_forest, plot_funnel

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_level
 from ebfed.engines import portable
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidying import glance, tidy
@@ -189,7 +190,7 @@ class GroupEffects(Reported):
             ``"ran_vals"``, which differ from it, are given the population, as lme4's are.
         """
         wanted = [effects] if isinstance(effects, str) else list(effects or POPULATION)
-        _check_level(conf_level)
+        check_level(conf_level)
         view = self.__ebfed_view__()
         if len(wanted) == 1 and wanted[0] in GROUPS:
             return _tidy_groups(view, wanted[0], conf_int, conf_level)
@@ -352,18 +353,13 @@ def intervals_of_mean(view: GroupView, level: float) -> Any:
     view : GroupView
     level : float in (0, 1)
     """
-    _check_level(level)
+    check_level(level)
     columns = tidy(view)
     columns |= _intervals(view, columns, level)
     fixed = columns["effect"] == "fixed"
     names = ["term", "response", "estimate", "conf.low", "conf.high"]
     kept = {name: columns[name][fixed] for name in names if name in columns}
     return frame(kept, view.style)
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
 
 
 def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:

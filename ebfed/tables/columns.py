@@ -360,9 +360,7 @@ def columns_apart(X: Any) -> list[Any]:
     ]
 
 
-def numeric_columns(
-    X: Any, names: Sequence[str], argument: str, *, booleans: bool = True
-) -> NDArray[np.float64]:
+def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.float64]:
     """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
 
     Parameters
@@ -371,8 +369,6 @@ def numeric_columns(
     names : sequence of k str
     argument : str
         Argument that has the names, for errors.
-    booleans : bool
-        Whether True and False are numbers.
 
     Raises
     ------
@@ -396,7 +392,7 @@ def numeric_columns(
         raise ValueError(
             f"{argument} names {missing[0]!r}, which is not among the columns {shown}."
         )
-    return numbers(table.select(*names).to_native(), argument, booleans=booleans)
+    return numbers(table.select(*names).to_native(), argument, booleans=True)
 
 
 def value_columns(

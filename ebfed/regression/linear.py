@@ -18,11 +18,11 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
 from ebfed.inference.influence import changes_without
+from ebfed.inference.profiles import Criterion
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predicted_beside
 from ebfed.regression.columns import Varying
-from ebfed.regression.criteria import LinearCriterion
 from ebfed.regression.diagnosis import diagnostics_of_linear
 from ebfed.regression.dispersion import (
     dispersed_rows,
@@ -455,7 +455,9 @@ class LinearEB(RegressorMixin, NestedModel):  # type: ignore[misc]
 
         return again
 
-    def _criterion(self, method: str) -> LinearCriterion:
+    def _criterion(self, method: str) -> Criterion:
+        from ebfed.regression.criteria import LinearCriterion
+
         if self.covariate_names_:
             raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
         if self.noise_variances_:

@@ -137,7 +137,7 @@ def ascend(
         radius = min(radius, float(np.linalg.norm(state["point"] - state["best_point"]))) / 4
     else:
         slope, curvature = here.chain(messages["score"].sum(axis=0), raw)
-        if state["method"] == "ep" and state["phase"] == "coarse":
+        if _freezes(state) and state["phase"] == "coarse":
             state = state | {"missing": _missing(state, here.point, slope, curvature)}
         if rise > 0.75 * gain or gain < noise:
             radius = min(2 * radius, RADIUS)
@@ -158,7 +158,7 @@ def ascend(
     asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
     fine = {name: each for name, each in asked.items() if name != "missing"}
     fine |= {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
-    near = NOISE if state["method"] == "ep" else NEAR  # its derivatives cost more when fine
+    near = NOISE if _freezes(state) else NEAR  # derivatives cost more when fine
     value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
     ended = state | {"phase": "end", "point": state["best_point"]}
     unlimited = state["unlimited"] or here.at_bounds()[1]
@@ -179,6 +179,11 @@ def ascend(
     return asked
 
 
+def _freezes(state: GeneralizedState) -> bool:
+    """Whether coarse second derivatives hold what stands in for rows; see `approximate`."""
+    return state["method"] != "aghq" and len(state["sizes"]) == 1
+
+
 def _bent(state: GeneralizedState) -> NDArray[np.float64]:
     """Second derivatives by which a step is taken."""
     return state["second"] + state["missing"] if "missing" in state else state["second"]
@@ -189,8 +194,8 @@ def _missing(
 ) -> NDArray[np.float64]:
     """What second derivatives lack, by how slopes changed (Dennis, Gay, Welsch, 1981).
 
-    Those of expectation propagation hold what stands in for rows; each step shows along it what
-    that leaves out, and an update of rank two says so. What is known of other steps is no larger
+    Those that hold what stands in for rows leave something out: each step shows along it what, and
+    an update of rank two says so. What is known of other steps is no larger
     than what this step shows.
     """
     known = state.get("missing", np.zeros_like(curvature))

@@ -69,10 +69,12 @@ def highest(family, start, fixed, varying, kind):
         z = (fixed @ point[:p])[:, None] + varying @ L @ nodes.T
         return -log_likelihood(family, z, nodes, point[-1])
 
-    found = minimize(below, [*start[0], *start[1][low], 2.0], method="BFGS")
-    for _ in range(2):  # a search may stop where a variance or a dispersion is small
-        found = minimize(below, found.x, method="BFGS")
-    return M * unit - found.fun
+    best = np.inf
+    # a search may stop where a variance is small, or short of counts that do not scatter
+    for shape in (2.0, 14.0) if family == "negative_binomial" else (2.0,):
+        found = minimize(below, [*start[0], *start[1][low], shape], method="BFGS")
+        best = min(best, minimize(below, found.x, method="BFGS").fun)
+    return M * unit - best
 
 
 ONE = np.ones(len(ROWS))

@@ -21,8 +21,8 @@ from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, Rota
 
 __all__ = ["Approximation", "approximate", "weigh_laplace"]
 
-# Standard deviation, in units of b, that what other factors know of a coefficient has at most; more
-# is as good as infinite.
+# Standard deviation, in units of b, that a coefficient has at most, by what stands in for its own
+# factor or by what others know of it; more is as good as infinite.
 WIDEST = 1e5
 # Standard deviations from the bulk at which moments of the tail of a normal distribution are by
 # their series, which then has all digits; those by the normal distribution function lose them.
@@ -61,7 +61,7 @@ def approximate(rows: RotatedRows, mean: NDArray, scale: NDArray, noise: float) 
     mean, scale : ndarray of shape (p,)
     noise : float
     """
-    p = len(mean)
+    p, least = len(mean), 1 / (WIDEST * scale) ** 2
     away = rows.response - (rows.design @ mean[:, None])[:, :, 0]
     A = rows.design.swapaxes(1, 2) @ rows.design / noise
     slope = (rows.design.swapaxes(1, 2) @ away[:, :, None])[:, :, 0] / noise
@@ -74,11 +74,11 @@ def approximate(rows: RotatedRows, mean: NDArray, scale: NDArray, noise: float) 
         V = np.linalg.inv(A[todo] + before[0][:, :, None] * np.eye(p))
         m = (V @ (slope[todo] + before[1])[:, :, None])[:, :, 0]
         own = np.diagonal(V, axis1=1, axis2=2)
-        other = np.maximum(1 / own - before[0], 1 / (WIDEST * scale) ** 2)
+        other = np.maximum(1 / own - before[0], least)
         at = (m / own - before[1]) / other
         log[todo], first, variance, distance[todo] = _products(at, 1 / other, scale)
         centre[todo], known[todo] = at, other
-        new = np.maximum(1 / variance - other, 0.0), first / variance - at * other
+        new = np.maximum(1 / variance - other, least), first / variance - at * other
         # where factors push one another back and forth, by a part of the way
         step = 0.7 if number > 10 else 1.0
         tau[todo], nu[todo] = (x + step * (y - x) for x, y in zip(before, new, strict=True))

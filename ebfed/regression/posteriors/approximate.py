@@ -10,7 +10,7 @@ populations of more coefficients than rows to be far too likely.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -177,8 +177,8 @@ class GaussianRows:
         """Approximation with derivatives in mean, entries of the root and shapes; and the modes.
 
         They are of clients; of groups within groups, the approximation is with the first client of
-        each group of the top. Second derivatives are lower halves, (m, d (d + 1) / 2); those of
-        propagation hold what stands in for rows, unless they are to be `exact`.
+        each group of the top. Second derivatives are lower halves, (m, d (d + 1) / 2); of one level
+        those in mean and root hold what stands in for rows, unless they are to be `exact`.
         """
         point = np.concatenate([mean, root[entries], shapes])
         r, k = len(mean), len(mean) + len(entries[0])
@@ -199,13 +199,17 @@ class GaussianRows:
             return found, self.sums(np.column_stack(by_rows))
 
         found, score = at(point, start)
-        mode = found.mode[self.tree.leaf]
-        if self.how == "ep" and not exact:
-            curvature = self._frozen(found, design, root, places, entries)
-        elif self.how == "ep":  # sites follow the parameters from each to the next
-            curvature = _differences(lambda x: at(x, mode, found.sites)[1], point)
-        else:
-            curvature = _differences(lambda x: at(x, mode)[1], point)
+        mode, sites = found.mode[self.tree.leaf], found.sites if self.how == "ep" else None
+        square = np.zeros((len(score), len(point), len(point)))
+        known = 0 if exact or len(self.ends) > 2 else k
+        if known:
+            square[:, :k, :k] = self._frozen(found, design, root, places, entries)
+        for j in range(known, len(point)):  # sites follow the parameters from each to the next
+            move = STEP * (np.arange(len(point)) == j)
+            ahead, back = (at(point + each, mode, sites)[1] for each in (move, -move))
+            square[:, j] = (ahead - back) / (2 * STEP)
+        square[:, :known, known:] = square[:, known:, :known].swapaxes(1, 2)
+        curvature = (square + square.swapaxes(1, 2)) / 2
         # one order in memory, whatever the number of blocks: sums over clients depend on it
         lower = np.ascontiguousarray(curvature[:, *np.tril_indices(len(point))])
         return self._first(found.evidence), score, lower, mode
@@ -220,9 +224,10 @@ class GaussianRows:
     ) -> NDArray[np.float64]:
         """Second derivatives of the evidence of what stands in for rows, (m, d, d).
 
-        The stand-ins would move with the parameters: of the mean these are those of the evidence,
-        of the root nearly so. With G = sum b x x' the information of a client's rows, s the sum of
-        their slopes, a and V mean and covariance of its coefficients under the root L, and D' the
+        The stand-ins, or the second derivatives of rows, would move with the parameters: of the
+        mean these are those of the evidence of propagation, of the root nearly so. With ``G = sum b
+        x x'`` the information of a client's rows, s the sum of their slopes, a and V mean and
+        covariance of its coefficients under the root L, and D' the
         part of what differs, slopes are s and ``D s a' - D G D' L V``. An entry (j, k) of the root
         moves a by ``V_k s_j - (V L' D G)_j a_k``.
         """
@@ -301,11 +306,3 @@ class GaussianRows:
                 parents = posteriors[-1], places
             posteriors.append(NormalCoefficients(centre, own, away, mean_covariance, parents))
         return posteriors
-
-
-def _differences(slopes: Callable[[NDArray], NDArray], point: NDArray) -> NDArray[np.float64]:
-    """Return symmetric differences (m, d, d) of slopes, which are (m, d)."""
-    moves = STEP * np.eye(len(point))
-    whole = [(slopes(point + move) - slopes(point - move)) / (2 * STEP) for move in moves]
-    square = np.stack(whole, axis=1)
-    return (square + square.swapaxes(1, 2)) / 2

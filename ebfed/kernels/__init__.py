@@ -70,8 +70,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.rising import negative_binomial_profiles as negative_binomial_profiles
     from ebfed.kernels.rising import negative_binomial_values as negative_binomial_values
     from ebfed.kernels.rising import rising_sums as rising_sums
-    from ebfed.kernels.slabs import laplace_slab as laplace_slab
-    from ebfed.kernels.slabs import normal_slab as normal_slab
+    from ebfed.kernels.slabs import point_and_slab as point_and_slab
     from ebfed.kernels.softmax import laplace_softmax as laplace_softmax
     from ebfed.kernels.softmax import softmax_normal as softmax_normal
     from ebfed.kernels.sparse import count_fill as count_fill

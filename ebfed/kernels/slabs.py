@@ -127,16 +127,19 @@ def _normal_spike(u, s2):
 
 
 @jit
-def normal_slab(values, variances, weight, scale, mode):
+def point_and_slab(values, variances, weight, scale, mode, laplace):
     """Log-likelihood of ``x ~ (1 - weight) N(mode, s2) + weight N(mode, s2 + scale**2)``.
 
-    Less the constant ``-sum log(2 pi s2) / 2``.
+    Less the constant ``-sum log(2 pi s2) / 2``. Or the slab is that of a Laplace distribution of
+    the parameter, ``exp(-|theta| / scale)``.
 
     Parameters
     ----------
     values, variances : ndarray of shape (n,)
     weight, scale, mode : float
         Parameters of the population; the weight must be positive.
+    laplace : bool
+        Whether the slab is Laplace; else it is normal.
 
     Returns
     -------
@@ -147,25 +150,8 @@ def normal_slab(values, variances, weight, scale, mode):
     out = np.zeros(10)
     for i in range(len(values)):
         u, s2 = values[i] - mode, variances[i]
-        _add(out, weight, _normal_slab(u, s2, scale * scale), _normal_spike(u, s2))
-    return out
-
-
-@jit
-def laplace_slab(values, variances, weight, scale, mode):
-    """Log-likelihood, as `normal_slab`'s, of a Laplace slab ``exp(-|theta| / scale)``.
-
-    Parameters
-    ----------
-    values, variances : ndarray of shape (n,)
-    weight, scale, mode : float
-
-    Returns
-    -------
-    ndarray of shape (10,)
-    """
-    out = np.zeros(10)
-    for i in range(len(values)):
-        u, s2 = values[i] - mode, variances[i]
-        _add(out, weight, _laplace_slab(u, s2, scale * scale), _normal_spike(u, s2))
+        if laplace:
+            _add(out, weight, _laplace_slab(u, s2, scale * scale), _normal_spike(u, s2))
+        else:
+            _add(out, weight, _normal_slab(u, s2, scale * scale), _normal_spike(u, s2))
     return out

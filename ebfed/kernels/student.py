@@ -364,7 +364,7 @@ def student_blurred(away, variances, degrees, scales, laplace):
 
 @jit
 def student_slab(values, variances, degrees, sizes, counts, weight, scale, mode, laplace):
-    """Log-likelihood of a point and a slab under t errors; see `normal_slab`.
+    """Log-likelihood of a point and a slab under t errors; see `point_and_slab`.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.kernels import student_sizes, student_slab
+from ebfed.kernels import point_and_slab, student_sizes, student_slab
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
 from ebfed.priors.exploration import TILT, explore, thinned
@@ -299,14 +299,14 @@ class _OfMessages(_Surface):
         self._at = lru_cache(maxsize=4)(self._figures)
 
     def _figures(self, weight: float, log_scale: float, mode: float) -> NDArray:
-        """Value, slope and second derivatives; see `kernels.normal_slab`."""
+        """Value, slope and second derivatives; see `kernels.point_and_slab`."""
         scale = np.exp(log_scale)
+        point = weight, scale, mode, self.slab is LaplaceSlab
         if not isinstance(self.nodes, StudentT):
-            return self.slab.fit(self.x, self.s2, weight, scale, mode)
+            return point_and_slab(self.x, self.s2, *point)
         x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
         errors = s2, self.nodes.degrees
         sizes = student_sizes(x - mode, *errors, scale**2, scale**2)
-        point = weight, scale, mode, self.slab is LaplaceSlab
         return student_slab(x, *errors, sizes, self.counts, *point)
 
     @cached_property

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, expit, log_ndtr, logsumexp, ndtr
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.kernels import laplace_slab, normal_slab, student_blurred
+from ebfed.kernels import student_blurred
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import Prior
 from ebfed.priors.identification import ONE_GROUP
@@ -32,7 +32,6 @@ class NormalSlab:
     """``N(0, scale**2)``."""
 
     square: ClassVar[float] = 1.0  # variance at scale 1
-    fit: ClassVar[Callable[..., NDArray]] = staticmethod(normal_slab)
 
     @staticmethod
     def logpdf(u: NDArray, scale: NDArray) -> NDArray:
@@ -67,7 +66,6 @@ class LaplaceSlab:
     """Double exponential, density ``exp(-|theta| / scale) / (2 scale)``."""
 
     square: ClassVar[float] = 2.0
-    fit: ClassVar[Callable[..., NDArray]] = staticmethod(laplace_slab)
 
     @staticmethod
     def logpdf(u: NDArray, scale: NDArray) -> NDArray:

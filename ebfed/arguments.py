@@ -85,7 +85,7 @@ def check_single(estimator: Any) -> None:
 
 def check_level(level: Any) -> None:
     """Refuse what is no level of an interval."""
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < level < 1:
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
 
 

@@ -1,9 +1,7 @@
 """Models that clients train on their own rows, for methods that learn by gradients."""
 
 from ebfed.models.base import Batch, Model, Predictor, Slope
-from ebfed.models.layered import Layered
-from ebfed.models.linear import Linear, Softmax
-from ebfed.models.mlp import MLP
+from ebfed.models.layered import MLP, Layered, Linear, Softmax
 from ebfed.models.subspace import Subspace
 from ebfed.models.torch import Torch
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import ebfed as eb
-from ebfed.formula.subset import chosen_rows
+from ebfed.formula.rows import chosen_rows
 
 rng = np.random.default_rng(0)
 N = 120

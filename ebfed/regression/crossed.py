@@ -665,12 +665,13 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):  # t
         return np.sqrt(self._fit.variance(design, codes, given=False))
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
+        noise = (1 + self._fit.excess_noise) * self.noise_variance_
         if sample_weight is None:
             if self._kept["has_weights"]:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=3)
-            return self.noise_variance_
+            return noise
         rows = CrossedRows.of(X, None, None, {"sample_weight": sample_weight}, self._set_aside(X))
-        return of_weights(self.noise_variance_, rows.beside["sample_weight"])
+        return of_weights(noise, rows.beside["sample_weight"])
 
     # Reports ----------------------------------------------------------------------------------
 

@@ -354,10 +354,21 @@ class CrossedFit:
             found.append((weight, replace(self, equations=system, **moved)))
         return found
 
+    @property
+    def excess_noise(self) -> float:
+        """What the average noise variance that rows allow is above the fitted one, as its share.
+
+        Given the roots, n rows and p columns say that it is the fitted one over a chi-squared
+        number of n - p degrees of freedom, times n - p.
+        """
+        if not isinstance(self.equations, CrossedSystem) or self.unit != self.noise:
+            return 0.0
+        return 2 / max(self.equations.sums.n_rows - len(self.mean) - 2, 1)
+
     def _averaged(self, spread: Callable[[Self], NDArray], mean: Callable[[Self], NDArray]) -> Any:
-        """Covariances, or variances, including uncertainty in the spreads."""
+        """Covariances, or variances, including uncertainty in the spreads and the noise."""
         own, middle = spread(self), mean(self)
-        more = np.zeros_like(own)
+        more = self.excess_noise * own
         for weight, other in self.around:
             away = mean(other) - middle
             squares = away[..., :, None] * away[..., None, :] if own.ndim > away.ndim else away**2

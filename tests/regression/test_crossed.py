@@ -120,7 +120,9 @@ def test_all_figures_are_those_of_dense_matrices():
             found = effects(own, None, k)
             more += weight * (found[1] - variance + (found[0] - mean) ** 2)
         assert more.min() > 0
-        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, variance + more, rtol=1e-6)
+        left = len(y) - X.shape[1]  # degrees of freedom by which the noise is known
+        given = variance * left / (left - 2)
+        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, given + more, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["reml", "ml"])

@@ -190,7 +190,8 @@ def test_all_figures_are_those_of_dense_matrices(monkeypatch):
     monkeypatch.setattr(crossed_doubt, "MANY", 0)
     assert (less_known / errors).min() > 1
     assert (less_known / errors).max() < 1.5
-    np.testing.assert_allclose(errors, np.sqrt(np.diag(whole)))
+    unknown = (len(rows) - 3) / (len(rows) - 5)  # for the noise is not known either
+    np.testing.assert_allclose(errors, np.sqrt(unknown * np.diag(whole)))
     np.testing.assert_allclose(fit.ranef()["std.error"], np.sqrt(np.diag(given)))
     np.testing.assert_allclose(fit.predict(rows), X @ beta + Z @ effects)
     along = X - Z @ gain @ X
@@ -200,12 +201,12 @@ def test_all_figures_are_those_of_dense_matrices(monkeypatch):
         ahead = C - D @ gain @ X
         expected = np.sqrt(np.diag(D @ given @ D.T + ahead @ covariance @ ahead.T))
         coef = fit.coef(name)
-        np.testing.assert_allclose(coef["std.error"], expected)
+        np.testing.assert_allclose(coef["std.error"], np.sqrt(unknown) * expected)
         np.testing.assert_allclose(coef["estimate"], C @ beta + D @ effects)
         assert coef["term"].tolist() == ["intercept", "x"] * levels
     wide, placed = fit.estimator_, rows[["x", "z"]]
     np.testing.assert_allclose(
-        wide.std_errors(placed, groups=[rows["a"], rows["b"]]), np.sqrt(variance)
+        wide.std_errors(placed, groups=[rows["a"], rows["b"]]), np.sqrt(unknown * variance)
     )
     leverage = fit.diagnostics().leverage()
     np.testing.assert_allclose(leverage, rows["w"] * variance / fit.noise_variance_)
@@ -246,9 +247,10 @@ def test_unseen_levels_vary_as_their_population(monkeypatch):
     variance = np.sum((X[:, :2] @ spread) * X[:, :2], axis=1)
     variance += np.sum((X @ fit.mean_covariance_) * X, axis=1)
     errors = fit.estimator_.std_errors(new[["x", "z"]], groups=[new["a"], new["b"]])
-    np.testing.assert_allclose(errors, np.sqrt(variance))
+    unknown = (len(rows) - 3) / (len(rows) - 5)  # for the noise is not known either
+    np.testing.assert_allclose(errors, np.sqrt(unknown * variance))
     low, high = fit.predict_interval(new)
-    reach = 1.959964 * np.sqrt(variance + fit.noise_variance_)
+    reach = 1.959964 * np.sqrt(unknown * (variance + fit.noise_variance_))
     np.testing.assert_allclose(high - low, 2 * reach, rtol=1e-6)
 
 

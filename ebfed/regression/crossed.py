@@ -41,7 +41,7 @@ from ebfed.regression.crossed_fitting import (
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
 from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
-from ebfed.regression.diagnosis import diagnostics_of_crossed
+from ebfed.regression.diagnosis import rows_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.intervals import check_drawn
@@ -56,6 +56,7 @@ from ebfed.regression.reading import (
 )
 from ebfed.regression.row_predictions import RowPredictions
 from ebfed.regression.separation import endless_terms
+from ebfed.report.diagnostics import Diagnostics
 from ebfed.report.view import Parameter, RegressionView, reliability
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
@@ -714,7 +715,8 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):  # t
         """Map from coefficients of the columns of the fit to those of all columns."""
         return np.eye(len(self.terms_))[:, self._columns]
 
-    diagnostics = diagnostics_of_crossed
+    def _diagnosed(self, X: Any, y: Any, groups: Any, options: Mapping[str, Any]) -> Diagnostics:
+        return rows_of_crossed(self, X, y, groups, options)
 
     def _has_degrees(self) -> bool:
         return has_noise(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FamilyLaw",
     "NormalLaw",
-    "diagnostics_of_crossed",
-    "diagnostics_of_generalized",
     "diagnostics_of_linear",
     "diagnostics_of_logistic",
     "renewed_predictors",
+    "rows_of_crossed",
+    "rows_of_generalized",
 ]
 
 
@@ -262,33 +262,15 @@ def diagnostics_of_linear(
     )
 
 
-def diagnostics_of_generalized(
-    self: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    groups: Any = None,
-    sample_weight: Any = None,
-    offset: Any = None,
-    trials: Any = None,
+def rows_of_generalized(
+    fit: Any, X: Any, y: Any, groups: Any, options: Mapping[str, Any]
 ) -> Diagnostics:
-    """Return rows with what the fit says of them: residuals, and checks.
-
-    Parameters
-    ----------
-    X, y, groups, sample_weight, offset, trials : as in `fit`
-
-    Returns
-    -------
-    Diagnostics
-        Binomial responses are shares of trials.
-    """
-    options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-    clients, codes = responding_clients(self, X, y, groups, False, keep=True, **options)
-    weighed = "sample_weight" in self._known_beside(X, options, False)
+    """Return rows with what a generalized linear model of groups says of them."""
+    clients, codes = responding_clients(fit, X, y, groups, False, keep=True, **options)
+    weighed = "sample_weight" in fit._known_beside(X, options, False)
     weight = np.asarray(clients.y, float)[:, 1]
     plain = not weighed or bool((weight == 1).all())
-    return _under_population(self, clients, codes, weight, plain)
+    return _under_population(fit, clients, codes, weight, plain)
 
 
 def diagnostics_of_logistic(
@@ -361,39 +343,17 @@ def _under_population(
     )
 
 
-def diagnostics_of_crossed(
-    self: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    groups: Any = None,
-    sample_weight: Any = None,
-    offset: Any = None,
-    trials: Any = None,
+def rows_of_crossed(
+    model: Any, X: Any, y: Any, groups: Any, options: Mapping[str, Any]
 ) -> Diagnostics:
-    """Return rows with what the fit says of them: residuals, and leverages of Gaussian rows.
-
-    Parameters
-    ----------
-    X, y, groups, sample_weight, offset, trials : as in `fit`
-        Leverages are those of these rows in the fit, and of no use for other rows.
-
-    Returns
-    -------
-    Diagnostics
-        Binomial responses are shares of trials.
-    """
-    design, moved, codes = self._placed(X, groups, offset)
-    groups = self._named_in(X) if groups is None else groups
-    options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
-    rows, family, fit = (
-        CrossedRows.of(X, y, groups, options, self._set_aside(X)),
-        self._family,
-        self._fit,
-    )
+    """Return rows with what a model of crossed factors says of them."""
+    design, moved, codes = model._placed(X, groups, options["offset"])
+    groups = model._named_in(X) if groups is None else groups
+    rows = CrossedRows.of(X, y, groups, options, model._set_aside(X))
+    family, fit = model._family, model._fit
     observed, n = rows.responses(family), len(design)
-    found = rows.numbers_of(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
-    levels = [found[k] for k in self._order]
+    found = rows.numbers_of(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(model._names)
+    levels = [found[k] for k in model._order]
     base = fit.fixed(design) + moved
     predictor = fit.predictor(design, codes) + moved
     unknown = base, fit.spread(design)
@@ -419,7 +379,7 @@ def diagnostics_of_crossed(
     else:
         given = rows.beside.get("sample_weight", np.ones(1))
         law = FamilyLaw(family, fit.shapes, observed.weight, bool((given == 1).all()))
-        fitted = family.mean(predictor, self._averaged(design, codes), fit.shapes)
+        fitted = family.mean(predictor, model._averaged(design, codes), fit.shapes)
         expected = family.mean(*unknown, fit.shapes)
     return Diagnostics(
         response=observed.y,

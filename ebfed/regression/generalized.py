@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -15,7 +15,7 @@ from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.beside import groups_beside, responses_beside
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import diagnostics_of_generalized
+from ebfed.regression.diagnosis import rows_of_generalized
 from ebfed.regression.families import BinomialLink, ResponseFamily, family_named
 from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import ResponseRounds
@@ -31,6 +31,7 @@ from ebfed.regression.reading import (
     responding_clients,
 )
 from ebfed.regression.row_predictions import RowPredictions
+from ebfed.report.diagnostics import Diagnostics
 from ebfed.tables.clients import Clients
 
 __all__ = ["GeneralizedEB"]
@@ -320,7 +321,8 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         groups = groups_beside(self, X, groups, **named)
         return responses_beside(self, X, groups, offset=offset, classes=classes)
 
-    diagnostics = diagnostics_of_generalized
+    def _diagnosed(self, X: Any, y: Any, groups: Any, options: Mapping[str, Any]) -> Diagnostics:
+        return rows_of_generalized(self, X, y, groups, options)
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         offset = offset_of(self, X, groups, options.get("offset"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ class RowPredictions:
     """What follows from the posterior of the linear predictors of rows."""
 
     family: Any
-    # Rows with what the fit says of them.
-    diagnostics: Callable[..., Diagnostics]
 
     @property
     @abstractmethod
@@ -47,6 +45,10 @@ class RowPredictions:
         `averaged` is whether responses are averaged over them, the spread of the population being
         as fitted; None: variances are not asked for.
         """
+
+    @abstractmethod
+    def _diagnosed(self, X: Any, y: Any, groups: Any, options: Mapping[str, Any]) -> Diagnostics:
+        """Return what `diagnostics` does; `options` go with rows."""
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         """Noise variance of new rows, if they are Gaussian."""
@@ -166,6 +168,31 @@ class RowPredictions:
         noise = self._noise(X, sample_weight) if kind == "row" else 0.0
         reach = ndtri((1 + level) / 2) * np.sqrt(variance + noise)
         return mean - reach, mean + reach
+
+    def diagnostics(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> Diagnostics:
+        """Return rows with what the fit says of them: residuals, and checks.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight, offset, trials : as in `fit`
+            Gaussian rows have leverages: those of these rows in the fit, of no use for other rows.
+
+        Returns
+        -------
+        Diagnostics
+            Binomial responses are shares of trials.
+        """
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        return self._diagnosed(X, y, groups, options)
 
     def score(
         self,

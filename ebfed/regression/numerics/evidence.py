@@ -110,7 +110,8 @@ class Evidence(NamedTuple):
     def of(cls, parts: Sequence[tuple[NDArray, ...]]) -> Self:
         """Put figures of one component after the other together, in the order of the attributes."""
         *figures, white, scale = zip(*parts, strict=True)
-        return cls(*(np.stack(x, axis=1) for x in figures), [*white], np.stack(scale))
+        stacked = {name: np.stack(x, axis=1) for name, x in zip(cls._fields, figures, strict=False)}
+        return cls(**stacked, white=[*white], scale=np.stack(scale))
 
     def messages(self) -> dict[str, NDArray]:
         """Return what clients send: all but their designs."""

@@ -158,11 +158,6 @@ class Multinomial(Likelihood):
         return Binomial(self.counts[:, [j]], self.trials)
 
 
-def _sums(terms: NDArray) -> NDArray:
-    """Sums of the first 0, 1, ... terms."""
-    return np.append(0.0, np.cumsum(terms))
-
-
 # Entries of the tables of some clients at a time, to bound memory.
 MOST_ENTRIES = 4_000_000
 # Shares that stand for 0, so that logarithms of products are finite.
@@ -380,8 +375,8 @@ class ReportedCategories(Likelihood):
         steps = true[:-1] * correlation
         own = mean[:, None] * (1 - correlation) + steps
         rising = np.cumprod(np.column_stack([np.ones(k), own]), axis=1)
-        by_mean = _sums_along((1 - correlation) / own)
-        by_correlation = _sums_along((true[:-1] - mean[:, None]) / own)
+        by_mean = _sums((1 - correlation) / own)
+        by_correlation = _sums((true[:-1] - mean[:, None]) / own)
         all_ = 1 - correlation + steps
         total = np.cumprod(np.append(1.0, all_))
         of_total = np.append(0.0, np.cumsum((true[:-1] - 1) / all_))
@@ -473,6 +468,7 @@ def _product(one: NDArray, other: NDArray) -> NDArray:
     return found
 
 
-def _sums_along(terms: NDArray) -> NDArray:
+def _sums(terms: NDArray) -> NDArray:
     """Sums of the first 0, 1, ... terms along the last axis."""
-    return np.column_stack([np.zeros(len(terms)), np.cumsum(terms, axis=1)])
+    nothing = np.zeros((*terms.shape[:-1], 1))
+    return np.concatenate([nothing, np.cumsum(terms, axis=-1)], axis=-1)

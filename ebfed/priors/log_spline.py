@@ -315,7 +315,7 @@ class LogSpline(Prior):
         rng = np.random.default_rng(0)
         is_small = len(model.rows) <= FEW
         centre = self.coefficients_
-        values, vectors = np.linalg.eigh(model.posterior_covariance(centre))
+        values, vectors = np.linalg.eigh(model.curvature(centre)[1])
         # a mirror image of the messages has the mirrored draws
         vectors = vectors * np.where(centre @ vectors < 0, -1.0, 1.0)
         noise = rng.standard_normal((N_TRIED if is_small else N_TRIED_OF_MANY, self.df_))
@@ -1008,15 +1008,14 @@ class GModel:
 
     def covariance(self, a: NDArray) -> NDArray:
         """Efron's (2016) covariance of the coefficients, from the scores and the penalty."""
-        information, inverse = self._curvature(a)
+        information, inverse = self.curvature(a)
         return inverse @ information @ inverse
 
-    def posterior_covariance(self, a: NDArray) -> NDArray:
-        """Covariance of coefficients near `a` whose prior density is that of the penalty."""
-        return self._curvature(a)[1]
+    def curvature(self, a: NDArray) -> tuple[NDArray, NDArray]:
+        """Information of the scores, and the inverse of it with the penalty's.
 
-    def _curvature(self, a: NDArray) -> tuple[NDArray, NDArray]:
-        """Information of the scores, and the inverse of it with the penalty's."""
+        The latter is the covariance of coefficients near `a` whose prior density is the penalty's.
+        """
         information = self.figures(a).information
         size = max(float(np.linalg.norm(a)), len(a) / self.c0)
         return information, np.linalg.pinv(information + self._bend(a, size), hermitian=True)

@@ -115,10 +115,6 @@ class Tree:
         """Number of nodes of each level, from the top."""
         return [len(above) for above in self.above]
 
-    def without_lowest(self) -> Tree:
-        """Return the tree of parents."""
-        return Tree(np.arange(len(self.starts[-1])), self.starts[:-1], self.above[:-1])
-
 
 @dataclass(frozen=True)
 class NestedProfile:
@@ -491,7 +487,7 @@ def fit_nested(
             return replace(nothing, noise=0.0)
         starts = tree.starts[-1]
         left = np.add.reduceat(left[tree.order], starts) / np.diff(np.append(starts, len(left)))
-        tree = tree.without_lowest()
+        tree = Tree(np.arange(len(starts)), tree.starts[:-1], tree.above[:-1])
     raise AssertionError  # the loop ends at the top
 
 

@@ -181,35 +181,30 @@ class Normal(WithCovariates, Prior):
         self.mean_variance_ = self.variance_variance_ = np.zeros(1)
         self.n_parameters_ = (self.mean is None) + (self.variance is None)
 
+    def _fit(self, likelihood: Likelihood) -> None:
+        self._fit_any(likelihood)
+
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
-        self._check()
         if self.mean is not None:
             raise ValueError("mean must be None with covariates, on which the mean depends.")
-        if self.variance is not None:
+        self._fit_any(likelihood, covariates)
+
+    def _fit_any(self, likelihood: Likelihood, covariates: NDArray | None = None) -> None:
+        self._check()
+        if self.variance is not None or (covariates is None and isinstance(likelihood, Joined)):
             likelihood = self._settled(likelihood)
-        if isinstance(likelihood, StudentT):
+        if isinstance(likelihood, Gaussian):
+            self._fit_messages(likelihood, covariates)
+        elif isinstance(likelihood, StudentT):
             self._fit_student(likelihood, covariates)
-            return
-        if not isinstance(likelihood, Gaussian):
+        elif covariates is None:
+            self._fit_reports(likelihood)
+        else:
             raise TypeError(
                 "covariates are for Gaussian messages: means as they are, or with Gaussian noise."
             )
-        self._fit_messages(likelihood, covariates)
 
-    def _fit(self, likelihood: Likelihood) -> None:
-        self._check()
-        if self.variance is not None or isinstance(likelihood, Joined):
-            likelihood = self._settled(likelihood)
-        if isinstance(likelihood, Gaussian):
-            self._fit_messages(likelihood)
-        elif isinstance(likelihood, StudentT):
-            self._fit_student(likelihood)
-        elif likelihood.support == self.support:
-            self._fit_reports(likelihood)
-        else:
-            super()._fit(likelihood)
-
-    def _fit_messages(self, likelihood: Gaussian, covariates: NDArray | None = None) -> None:
+    def _fit_messages(self, likelihood: Gaussian, covariates: NDArray | None) -> None:
         d = likelihood.n_features
         noisy = likelihood.has_scatter  # where the scale of the variances is open and not zero
         if self.covariance == "spherical":
@@ -272,7 +267,7 @@ class Normal(WithCovariates, Prior):
             else:
                 self._find_later(Normal._learn_plausible, tables, design, ratio)
 
-    def _fit_student(self, likelihood: StudentT, covariates: NDArray | None = None) -> None:
+    def _fit_student(self, likelihood: StudentT, covariates: NDArray | None) -> None:
         """Fit to estimates with t errors; those without noise count if all are without."""
         if self.method not in ("reml", "ml"):
             raise ValueError("method must be 'reml' or 'ml' where errors have a t distribution.")

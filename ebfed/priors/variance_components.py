@@ -265,7 +265,9 @@ def fit_components(
     is_exact = all(one is other for one, other in zip(coarse, tables, strict=True))
     ratio = minimum_near(criterion, near, is_exact)
     if ratio is None:
-        largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
+        # a bound on the optimum: the largest squared deviation, over the scale
+        largest = 10 * max(together(table.largest_square for table in tables))
+        largest /= _pooled(tables) if open_scale else 1.0
         ratio = 0.0  # where all values are equal
         if largest > 0:
             rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
@@ -400,11 +402,6 @@ def _pooled(tables: list[MomentTable]) -> float:
     return sum(table.scatter or 0.0 for table in tables) / max(
         1, sum(table.degrees for table in tables)
     )
-
-
-def _largest_ratio(tables: list[MomentTable], scale: float) -> float:
-    """Find a bound on the optimum: the largest squared deviation, over the scale."""
-    return 10 * max(together(table.largest_square for table in tables)) / scale
 
 
 def _moments(tables: list[MomentTable], scale: float) -> float:

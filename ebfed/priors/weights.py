@@ -236,15 +236,15 @@ def _newton(
 def _likeliest_of_model(bend: NDArray, slope: NDArray, weights: NDArray, settled: float) -> NDArray:
     """Maximise ``slope @ d - d @ bend @ d / 2`` over weights v = w + d of a simplex.
 
-    An interior point method finds which weights are positive, and an active set method solves for
-    these. It drops what comes out negative and adds what would rise, or, where that does not raise
-    the model, a quarter as many. A single one is added with care: up to where the first becomes
-    negative, so that it always rises (Lawson and Hanson 1974).
+    An active set method solves for the weights that may be positive, first for all. It drops what
+    comes out negative and adds what would rise, or, where that does not raise the model, a quarter
+    as many. A single one is added with care: up to where the first becomes negative, so that it
+    always rises (Lawson and Hanson 1974).
     """
     bend = bend + np.diag(FLOOR * np.diag(bend))  # so little curvature keeps weights as they are
     start = weights / weights.sum()
     best, height = start, -np.inf
-    used, batch = _inside(bend, slope + bend @ start), len(start)
+    used, batch = np.ones(len(start), bool), len(start)
     for _ in range(10 * len(weights) + 50):
         found = _on_face(bend, slope, start, best, used, batch == 1)
         moved = found - start
@@ -265,42 +265,6 @@ def _likeliest_of_model(bend: NDArray, slope: NDArray, weights: NDArray, settled
         used[order] = True
         batch = min(batch, max(len(order), 1))
     return best
-
-
-def _inside(bend: NDArray, linear: NDArray) -> NDArray:
-    """Which weights are positive at the maximum of ``linear @ v - v @ bend @ v / 2`` on a simplex.
-
-    Mehrotra's predictor-corrector method (Nocedal and Wright 2006, Numerical Optimization, 16.6).
-    """
-    k = len(linear)
-    v = np.full(k, 1 / k)
-    away = bend @ v - linear
-    level = away.min() - max(np.ptp(away), 1e-3)
-    z = away - level
-    for _ in range(50):
-        if v @ z < 1e-14:
-            break
-        lacking, excess = bend @ v - linear - level - z, v.sum() - 1
-        solve = _cholesky(bend, z / v)
-        aim, ones = np.zeros(k), solve(np.ones(k))
-        for corrected in (False, True):
-            move = solve(aim / v - z - lacking)
-            shift = -(excess + move.sum()) / ones.sum()
-            move += shift * ones
-            turn = (aim - z * move) / v - z
-            far = min(_room(v, move), _room(z, turn))
-            if not corrected:
-                left = (v + far * move) @ (z + far * turn) / (v @ z)
-                aim = left**3 * (v @ z) / k - move * turn
-        far *= 0.995
-        v, z, level = v + far * move, z + far * turn, level + far * shift
-    return v > z
-
-
-def _room(at: NDArray, move: NDArray) -> float:
-    """How far a positive point can move before a coordinate is zero, 1 at most."""
-    down = move < 0
-    return float(np.min(at[down] / -move[down], initial=1.0))
 
 
 def _on_face(
@@ -336,11 +300,11 @@ def _on_face(
     return start
 
 
-def _cholesky(matrix: NDArray, more: NDArray | float = 0.0) -> Callable[[NDArray], NDArray]:
-    """Solve systems with a matrix, more on its diagonal, and as much as rounding takes."""
+def _cholesky(matrix: NDArray) -> Callable[[NDArray], NDArray]:
+    """Solve systems with a matrix, and as much more on its diagonal as rounding takes."""
     from scipy.linalg.lapack import dpotrf, dpotrs
 
-    scale, extra, failed = np.diag(matrix) + more, 0.0, 1
+    scale, extra, failed = np.diag(matrix), 0.0, 1
     places = np.diag_indices(len(matrix))
     while failed:
         whole = np.array(matrix, order="F")

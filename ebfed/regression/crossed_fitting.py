@@ -27,6 +27,7 @@ from ebfed.regression.numerics.crossed_patterns import CrossedTable, pattern_of
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, maximise, triangular
 from ebfed.regression.numerics.crossed_sums import CrossedDesign, CrossedSums
 from ebfed.regression.numerics.noiseless import FAR, Limit, limit_of_crossed
+from ebfed.regression.numerics.spread_doubt import excess_noise
 
 __all__ = [
     "CrossedFit",
@@ -356,14 +357,10 @@ class CrossedFit:
 
     @property
     def excess_noise(self) -> float:
-        """What the average noise variance that rows allow is above the fitted one, as its share.
-
-        Given the roots, n rows and p columns say that it is the fitted one over a chi-squared
-        number of n - p degrees of freedom, times n - p.
-        """
+        """What the noise may be above the fitted one, as its share; see `spread_doubt`."""
         if not isinstance(self.equations, CrossedSystem) or self.unit != self.noise:
             return 0.0
-        return 2 / max(self.equations.sums.n_rows - len(self.mean) - 2, 1)
+        return excess_noise(self.equations.sums.n_rows - len(self.mean))
 
     def _averaged(self, spread: Callable[[Self], NDArray], mean: Callable[[Self], NDArray]) -> Any:
         """Covariances, or variances, including uncertainty in the spreads and the noise."""

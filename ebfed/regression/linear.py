@@ -39,6 +39,7 @@ from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.mixed import LeftOut
 from ebfed.regression.nested import NestedModel, names_of_levels
 from ebfed.regression.numerics.mixed_model import Covariance
+from ebfed.regression.numerics.spread_doubt import excess_noise
 from ebfed.regression.posteriors.linear import CoefficientPosterior, Doubt
 from ebfed.regression.protocol import LinearResult
 from ebfed.regression.reading import (
@@ -576,7 +577,8 @@ class LinearEB(RegressorMixin, NestedModel):  # type: ignore[misc]
             levels, unless `X` has the column that held them.
         level : float in (0, 1)
         kind : {"row", "mean"}
-            Whether the interval is to hold a new response or ``x' theta_i``.
+            Whether the interval is to hold a new response or ``x' theta_i``. That of a response
+            includes uncertainty in the noise.
 
         Returns
         -------
@@ -599,7 +601,8 @@ class LinearEB(RegressorMixin, NestedModel):  # type: ignore[misc]
             if weighted and "sample_weight" not in given:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=2)
             beside = self._rows(X, None, groups, beside=given).beside
-            noise = noise_of_rows(self, beside)
+            degrees = self.__ebfed_view__().n_rows - len(self._of_mean)
+            noise = (1 + excess_noise(degrees)) * noise_of_rows(self, beside)
             variance = variance + of_weights(noise, beside.get("sample_weight"))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach

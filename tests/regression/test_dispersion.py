@@ -84,7 +84,9 @@ def test_rows_have_the_noise_of_their_level(by_sex):
     inner = by_sex.predict_interval(CHILDREN, kind="mean")
     z = 1.959963984540054
     noise = (((high - low) / 2 / z) ** 2) - ((inner[1] - inner[0]) / 2 / z) ** 2
-    assert_allclose(noise, CHILDREN["sex"].map(by_sex.noise_variances_), rtol=1e-9)
+    left = len(CHILDREN) - 3  # degrees of freedom by which the noise is known
+    expected = left / (left - 2) * CHILDREN["sex"].map(by_sex.noise_variances_)
+    assert_allclose(noise, expected, rtol=1e-9)
     unknown = CHILDREN.head(2).assign(sex="none")
     with pytest.raises(ValueError, match="level 'none', of whose noise the fit knows nothing"):
         by_sex.predict_interval(unknown)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.numerics.quadrature_population import QuadraturePopulation
 
-__all__ = ["MANY", "normal_figures", "spread_nodes", "variance_nodes"]
+__all__ = ["MANY", "excess_noise", "normal_figures", "spread_nodes", "variance_nodes"]
 
 # Of more groups, the doubt adds less than a thousandth to standard deviations.
 MANY = 2000
@@ -74,6 +74,20 @@ def variance_nodes(
     weights = np.exp(log_density - log_density.max())
     nodes, weights = _gauss(u, weights / weights.sum())
     return np.maximum(np.exp(nodes) - noise, 0.0), weights
+
+
+def excess_noise(degrees: int) -> float:
+    """What the average noise variance that rows allow is above the fitted one, as its share.
+
+    Given all other variances it is the fitted one times the degrees of freedom, rows less
+    coefficients, over a chi-squared number of so many.
+
+    Examples
+    --------
+    >>> excess_noise(22)
+    0.1
+    """
+    return 2 / max(degrees - 2, 1)
 
 
 def _gauss(x: NDArray, weights: NDArray, size: int = 3) -> tuple[NDArray, NDArray]:

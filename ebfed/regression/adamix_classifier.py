@@ -25,7 +25,7 @@ __all__ = ["AdaMixClassifier"]
 
 
 @dataclass(eq=False, repr=False)
-class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):  # type: ignore[misc]
+class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
     """Empirical Bayes logistic regression with a Gaussian mixture for a population.
 
     Rows of group i have class c with probability ``exp(x_ij' theta_ic) / sum_k exp(x_ij'

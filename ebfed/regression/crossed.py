@@ -77,7 +77,7 @@ class _OfLevels(NamedTuple):
     std_error: NDArray
 
 
-class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):  # type: ignore[misc]
+class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
     """Empirical Bayes regression with an effect of every level of crossed factors.
 
     A row of student s and lecturer d is ``y = x' beta + u_s + v_d + e``, with ``u_s ~ N(0, a)``,

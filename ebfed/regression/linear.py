@@ -66,7 +66,7 @@ NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
 @dataclass(eq=False, repr=False)
-class LinearEB(RegressorMixin, NestedModel):  # type: ignore[misc]
+class LinearEB(RegressorMixin, NestedModel):
     """Empirical Bayes linear regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and ``theta_i ~

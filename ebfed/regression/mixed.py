@@ -38,6 +38,7 @@ from ebfed.regression.intervals import (
 )
 from ebfed.report.diagnostics import Diagnostics, ResidualKind
 from ebfed.report.effects import GroupEffects, intervals_of_mean
+from ebfed.report.view import RegressionView
 from ebfed.tables.frames import Style, frame
 
 __all__ = ["LeftOut", "MixedModel"]
@@ -71,6 +72,10 @@ class MixedModel(GroupEffects):
     diagnostics: Callable[..., Diagnostics]
     terms_: Any
     _style_: Any
+
+    @abstractmethod
+    def __ebfed_view__(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
 
     # Of a design and a family --------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class NestedModel(RegressionEstimator, MixedModel):
     def _posterior_of_level(self, block: Any, level: str) -> Posterior:
         """Posterior of the groups of a level above those of a block."""
         place, style = self._place_of_level(level)
-        population = self._population()
+        population: Any = self._population()
         above, own = population.posteriors(block)[place]
         names = getattr(self, "covariate_names_", None)
         if names:  # parents have none: their coefficients are those at covariates of zero
@@ -95,9 +95,10 @@ class NestedModel(RegressionEstimator, MixedModel):
         if level is None or level == self._style_.group:
             return super().ranef()
         place, style = self._place_of_level(level)
-        found = self._population().posteriors(self._asked_for(None, None, None))
+        population: Any = self._population()
+        found = population.posteriors(self._asked_for(None, None, None))
         values, own = found[place][0].mean, found[place][1]
-        expected = self._population().centre
+        expected = population.centre
         if place:
             expected = found[place - 1][0].mean[parents_of(own.ids)[1]]
         chosen = self._columns().places_of_levels()[place]
@@ -107,7 +108,8 @@ class NestedModel(RegressionEstimator, MixedModel):
 
     def _means_of_parents(self) -> NDArray[np.float64]:
         """Posterior mean of all coefficients of the parent of each group, shape (n_groups, r)."""
-        parents, own = self._population().posteriors(self._weighed(self.clients_))[-2:]
+        population: Any = self._population()
+        parents, own = population.posteriors(self._weighed(self.clients_))[-2:]
         return parents[0].mean[parents_of(own[1].ids)[1]]
 
     def __ebfed_view__(self) -> RegressionView:

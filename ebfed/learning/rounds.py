@@ -442,6 +442,8 @@ class LearnerRounds(SupervisedRounds, ABC):
         own = self.own_parameters(shared, facts, draw(key, OWN_START))
         first: LearningState = {
             **state,
+            "history": [],
+            "converged": None,
             "classes": classes,
             "began": 0,
             "model": repr(self.predictor(facts).model),

@@ -36,7 +36,7 @@ from ebfed.learning.rounds import LearnerRounds
 from ebfed.learning.schedule import RateSchedule, Sampling
 from ebfed.models import Linear, Model, Predictor, Softmax, Torch
 from ebfed.privacy.ledger import is_private
-from ebfed.report.effects import Reported
+from ebfed.report.effects import Face
 from ebfed.report.view import LearnerView
 from ebfed.tables.clients import Clients
 from ebfed.tables.unseen import warn_of_mistyped
@@ -247,7 +247,7 @@ def _classifies(learner: Learner) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Learner(Reported, SupervisedEstimator):
+class Learner(Face, SupervisedEstimator):
     """Predictors of every client, learned together by gradient steps in rounds.
 
     Parameters

@@ -18,12 +18,12 @@ from ebfed.report.tidying import glance, tidy
 from ebfed.report.view import FitView, GroupView, LocationView, RegressionView
 from ebfed.tables.frames import frame
 
-__all__ = ["GroupEffects", "Reported", "intervals_of_mean"]
+__all__ = ["Face", "GroupEffects", "intervals_of_mean"]
 
 POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
 
-class Reported:
+class Face:
     """Frames and the summary of a fit: an estimator defines its view, which all here reads."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class Reported:
         return summary_table(self.__ebfed_view__())
 
 
-class GroupEffects(Reported):
+class GroupEffects(Face):
     """Frames of a fit with a posterior of every group."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.kernels import point_and_slab, student_sizes, student_slab
+from ebfed.kernels import gains_of_weights, point_and_slab, student_sizes, student_slab
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
 from ebfed.priors.exploration import TILT, explore, thinned
@@ -33,6 +33,7 @@ FEW = 2000  # clients up to which what is not known of the population matters
 N_POPULATIONS = 24  # of more clients, where it matters still
 MOST = 600.0  # logarithm of a ratio beside which the spike is nothing
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
+KEPT = 2**23  # numbers that are kept of slabs whose likelihoods may be asked for again
 
 
 class SpikeAndSlab(Symmetric):
@@ -119,6 +120,8 @@ class SpikeAndSlab(Symmetric):
             whole_points[:, 1] = whole.unit * np.sinh(whole_points[:, 1])
             return whole_points
 
+        known: dict[tuple[float, float], Gains] = {}
+
         def log_density(points: NDArray) -> NDArray:
             parameters = full(points)
             values = np.empty(len(points))
@@ -126,9 +129,8 @@ class SpikeAndSlab(Symmetric):
                 at_mode = parameters[:, 2] == mode
                 scales, place = np.unique(parameters[at_mode, 1], return_inverse=True)
                 weights, row = np.unique(parameters[at_mode, 0], return_inverse=True)
-                values[at_mode] = (whole.null(mode) + whole.heights(mode, weights, scales))[
-                    row, place
-                ]
+                heights = whole.heights(mode, weights, scales, known)
+                values[at_mode] = whole.null(mode) + heights[row, place]
             at = points[:, int(free[0])]
             prior = np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
             if free[0]:
@@ -190,6 +192,10 @@ def _unit(rows: Likelihood) -> float:
     return float(2.0 ** (np.frexp(np.sqrt(rows.variances.min()))[1] - 1))
 
 
+# What a slab adds to the likelihood of each client, and what is beyond the largest number.
+Gains = tuple[NDArray, float]
+
+
 class _Surface(ABC):
     """Log marginal likelihood at points (weight of the slab, log of its scale, mode).
 
@@ -197,6 +203,8 @@ class _Surface(ABC):
     ----------
     n_clients, size : int
         Number of clients, and of rows that stand for them.
+    counts : ndarray of shape (size,)
+        Number of clients that each row stands for.
     unit : float
         Typical error of a message; slabs are sought down to a hundredth of the `smallest`.
     modes : ndarray
@@ -211,6 +219,7 @@ class _Surface(ABC):
 
     n_clients: int
     size: int
+    counts: NDArray
     unit: float
     smallest: float
     modes: NDArray
@@ -225,18 +234,34 @@ class _Surface(ABC):
         """Value where all mass is at the mode."""
 
     @abstractmethod
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        """Likelihood of each client under slabs, over that under the spike, less 1; and counts.
+    def gains(self, mode: float, scales: NDArray) -> list[Gains]:
+        """Likelihood of each client under a slab, over that under the spike, less 1; of each slab.
 
         Logarithms of these ratios are cut at `MOST`, and what is beyond, of all clients together,
-        is the third array, of shape (k,).
+        goes with them.
         """
 
-    def heights(self, mode: float, weights: NDArray, scales: NDArray) -> NDArray:
-        """Value over that of `null`, shape (n_weights, n_scales)."""
-        gains, counts, beyond = self.gains(mode, scales)
-        with np.errstate(divide="ignore"):  # of a client that no spike and no slab explains
-            return np.array([counts @ np.log1p(weight * gains) for weight in weights]) + beyond
+    def heights(
+        self,
+        mode: float,
+        weights: NDArray,
+        scales: NDArray,
+        known: dict[tuple[float, float], Gains] | None = None,
+    ) -> NDArray:
+        """Value over that of `null`, shape (n_weights, n_scales); `known` are gains of before."""
+        known = {} if known is None else known
+        new = [scale for scale in scales.tolist() if (mode, scale) not in known]
+        if (len(known) + len(new)) * self.size > KEPT:
+            known.clear()
+            new = scales.tolist()
+        if new:
+            places = [(mode, scale) for scale in new]
+            known |= zip(places, self.gains(mode, np.array(new)), strict=True)
+        heights = np.empty((len(weights), len(scales)))
+        for k, scale in enumerate(scales.tolist()):
+            ratios, beyond = known[mode, scale]
+            heights[:, k] = gains_of_weights(ratios, self.counts, weights) + beyond
+        return heights
 
     def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
         """Slope and second derivatives, where `smooth`; else differences serve."""
@@ -351,13 +376,14 @@ class _OfMessages(_Surface):
         figures = self._at(*point)
         return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
 
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def gains(self, mode: float, scales: NDArray) -> list[Gains]:
         x, s2 = map(np.ravel, (self.nodes.values, self.nodes.variances))
         logs = log_blurred(self.slab, self.nodes, x - mode, s2, scales)
         logs -= self.nodes.log_ratio(x - mode, s2)
-        logs = np.ascontiguousarray(logs.T)
-        beyond = self.counts @ np.maximum(logs - MOST, 0.0)
-        return np.expm1(np.minimum(logs, MOST)), self.counts, beyond
+        return [
+            (np.expm1(np.minimum(own, MOST)), float(self.counts @ np.maximum(own - MOST, 0.0)))
+            for own in logs
+        ]
 
 
 class _OfReports(_Surface):
@@ -390,9 +416,9 @@ class _OfReports(_Surface):
         with np.errstate(divide="ignore"):
             return float(self.counts @ np.log(self._spike(mode)))
 
-    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        spike = np.maximum(self._spike(mode), 1e-200)[:, None]
-        return self._slabs(mode, scales) / spike - 1, self.counts, np.zeros(len(scales))
+    def gains(self, mode: float, scales: NDArray) -> list[Gains]:
+        spike = np.maximum(self._spike(mode), 1e-200)
+        return [(own / spike - 1, 0.0) for own in self._slabs(mode, scales).T]
 
 
 class Laplace(SpikeAndSlab):

@@ -334,7 +334,8 @@ class FormulaFit:
             return self.__dict__
         return vars(self.published()) if is_private(view_of(fitted).ledger) else self.__dict__
 
-    __deepcopy__ = deep_copied
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return deep_copied(self, memo)
 
     # Rows -------------------------------------------------------------------------------------
 

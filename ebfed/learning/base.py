@@ -28,7 +28,8 @@ from ebfed.engines.protocol import LearningState
 from ebfed.engines.publishing import FitFile, name_columns
 from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.kernels.threads import one_thread
-from ebfed.learning.fitting import history_rows, hold_rounds, settle
+from ebfed.learning.fitting import hold_rounds, settle
+from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import CELLS, deal
 from ebfed.learning.optimizers import Optimizer
 from ebfed.learning.privacy import ClientPrivacy
@@ -41,51 +42,10 @@ from ebfed.report.view import LearnerView
 from ebfed.tables.clients import Clients
 from ebfed.tables.unseen import warn_of_mistyped
 
-__all__ = ["Learner", "WithConsent", "expected_of", "export", "save"]
+__all__ = ["Learner", "WithConsent", "expected_of"]
 
 # Keys of the last state that have an entry for each client.
 OF_CLIENTS = ("n", "consent", "users")
-
-
-def save(learner: Any, path: str | Path, *, groups: bool = True) -> None:
-    """Write the fit to a JSON file, from which `ebfed.load_fit` gives it back, to the last bit.
-
-    The file has the arguments, the model, and the shared parameters. Rows, keys of noise, the
-    engine, a checkpoint's folder and the seed of a private fit are not written.
-
-    Parameters
-    ----------
-    path : str or Path
-    groups : bool
-        Whether to write what the fit has of the groups too: their labels, sizes and own parameters,
-        and what was noted of them in each round. Without them, all rows are predicted as those of
-        unseen groups.
-
-    Raises
-    ------
-    ValueError
-        If the groups of a private fit are to be written, and `keep_rows` was not set to True; or
-        this is the copy of a node of a federation.
-    TypeError
-        If an argument is of a class of the user's own, or the model is a module of PyTorch.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import ebfed as eb
-    >>> path = tempfile.mkdtemp() + "/fit.json"
-    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
-    >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
-    >>> fit.save(path)
-    >>> bool((eb.load_fit(path).predict_proba(X) == fit.predict_proba(X)).all())
-    True
-    """
-    if isinstance(learner.model_, Torch):
-        raise TypeError(
-            "a module of PyTorch is code, which a file of a fit does not hold. Save the module's "
-            "own state with torch.save, and the arrays `shared_` and `parameters_`."
-        )
-    portable.save(learner, path, groups)
 
 
 class LearnerFile(FitFile):
@@ -168,45 +128,6 @@ def expected_of(learner: Any, X: Any, groups: Any) -> NDArray[np.float64]:
                 outputs = outputs / temperatures[own, None, None]
             out[batch.y[real].astype(np.int64)] = net.loss.mean(outputs)[real]
     return out
-
-
-def export(learner: Any, group: Any = None) -> dict[str, Any]:
-    """Return the parameters of a group's predictor, by name.
-
-    Parameters
-    ----------
-    group : label, optional
-        Group of the fit. None: the predictor of groups that were not in it.
-
-    Returns
-    -------
-    dict of ndarrays, or of tensors
-        Of a module of PyTorch its ``state_dict``, for ``module.load_state_dict``. Temperatures of
-        `HierarchicalEB` are not among them: outputs have to be divided by those of `temperatures_`
-        for its probabilities.
-
-    Raises
-    ------
-    ValueError
-        If the group was not in the fit.
-
-    Examples
-    --------
-    >>> import ebfed as eb
-    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
-    >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
-    >>> fit.export("a")["coefficients"].shape
-    (1, 2)
-    """
-    check_is_fitted(learner, "clients_")
-    net, theta = learner._unseen
-    if group is not None:
-        (place,) = _places(learner.clients_.ids, np.array([group]), 1)
-        if place < 0:
-            raise ValueError(f"group must be one of the fit; got {group!r}.")
-        if not learner._without_own[place]:
-            net, theta = learner._net, learner.parameters_[place]
-    return net.model.exported({name: x[0].copy() for name, x in net.named(theta[None]).items()})
 
 
 def _places(ids: NDArray, labels: NDArray | None, n_rows: int) -> NDArray[np.int64]:
@@ -458,7 +379,45 @@ class Learner(Face, SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
-    save = save
+    def save(self, path: str | Path, *, groups: bool = True) -> None:
+        """Write the fit to a JSON file, from which `ebfed.load_fit` gives it back, to the last bit.
+
+        The file has the arguments, the model, and the shared parameters. Rows, keys of noise, the
+        engine, a checkpoint's folder and the seed of a private fit are not written.
+
+        Parameters
+        ----------
+        path : str or Path
+        groups : bool
+            Whether to write what the fit has of the groups too: their labels, sizes and own
+            parameters, and what was noted of them in each round. Without them, all rows are
+            predicted as those of unseen groups.
+
+        Raises
+        ------
+        ValueError
+            If the groups of a private fit are to be written, and `keep_rows` was not set to True;
+            or this is the copy of a node of a federation.
+        TypeError
+            If an argument is of a class of the user's own, or the model is a module of PyTorch.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import ebfed as eb
+        >>> path = tempfile.mkdtemp() + "/fit.json"
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
+        >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
+        >>> fit.save(path)
+        >>> bool((eb.load_fit(path).predict_proba(X) == fit.predict_proba(X)).all())
+        True
+        """
+        if isinstance(self.model_, Torch):
+            raise TypeError(
+                "a module of PyTorch is code, which a file of a fit does not hold. Save the "
+                "module's own state with torch.save, and the arrays `shared_` and `parameters_`."
+            )
+        portable.save(self, path, groups)
 
     @property
     def terms_(self) -> list[str]:
@@ -491,8 +450,60 @@ class Learner(Face, SupervisedEstimator):
             history=self._history_rows,
         )
 
-    _history_rows = history_rows
-    export = export
+    def _history_rows(self) -> list[dict]:
+        """Rows of the history, with what clients noted and did not send, and epsilon."""
+        n, noted = len(self._history), {}
+        if not all("loss" in row for row in self._history):
+            noted["loss"] = losses(self._memory, "loss", n, self._every)
+            if not self._numeric:
+                noted["accuracy"] = losses(self._memory, "score", n, self._every)
+        if self.evaluate_every and not all("validation" in row for row in self._history):
+            noted["validation"] = losses(self._memory, "validation", n, self.evaluate_every)
+        spent = self.protocol().exchange(self._n_clients).spent(n, self._ledger)
+        if spent is not None:
+            noted["epsilon"] = spent
+        return [
+            row | dict(zip(noted, values, strict=True))
+            for row, *values in zip(self._history, *noted.values(), strict=True)
+        ]
+
+    def export(self, group: Any = None) -> dict[str, Any]:
+        """Return the parameters of a group's predictor, by name.
+
+        Parameters
+        ----------
+        group : label, optional
+            Group of the fit. None: the predictor of groups that were not in it.
+
+        Returns
+        -------
+        dict of ndarrays, or of tensors
+            Of a module of PyTorch its ``state_dict``, for ``module.load_state_dict``. Temperatures
+            of `HierarchicalEB` are not among them: outputs have to be divided by those of
+            `temperatures_` for its probabilities.
+
+        Raises
+        ------
+        ValueError
+            If the group was not in the fit.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
+        >>> fit = eb.learning.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
+        >>> fit.export("a")["coefficients"].shape
+        (1, 2)
+        """
+        check_is_fitted(self, "clients_")
+        net, theta = self._unseen
+        if group is not None:
+            (place,) = _places(self.clients_.ids, np.array([group]), 1)
+            if place < 0:
+                raise ValueError(f"group must be one of the fit; got {group!r}.")
+            if not self._without_own[place]:
+                net, theta = self._net, self.parameters_[place]
+        return net.model.exported({name: x[0].copy() for name, x in net.named(theta[None]).items()})
 
 
 class WithConsent:

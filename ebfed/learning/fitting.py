@@ -18,7 +18,6 @@ from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint, fingerprint
 from ebfed.learning.checks import check_between
 from ebfed.learning.fine_tuning import makes_last_steps
-from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import check_metric, hold_back
@@ -28,7 +27,7 @@ from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import check_whole
 
-__all__ = ["history_rows", "hold_rounds", "read_clients", "settle"]
+__all__ = ["hold_rounds", "read_clients", "settle"]
 
 
 def read_clients(
@@ -247,21 +246,3 @@ def settle(
     by_server = memory is None and exchange.server_adds_noise and is_fixed(learner.random_state)
     learner._ledger = simulated(rows) if learner._simulated or by_server else rows
     return learner
-
-
-def history_rows(learner: Any) -> list[dict]:
-    """Rows of the history, with what clients noted and did not send, and epsilon."""
-    n, noted = len(learner._history), {}
-    if not all("loss" in row for row in learner._history):
-        noted["loss"] = losses(learner._memory, "loss", n, learner._every)
-        if not learner._numeric:
-            noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
-    if learner.evaluate_every and not all("validation" in row for row in learner._history):
-        noted["validation"] = losses(learner._memory, "validation", n, learner.evaluate_every)
-    spent = learner.protocol().exchange(learner._n_clients).spent(n, learner._ledger)
-    if spent is not None:
-        noted["epsilon"] = spent
-    return [
-        row | dict(zip(noted, values, strict=True))
-        for row, *values in zip(learner._history, *noted.values(), strict=True)
-    ]

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from ebfed.families.base import LINKS
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.regression.reading import CrossedRows, responding_clients, weighed_clients
+from ebfed.regression.reading import CrossedRows, responding_clients
 from ebfed.report.diagnostics import Diagnostics, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FamilyLaw",
     "NormalLaw",
-    "diagnostics_of_linear",
-    "diagnostics_of_logistic",
     "renewed_predictors",
     "rows_of_crossed",
     "rows_of_generalized",
+    "rows_of_linear",
+    "rows_under_population",
 ]
 
 
@@ -180,57 +180,30 @@ def renewed_predictors(
     return drawn
 
 
-def diagnostics_of_linear(
-    self: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    groups: Any = None,
-    covariates: Any = None,
-    sample_weight: Any = None,
-    dispersion: Any = None,
-    offset: Any = None,
+def rows_of_linear(
+    fit: Any, X: Any, y: Any, groups: Any, covariates: Any, options: Mapping[str, Any]
 ) -> Diagnostics:
-    """Return rows with what the fit says of them: residuals, leverages and checks.
-
-    Parameters
-    ----------
-    X, y, groups, covariates, sample_weight, dispersion, offset : as in `fit`
-        Leverages are those of these rows in the fit, and of no use for other rows.
-
-    Returns
-    -------
-    Diagnostics
-
-    Examples
-    --------
-    >>> import ebfed as eb
-    >>> X, y = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1.0, 2.0, 2.0, 5.0])
-    >>> fit = eb.LinearEB(varying=["intercept"]).fit(X, y, groups=[0, 0, 1, 1])
-    >>> fit.diagnostics(X, y, groups=[0, 0, 1, 1])
-    <Diagnostics of 4 rows>
-    """
-    dispersion = known_dispersion(self, X, dispersion, False)
-    given = {"sample_weight": sample_weight, "dispersion": dispersion, "offset": offset}
-    given = self._known_beside(X, given, False)
-    if "sample_weight" not in given and getattr(self.clients_, "log_weight", None) is not None:
+    """Return rows with what a linear model of groups says of them."""
+    noises = known_dispersion(fit, X, options["dispersion"], False)
+    given = fit._known_beside(X, {**options, "dispersion": noises}, False)
+    if "sample_weight" not in given and getattr(fit.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
-    rows = self._rows(X, y, groups, beside=given)
-    noise = np.asarray(noise_of_rows(self, rows.beside))
-    values, response = self._validated(rows, False)
-    design = self._extended(self._design(values), X, rows, covariates, False)
+    rows = fit._rows(X, y, groups, beside=given)
+    noise = np.asarray(noise_of_rows(fit, rows.beside))
+    values, response = fit._validated(rows, False)
+    design = fit._extended(fit._design(values), X, rows, covariates, False)
     labels, found, n = rows.labels, rows.beside, len(design)
     weight, moved = found.get("sample_weight", np.ones(n)), found.get("offset", np.zeros(n))
-    population = self._population()
+    population = fit._population()
     levels = [*(each for each, _ in population.above), population.covariance]
     total, mean = sum(levels), population.mean
     if labels is None:
         ids = np.fromiter([(j,) * len(levels) for j in range(n)], object, n)
         codes = np.zeros(n, np.int64)
-        block, own = self._rows_of(np.zeros(1, np.int64), known=False), np.arange(n)
+        block, own = fit._rows_of(np.zeros(1, np.int64), known=False), np.arange(n)
     else:
         ids, codes = number_labels(labels)
-        block, own = self._rows_of(ids), codes
+        block, own = fit._rows_of(ids), codes
     given_spread = replace(
         population,
         covariance_error=None,
@@ -270,29 +243,10 @@ def rows_of_generalized(
     weighed = "sample_weight" in fit._known_beside(X, options, False)
     weight = np.asarray(clients.y, float)[:, 1]
     plain = not weighed or bool((weight == 1).all())
-    return _under_population(fit, clients, codes, weight, plain)
+    return rows_under_population(fit, clients, codes, weight, plain)
 
 
-def diagnostics_of_logistic(
-    self: Any, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
-) -> Diagnostics:
-    """Return rows with what the fit says of them: residuals, and checks.
-
-    Parameters
-    ----------
-    X, y, groups, sample_weight : as in `fit`
-
-    Returns
-    -------
-    Diagnostics
-        Responses are 1 for the second class, and 0 for the first.
-    """
-    clients, codes, found = weighed_clients(self, X, y, groups, False, sample_weight=sample_weight)
-    weight = found.get("sample_weight", np.ones(len(clients.X)))
-    return _under_population(self, clients, codes, weight, bool((weight == 1).all()))
-
-
-def _under_population(
+def rows_under_population(
     fit: Any, clients: Clients, codes: NDArray | None, weight: NDArray, plain: bool
 ) -> Diagnostics:
     """Return rows of clients with what a population of coefficients says of them."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ebfed.regression.reading import weighed_clients
 from ebfed.tables.clients import Clients
 from ebfed.tables.dispersed import Dispersed, check_names, levels_of_rows
-from ebfed.tables.factors import Factors
 from ebfed.tables.lazy import is_lazy
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "known_dispersion",
     "learn_dispersion",
     "noise_of_rows",
-    "weighed_by_noise",
 ]
 
 NEEDED = "dispersion= must give the level of each row, as in the fit, whose noise differs by it."
@@ -70,15 +68,6 @@ def learn_dispersion(fit: Any, result: Any) -> None:
     names, ratios = result.get("dispersion", ""), result.get("ratios", ())
     variances = (result["noise_variance"] * np.asarray(ratios) ** 2).tolist()
     fit.noise_variances_ = dict(zip(names.split("\n") if names else [], variances, strict=True))
-
-
-def weighed_by_noise(self: Any, block: Any) -> Factors | Any:
-    """Return factors of rows over the ratios of their noise, where that has levels."""
-    if not isinstance(block, Dispersed):
-        return block
-    result = self._result
-    names = result["dispersion"].split("\n")
-    return block.with_levels(names).weighed(np.asarray(result["ratios"]))
 
 
 def noise_of_rows(fit: Any, beside: Mapping[str, NDArray]) -> NDArray | float:

@@ -23,13 +23,12 @@ from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predicted_beside
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import diagnostics_of_linear
+from ebfed.regression.diagnosis import rows_of_linear
 from ebfed.regression.dispersion import (
     dispersed_rows,
     known_dispersion,
     learn_dispersion,
     noise_of_rows,
-    weighed_by_noise,
 )
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import has_rows_of_all, mixed_fit
@@ -50,6 +49,7 @@ from ebfed.regression.reading import (
     posterior_of_rows,
     predicted_numbers,
 )
+from ebfed.report.diagnostics import Diagnostics
 from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.dispersed import Dispersed
@@ -415,11 +415,48 @@ class LinearEB(RegressorMixin, NestedModel):
             noise_variances=self.noise_variances_,
         )
 
-    _weighed = weighed_by_noise
+    def _weighed(self, block: Any) -> Factors | Any:
+        """Return factors of rows over the ratios of their noise, where that has levels."""
+        if not isinstance(block, Dispersed):
+            return block
+        result = self._result
+        names = result["dispersion"].split("\n")
+        return block.with_levels(names).weighed(np.asarray(result["ratios"]))
 
     # Tests ------------------------------------------------------------------------------------
 
-    diagnostics = diagnostics_of_linear
+    def diagnostics(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        sample_weight: Any = None,
+        dispersion: Any = None,
+        offset: Any = None,
+    ) -> Diagnostics:
+        """Return rows with what the fit says of them: residuals, leverages and checks.
+
+        Parameters
+        ----------
+        X, y, groups, covariates, sample_weight, dispersion, offset : as in `fit`
+            Leverages are those of these rows in the fit, and of no use for other rows.
+
+        Returns
+        -------
+        Diagnostics
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> X, y = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1.0, 2.0, 2.0, 5.0])
+        >>> fit = eb.LinearEB(varying=["intercept"]).fit(X, y, groups=[0, 0, 1, 1])
+        >>> fit.diagnostics(X, y, groups=[0, 0, 1, 1])
+        <Diagnostics of 4 rows>
+        """
+        options = {"sample_weight": sample_weight, "dispersion": dispersion, "offset": offset}
+        return rows_of_linear(self, X, y, groups, covariates, options)
 
     def _inference(self, ddf: Method | None) -> Inference:
         """Satterthwaite's if None, but for rows whose noise has levels."""

@@ -17,7 +17,7 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predictors_beside, responses_beside
 from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import diagnostics_of_logistic
+from ebfed.regression.diagnosis import rows_under_population
 from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import GeneralizedRounds
@@ -26,7 +26,8 @@ from ebfed.regression.posteriors.predictive import (
     predictive_interval,
 )
 from ebfed.regression.protocol import GeneralizedResult
-from ebfed.regression.reading import IntervalKind, check_interval
+from ebfed.regression.reading import IntervalKind, check_interval, weighed_clients
+from ebfed.report.diagnostics import Diagnostics
 from ebfed.tables.clients import Clients
 from ebfed.tables.lazy import is_lazy
 from ebfed.tables.scans import FITTED, where
@@ -179,7 +180,26 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
         return predictive_interval(self._family, np.zeros(0), *found, level, kind == "row")
 
     score = RegressionEstimator.score  # the mixin's has no groups
-    diagnostics = diagnostics_of_logistic
+
+    def diagnostics(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Diagnostics:
+        """Return rows with what the fit says of them: residuals, and checks.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight : as in `fit`
+
+        Returns
+        -------
+        Diagnostics
+            Responses are 1 for the second class, and 0 for the first.
+        """
+        clients, codes, found = weighed_clients(
+            self, X, y, groups, False, sample_weight=sample_weight
+        )
+        weight = found.get("sample_weight", np.ones(len(clients.X)))
+        return rows_under_population(self, clients, codes, weight, bool((weight == 1).all()))
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's label; of a lazy table, that table with a column ``.fitted``.

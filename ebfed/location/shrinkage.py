@@ -16,7 +16,7 @@ from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, pred
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
 from ebfed.priors import LocationScale, Normal, Posterior, Prior
-from ebfed.priors.normal import shrink_jointly
+from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
 from ebfed.tables.clients import LARGEST

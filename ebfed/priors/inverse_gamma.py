@@ -17,8 +17,8 @@ from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.gamma import shape_of
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.negative_binomial import log_rising, maximise_squares, moments_of_squares
-from ebfed.priors.normal import plausible_moments
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.reported_moments import plausible_moments
 from ebfed.priors.two_moments import POINT_MASS, LogGammaDistribution
 
 __all__ = ["InverseGamma", "LogVariancePosterior", "VariancePosterior"]

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Normal
-from ebfed.priors.normal import shrink_jointly
+from ebfed.priors.correlated import shrink_jointly
 
 # eigenvectors of a diagonal covariance are exact; what differs is the order of sums
 ROUNDING = 1e-8

@@ -32,7 +32,7 @@ from ebfed.channels import (
     unary_encoding,
 )
 from ebfed.channels.private import has_epsilon, registered
-from ebfed.likelihoods import reported_categories
+from ebfed.likelihoods import multinomial
 
 UNIT = (-1.0, 1.0)
 PURE = {
@@ -375,10 +375,10 @@ FAULTS = {
         "_other",
         lambda self, count: 1 / (np.exp(1.02 * self.epsilon) + count - 1),
     ),
-    "reported_categories.truths": (
-        reported_categories,
+    "multinomial.truths": (
+        multinomial,
         "truths",
-        more(reported_categories.truths),
+        more(multinomial.truths),
     ),
     "randomized_category.truths": (
         randomized_category,

@@ -29,7 +29,7 @@ from ebfed.designs.grammar import FormulaTerms, column_name, plain_name
 from ebfed.designs.terms import Terms, evaluated, required
 from ebfed.formula.choice import is_a, other_population
 from ebfed.formula.response import Response
-from ebfed.formula.rows import WEIGHTS, CompleteRows, used_columns
+from ebfed.formula.rows import ORDERS, WEIGHTS, CompleteRows, used_columns
 from ebfed.regression.beside import predicted_beside, responses_beside
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
@@ -50,18 +50,12 @@ __all__ = ["CountedRows", "LazyRows", "columns_of", "offset_of", "predicted_in_p
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50
-BINARY: dict[type, Callable[[Any, Any], Any]] = {
+BINARY: dict[type, Callable[[Any, Any], Any]] = ORDERS | {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
 }
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "I": lambda x: x,

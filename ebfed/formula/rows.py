@@ -27,7 +27,15 @@ from ebfed.tables.frames import Style, frame
 from ebfed.tables.rows import Rows
 from ebfed.tables.values import numbers, read_labels
 
-__all__ = ["WEIGHTS", "CompleteRows", "chosen_rows", "labelled", "responses", "used_columns"]
+__all__ = [
+    "ORDERS",
+    "WEIGHTS",
+    "CompleteRows",
+    "chosen_rows",
+    "labelled",
+    "responses",
+    "used_columns",
+]
 
 # Column of weights that were given as numbers; R's name for it.
 WEIGHTS = "(weights)"
@@ -36,13 +44,15 @@ WEIGHTS = "(weights)"
 QUOTED = "quoted_column_"
 WORDS = {"&": "and", "|": "or", "~": "not", "!": "not"}
 
-COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+ORDERS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
+}
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = ORDERS | {
     ast.In: lambda x, some: np.isin(x, some),
     ast.NotIn: lambda x, some: ~np.isin(x, some),
 }

@@ -638,8 +638,9 @@ class LinearEB(RegressorMixin, NestedModel):
             if weighted and "sample_weight" not in given:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=2)
             beside = self._rows(X, None, groups, beside=given).beside
-            degrees = self.__ebfed_view__().n_rows - len(self._of_mean)
-            noise = (1 + excess_noise(degrees)) * noise_of_rows(self, beside)
+            n_rows = int(self._sizes().sum()) if self._totals is None else self._totals[1]
+            excess = excess_noise(n_rows - len(self._of_mean))
+            noise = (1 + excess) * noise_of_rows(self, beside)
             variance = variance + of_weights(noise, beside.get("sample_weight"))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach

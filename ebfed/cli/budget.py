@@ -38,7 +38,7 @@ def show(directory: Directory) -> None:
     """Show the rules, what was spent in each run, and what is left."""
     with errors_of_the_user():
         from ebfed.engines.flower.account import Account
-        from ebfed.privacy.ledger import SIMULATED, is_simulated
+        from ebfed.privacy.ledger import NO_PROMISE, is_simulated
 
         account = Account(directory)
         releases = [row for row in account.entries if row["kind"] == "release"]
@@ -47,7 +47,7 @@ def show(directory: Directory) -> None:
         for row in account.runs:
             cost = f"epsilon {_figure(row['epsilon'])} at delta {row['delta']:g}"
             if row["run"] in fake:
-                cost += f" with real noise; this was {SIMULATED}"
+                cost += f" with real noise; this was {NO_PROMISE}"
             typer.echo(
                 f"Run {row['run']} ({row['time']}): {row['method']}, {row['groups']} groups "
                 f"({row['who']}), {row['rounds']} rounds, {cost}."

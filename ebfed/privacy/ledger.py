@@ -10,7 +10,7 @@ from typing import Any
 from ebfed.privacy.calibration import PrivacyWarning
 
 __all__ = [
-    "SIMULATED",
+    "NO_PROMISE",
     "columns",
     "covariates",
     "disclosure",
@@ -23,7 +23,7 @@ __all__ = [
 
 LOCAL = "any two data sets of one client"
 
-SIMULATED = "simulated noise: no promise"
+NO_PROMISE = "simulated noise: no promise"
 
 
 def release(
@@ -118,7 +118,7 @@ def simulated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     [{'epsilon': 1.0, 'assumptions': 'simulated noise: no promise; numbers of rows are public'}]
     """
     return [
-        row | {"assumptions": f"{SIMULATED}; {row['assumptions']}"}
+        row | {"assumptions": f"{NO_PROMISE}; {row['assumptions']}"}
         if 0 < row["epsilon"] < math.inf and not is_simulated([row])
         else row
         for row in rows
@@ -127,4 +127,4 @@ def simulated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def is_simulated(rows: Sequence[dict[str, Any]]) -> bool:
     """Whether the rows say that their noise is simulated."""
-    return any(row["assumptions"].startswith(SIMULATED) for row in rows)
+    return any(row["assumptions"].startswith(NO_PROMISE) for row in rows)

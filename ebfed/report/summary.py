@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.privacy.ledger import SIMULATED, is_simulated
+from ebfed.privacy.ledger import NO_PROMISE, is_simulated
 from ebfed.report.tidying import FIXED, SPREAD, WITHIN, glance, tidy
 from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
 
@@ -312,7 +312,7 @@ def _promise(row: dict[str, Any], nothing: str) -> str:
 
 def _unless(simulated: bool, guarantee: str) -> str:
     """Return a guarantee, or what it would be if the noise were not simulated."""
-    return f"{SIMULATED}. Real noise would give {guarantee}" if simulated else guarantee
+    return f"{NO_PROMISE}. Real noise would give {guarantee}" if simulated else guarantee
 
 
 def _noise(view: FitView) -> list[str]:

@@ -17,7 +17,7 @@ from ebfed import channels, learning, location, regression
 from ebfed.engines import rounds
 from ebfed.learning import fitting
 from ebfed.models import Linear
-from ebfed.privacy.ledger import SIMULATED
+from ebfed.privacy.ledger import NO_PROMISE
 from ebfed.report.view import view_of
 from ebfed.testing.estimators import found_in
 
@@ -169,8 +169,8 @@ def test_a_fixed_seed_draws_the_same_noise_and_says_so(name):
         rows = est.privacy_.to_dict("records")
         promised = [row for row in rows if 0 < row["epsilon"] < np.inf]
         assert promised
-        assert all(row["assumptions"].startswith(f"{SIMULATED}; ") for row in promised)
-        assert SIMULATED in str(est.summary())
+        assert all(row["assumptions"].startswith(f"{NO_PROMISE}; ") for row in promised)
+        assert NO_PROMISE in str(est.summary())
     real = fit(make(name))
     assert real.privacy_["epsilon"].tolist() == one.privacy_["epsilon"].tolist()
     assert not real.privacy_["assumptions"].str.contains("simulated").any()
@@ -202,7 +202,7 @@ def test_a_simulated_warm_start_is_that_of_the_seed(copied):
     went_on = fit(copied(est).set_params(n_rounds=5))
     np.testing.assert_array_equal(released(went_on), released(fit(make("FedAvg", 3, n_rounds=5))))
     real = fit(copied(est).set_params(n_rounds=5, random_state=None))
-    assert real.privacy_["assumptions"].str.startswith(SIMULATED).all(), "of its first rounds"
+    assert real.privacy_["assumptions"].str.startswith(NO_PROMISE).all(), "of its first rounds"
 
 
 def test_without_privacy_a_generator_is_a_seed():

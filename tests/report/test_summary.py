@@ -17,7 +17,7 @@ from ebfed.channels import Exact, Gaussian, Laplace
 from ebfed.location.base import LocationEstimator
 from ebfed.models import Linear
 from ebfed.priors import Normal
-from ebfed.privacy.ledger import SIMULATED
+from ebfed.privacy.ledger import NO_PROMISE
 from ebfed.report.effects import GroupEffects
 from ebfed.report.summary import Text
 
@@ -319,9 +319,9 @@ def test_simulated_noise_is_no_guarantee(kind):
     lines = [line for line in str(summary).splitlines() if line.startswith("Privacy:")]
     promises = [line for line in lines if "none (raw" not in line]
     assert promises
-    assert all(line.split(maxsplit=1)[1].startswith(SIMULATED) for line in promises)
+    assert all(line.split(maxsplit=1)[1].startswith(NO_PROMISE) for line in promises)
     for text in (" ".join(str(summary).split()), " ".join(read(summary._repr_html_()).words)):
-        assert f"{SIMULATED}. Real noise would give epsilon = 0.5" in text
+        assert f"{NO_PROMISE}. Real noise would give epsilon = 0.5" in text
         assert "whoever knows the seed can subtract it" in text
     assert max(map(len, str(summary).splitlines())) <= 78
 

@@ -299,11 +299,14 @@ class Design:
         """
         names: list[str] = []
         known = {_factors_of(name): name for name in self.names} | {(CONSTANT,): CONSTANT}
-        for term in Terms.of(text).formula:
+        terms = Terms.of(text)
+        both = terms, Terms.of(self.text)
+        for term in terms.formula:
             name = CONSTANT if str(term) == "1" else plain_name(str(term))
             own = self._of_terms.get(term, [name])
-            # how a factor is coded depends on the other terms
+            # how a factor is coded may depend on the other terms
             coded = any(str(factor.expr) in self.factors for factor in term.factors)
+            coded = coded and not all(each.has_margins(term) for each in both)
             if coded or not all(_factors_of(name) in known for name in own):
                 other, _ = Design.learn(text, data, context)
                 names = [CONSTANT] * other.constant + other.names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import combinations
 from typing import Any
 
 from ebfed.designs.expressions import functions_of, multiplied, names_of
@@ -65,6 +66,19 @@ class Terms:
 
     def __len__(self) -> int:
         return len(self.each)
+
+    def has_margins(self, term: Any) -> bool:
+        """Whether the constant, and all terms of some factors of this term, are among these.
+
+        A factor of such a term has contrasts, whatever the other terms are.
+        """
+        factors = sorted({str(factor.expr) for factor in term.factors} - {"1"})
+        margins = (set(some) for n in range(len(factors)) for some in combinations(factors, n))
+        return all(margin in self._sets for margin in margins)
+
+    @cached_property
+    def _sets(self) -> list[set[str]]:
+        return [{text for _, text in factors} - {"1"} for _, factors in self.each]
 
     def _factors(self, *kinds: str) -> Iterator[tuple[str, str]]:
         return (x for _, factors in self.each for x in factors if x[0] in kinds)

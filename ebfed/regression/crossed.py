@@ -685,7 +685,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
                 f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
                 f"got {ddf!r}."
             )
-        nearby = self._fit.nearby
+        nearby = None if ddf == "asymptotic" else self._fit.surroundings.found[0]
         if counts and nearby is None and ddf == "satterthwaite":
             raise ValueError(
                 f"ddf={ddf!r} needs a fit that converged to a maximum of the likelihood; "

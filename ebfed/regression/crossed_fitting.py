@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -16,8 +16,8 @@ from ebfed.inference.spread_degrees import NearbySpreads
 from ebfed.kernels.threads import threads_for
 from ebfed.regression.crossed_checks import LEAST, columns_at, places_of
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.numerics.crossed_doubt import Near, roots_near, spreads_near
-from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
+from ebfed.regression.numerics.crossed_doubt import Near, Surroundings, roots_near, spreads_near
+from ebfed.regression.numerics.crossed_laplace import CrossedLaplace, LaplaceFit
 from ebfed.regression.numerics.crossed_model import (
     CrossedEquations,
     CrossedInverse,
@@ -183,11 +183,8 @@ class CrossedFit:
         Shapes of the family.
     known : ndarray of shape (p + t, p + t)
         Sampling covariance of coefficients and shapes.
-    nearby : NearbySpreads or None
-        Spreads near the fitted ones, and the coefficients there; None of Gaussian rows, and without
-        a maximum.
-    near : list of (float, list of ndarray)
-        Weights, and roots of factors near the fitted ones, of other rows than Gaussian ones.
+    surroundings : Surroundings
+        What is near the fitted spreads, of other rows than Gaussian ones.
     """
 
     fixed_columns: NDArray[np.int64]
@@ -207,8 +204,7 @@ class CrossedFit:
     history: list[dict[str, Any]]
     shapes: NDArray
     known: NDArray
-    nearby: NearbySpreads | None = None
-    near: Sequence[Near] = ()
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
     @classmethod
     def gaussian(cls, problem: CrossedProblem, restricted: bool) -> Self:
@@ -275,7 +271,6 @@ class CrossedFit:
         whole = np.eye(len(found.covariance))
         whole[: len(back), : len(back)] = back
         known = whole @ found.covariance @ whole.T
-        nearby, near = spreads_near(model, found) or (None, [])
         return cls(
             problem.columns,
             model.linearised(found.mode),
@@ -294,8 +289,7 @@ class CrossedFit:
             [{"criterion": value} for value in found.path],
             model.shapes(found.point),
             known,
-            None if nearby is None else nearby.turned(back),
-            near,
+            Surroundings(lambda: _around(model, found, back)),
         )
 
     @property
@@ -333,13 +327,15 @@ class CrossedFit:
         Of other rows than Gaussian ones, by the normal approximation of their likelihood at the
         fitted mode.
         """
-        sums, found, near = self.equations.sums, [], self.near
+        sums, found = self.equations.sums, []
         linear = isinstance(self.equations, CrossedSystem)
         if linear:
             known = self.converged and self.unit == self.noise == self.system.noise
             near = roots_near(self.system, self.blocks) if known else []
         elif len(sums.whole) == len(self.mean):  # it has no response
             return []
+        else:
+            near = self.surroundings.found[1]
         restricted = linear and self.system.restricted
         fitted = self.triangle @ self.mean
         least = fitted - self.system.solution[2] if linear else 0.0
@@ -515,6 +511,7 @@ class CrossedFit:
         among = csr_matrix(sums.pattern.whole(sums.among))
         among.eliminate_zeros()
         linear = isinstance(self.equations, CrossedSystem)
+        nearby, near = self.surroundings.found
         return {
             "roots": self.equations.roots,
             "linear": linear,
@@ -529,9 +526,9 @@ class CrossedFit:
             "sizes": sums.sizes,
             "widths": sums.widths,
             "n_rows": sums.n_rows,
-            "nearby": None if self.nearby is None else self.nearby._asdict(),
-            "near_weights": np.array([weight for weight, _ in self.near]),
-            "near_roots": [list(roots) for _, roots in self.near],
+            "nearby": None if nearby is None else nearby._asdict(),
+            "near_weights": np.array([weight for weight, _ in near]),
+            "near_roots": [list(roots) for _, roots in near],
             **{name: getattr(self, name) for name in OF_FIT},
         }
 
@@ -562,7 +559,18 @@ class CrossedFit:
         blocks = CrossedBlocks(data["correlated"], sums.widths)
         state = {name: data[name] for name in OF_FIT}
         near = list(zip(data["near_weights"].tolist(), data["near_roots"], strict=True))
-        return cls(equations=equations, blocks=blocks, nearby=nearby, near=near, **state)
+        around = Surroundings(lambda: nearby and (nearby, near))
+        return cls(equations=equations, blocks=blocks, surroundings=around, **state)
+
+
+def _around(
+    model: CrossedLaplace, fit: LaplaceFit, back: NDArray
+) -> tuple[NearbySpreads, list[Near]] | None:
+    """Find what `spreads_near` does, in the units of the columns of X."""
+    counts = model.design.sizes * model.design.widths
+    with threads_for(int(counts[1:].sum())):  # of the dense matrix
+        found = spreads_near(model, fit)
+    return found and (found[0].turned(back), found[1])
 
 
 def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:

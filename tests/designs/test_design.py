@@ -224,6 +224,24 @@ def test_terms_that_differ_are_found_in_whatever_order(data, text):
     assert coded.without_mean == []
 
 
+OF_FACTORS = "x", "a", "0 + a", "a + b", "a * b", "a:b", "0 + a:b", "a * x", "a:x", "a:b + b:c"
+
+
+@pytest.mark.parametrize("differing", OF_FACTORS)
+@pytest.mark.parametrize("text", OF_FACTORS)
+def test_factors_that_differ_have_the_columns_that_they_have_alone(text, differing):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({name: rng.choice(list("uvw"), 60) for name in "abc"})
+    table["x"] = rng.normal(size=60)
+    design, _ = Design.learn(text, table, {})
+    names = design.names_in(differing, table, {})
+    alone, expected = Design.learn(differing, table, {})
+    whole = {"Intercept": np.ones(60)} | dict(zip(design.names, design.of(table).T, strict=True))
+    found = np.column_stack([whole[name] for name in names])
+    np.testing.assert_array_equal(found[:, alone.constant :], expected)
+    assert names[0] == "Intercept" or not alone.constant
+
+
 def test_columns_of_later_rows_that_are_text_or_missing():
     table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["a", "b", "b"]})
     design, _ = Design.learn("x + kind", table, {})

@@ -203,6 +203,17 @@ def test_a_pickle_is_the_same_fit():
     assert "REML, exact" in str(fit.summary())
 
 
+def test_a_pickle_has_the_spreads_near_that_nobody_asked_for():
+    rows = crossed(5)
+    rows["won"] = (rows["y"] > rows["y"].mean()).astype(int)
+    fit = eb.from_formula("won ~ x + (1 | a) + (1 | b)", rows, family="binomial")
+    twin = pickle.loads(pickle.dumps(fit))
+    again = eb.from_formula("won ~ x + (1 | a) + (1 | b)", rows, family="binomial")
+    assert len(twin.estimator_._fit.surroundings.found[1]) > 4
+    pd.testing.assert_frame_equal(twin.tidy(), again.tidy())
+    pd.testing.assert_frame_equal(twin.ranef("a"), again.ranef("a"))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -20,7 +20,9 @@ are mapped by the matrix that maps that of the fitted spreads onto the one of se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,7 @@ from ebfed.regression.numerics.crossed_search import CrossedBlocks
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 from ebfed.regression.numerics.spread_doubt import normal_figures, variance_nodes
 
-__all__ = ["roots_near", "spreads_near"]
+__all__ = ["Surroundings", "roots_near", "spreads_near"]
 
 # Share of the information on a combination of columns, from within levels, that is rounding.
 ROUNDING = 1e-8
@@ -44,6 +46,31 @@ MANY = 500
 
 # Weight, roots of all factors.
 Near = tuple[float, list[NDArray]]
+
+
+class Surroundings:
+    """Spreads near the fitted ones, found when they are first asked for.
+
+    Parameters
+    ----------
+    find : callable, optional
+        What finds them, as `spreads_near` does. Without it there are none.
+    """
+
+    def __init__(
+        self, find: Callable[[], tuple[NearbySpreads, list[Near]] | None] = lambda: None
+    ) -> None:
+        self._find = find
+
+    @cached_property
+    def found(self) -> tuple[NearbySpreads | None, list[Near]]:
+        """With the coefficients there; and weights, and roots of factors."""
+        found = self._find()
+        del self._find  # it keeps the rows
+        return found or (None, [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"found": self.found}
 
 
 def roots_near(system: CrossedSystem, blocks: CrossedBlocks) -> list[Near]:

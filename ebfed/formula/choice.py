@@ -69,6 +69,10 @@ OFFSETS = "a mixed model, 'y ~ x + offset(z) + (1 | g)',"
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
     "offset": "; an offset is a term of the formula, offset(log(e))",
+    "exposure": "; exposure is a term of the formula, offset(log(exposure))",
+    "trials": "; trials are part of the response, cbind(won, trials=n)",
+    "groups": "; groups are a term of the formula, (1 | group)",
+    "sample_weight": "; weights= has the weight of each row",
     "nAGQ": ": the likelihood is approximated as `method` says",
 }
 
@@ -112,12 +116,14 @@ def chosen(
     family: str | None,
     prior: Any,
     varying: Varying | None,
+    settings: Mapping[str, Any],
     *,
-    fractions: bool = False,
-    trials: bool = False,
-    **settings: Any,
+    fractions: bool,
+    trials: bool,
 ) -> Any:
     """Return the estimator of a formula, not fitted: a copy of one that was given, or by family.
+
+    `settings` are arguments of the estimator, as they were given.
 
     With `trials`, rows are of several trials each; with `fractions`, their weights are not whole
     numbers.
@@ -138,7 +144,9 @@ def chosen(
             f"several, {model.response!r}."
         )
     own: Any = clone(estimator)
-    settings |= {} if prior is None else {"prior": prior}
+    if "varying" in settings:
+        raise ValueError("terms that differ are those of the formula, as in (1 + x | group).")
+    settings = {**settings} if prior is None else {**settings, "prior": prior}
     check_settings(own, settings)
     return own.set_params(**settings)
 

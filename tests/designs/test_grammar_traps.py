@@ -108,6 +108,12 @@ def test_what_is_wrong_is_said(formula):
         ({"REML": False}, "method='ml' or 'reml'"),
         ({"weights": "w"}, "weights 'w' is not a column of data"),
         ({"nonsense": 1}, "has no argument 'nonsense'"),
+        ({"trials": "n", "family": "binomial"}, r"of the response, cbind\(won, trials=n\)"),
+        ({"fractions": True}, "has no argument 'fractions'"),
+        ({"varying": ["x"]}, "those of the formula"),
+        ({"exposure": "x", "family": "poisson"}, r"offset\(log\(exposure\)\)"),
+        ({"groups": "g"}, r"\(1 \| group\)"),
+        ({"sample_weight": "x"}, "weights= has"),
     ],
 )
 def test_settings_of_others(option, message):

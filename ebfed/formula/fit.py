@@ -165,8 +165,8 @@ class FormulaFit:
         fractions = weighed is not None and bool((weighed != np.floor(weighed)).any())
         response = Response.of_rows(model, rows, context)
         said: dict[str, Any] = {"trials": response.has_trials(rows), "fractions": fractions}
-        first = (settings.pop(name) for name in ("estimator", "family", "prior"))
-        estimator = chosen(model, design, *first, varying, settings, **said)
+        estimator, family, prior = map(settings.pop, ("estimator", "family", "prior"))
+        estimator = chosen(model, design, estimator, family, prior, varying, settings, **said)
         if design.without_mean:
             columns = design.of(rows.data)
         if is_a(estimator, "LocationEstimator"):

@@ -128,7 +128,7 @@ class Design:
             design._spec = _spec_of(text, dict.fromkeys(terms.columns, "numerical"))
             owned = [[name] for name in names]
         else:
-            table = _table(data, text, levels=True)
+            table = _table(data, text)
             matrix = design._build(terms.formula, table, there or data.names)
             learned = matrix.model_spec
             names, values = list(map(plain_name, learned.column_names)), _matrix(matrix)
@@ -157,9 +157,13 @@ class Design:
         if found:
             names, values = [*found], np.column_stack([*found.values()])
         else:
-            table = _table(data, self.text, levels=False)
-            self._check_text(table)
-            matrix = self._build(self._spec, table, data.names)
+            table = _table(data, self.text, known=_categories(self._spec))
+            self._check_kinds(table)
+            # formulaic writes what it finds into the state of the spec that it is given
+            states = self._spec.encoder_state.items()
+            states = {factor: (kind, dict(state)) for factor, (kind, state) in states}
+            spec = self._spec.update(encoder_state=states)
+            matrix = self._build(spec, table, data.names)
             names, values = list(map(plain_name, matrix.model_spec.column_names)), _matrix(matrix)
         if wrong := set(names) - {CONSTANT} ^ set(self.names_with_mean):
             raise ValueError(
@@ -171,20 +175,20 @@ class Design:
             [own, *(self._without(each, each.of(data)) for each in self._others)]
         )
 
-    def _check_text(self, table: Any) -> None:
-        """Refuse text that lacks values, or was numbers in the rows of the fit."""
+    def _check_kinds(self, table: Any) -> None:
+        """Refuse columns that lack values, or are of another kind than in the rows of the fit."""
         kinds = {str(name): kind.value for name, (kind, _) in self._spec.encoder_state.items()}
         for found in table.columns:
-            if table[found].dtype.kind in "iufb":
-                continue
-            name, missing = plain_name(found), table[found].isna().to_numpy()
-            if missing.any():
+            name, numeric = plain_name(found), table[found].dtype.kind in "iufb"
+            if not numeric and (missing := table[found].isna().to_numpy()).any():
                 raise ValueError(
                     f"column {name!r} has {int(missing.sum())} missing values, the first in row "
                     f"{int(np.argmax(missing))}; drop those rows."
                 )
-            if len(table) and kinds.get(found) == "numerical":
-                raise ValueError(f"column {name!r} is text, and was a number in the fit.")
+            if len(table) and kinds.get(found) == ("categorical" if numeric else "numerical"):
+                other = "categories" if hasattr(table[found].dtype, "categories") else "text"
+                now, before = ("a number", "text") if numeric else (other, "a number")
+                raise ValueError(f"column {name!r} is {now}, and was {before} in the fit.")
 
     def _without(self, other: Design, columns: NDArray) -> NDArray[np.float64]:
         """Columns of terms that differ between groups which are first in these."""
@@ -258,7 +262,7 @@ class Design:
 
         for term in getattr(spec, "formula", spec):
             alone = Formula([term])
-            if spec is self._spec:
+            if hasattr(spec, "formula"):
                 alone = spec.update(formula=alone)
             try:
                 materialized(alone, data, self.context)
@@ -378,11 +382,12 @@ def _factors_of(name: str) -> tuple[str, ...]:
     return tuple(sorted(name.split(":")))
 
 
-def _table(data: Columns, text: str, *, levels: bool) -> Any:
+def _table(data: Columns, text: str, known: Mapping[str, Sequence[Any]] | None = None) -> Any:
     """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
 
-    With `levels`, categories have those that rows have, in their order: that is learned, and then
-    remembered. Numbers of any type are int64 or float64, as of `Columns.values`: products of small
+    Categories have those that rows have, in their order: that is learned, and then remembered.
+    `known` has what was learned, of later rows: numbers in columns of categories of numbers are
+    these. Numbers of any type are int64 or float64, as of `Columns.values`: products of small
     ones have room. Dates are days since 1970-01-01, as in R, except where they are only compared or
     are levels of ``C(…)``.
     """
@@ -394,17 +399,19 @@ def _table(data: Columns, text: str, *, levels: bool) -> Any:
         if name not in data.names:
             continue
         values: Any = data.values(name)
-        if values.dtype.kind == "O" and pd.api.types.infer_dtype(values).startswith("mixed"):
+        content = pd.api.types.infer_dtype(values) if values.dtype.kind in "OU" else ""
+        if content.startswith("mixed"):
             raise ValueError(
                 f"column {name!r} has values of several kinds; make them all numbers, or all text."
             )
-        if found in terms.multiplied and pd.api.types.infer_dtype(values) == "string":
+        if found in terms.multiplied and content == "string":
             raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
-        order = data.levels(name) if levels else None
+        order = data.levels(name) if known is None else None
+        was = content != "string" and any(type(x) is not str for x in (known or {}).get(found, ()))
         if order is not None:
             values = pd.Categorical(values, order).remove_unused_categories()
-        elif data.is_category(name) and values.dtype.kind in "iufb":  # no number, whatever it holds
-            values = pd.Categorical(values)
+        elif data.is_category(name) or was or content == "interval":
+            values = pd.Categorical(values)  # no number, whatever it holds
         elif found in terms.numeric:
             values = days_of(values)
         columns[found] = values
@@ -516,7 +523,7 @@ def _reduced(contrasts: NDArray) -> NDArray[np.float64]:
 
 def _matrix_of_terms(design: Design, text: str, data: Any) -> tuple[NDArray, dict[str, list[int]]]:
     """Columns of terms, that of the constant included, and places of those of each other term."""
-    table = _table(Columns.of(data), text, levels=True)
+    table = _table(Columns.of(data), text)
     matrix = materialized(Terms.of(text).formula, table, design.context)
     found = matrix.model_spec.term_indices.items()
     named = [(":".join(str(factor.expr) for factor in term.factors), own) for term, own in found]

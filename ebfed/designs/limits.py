@@ -30,7 +30,7 @@ SIZES = {"df": 1_000, "degree": 1_000, "levels": COLUMNS}
 
 
 def check_text(text: str, what: str = "a formula") -> None:
-    """Refuse a text that is too long to be read, or whose brackets are too deep.
+    """Refuse a text that is too long to be read, or has too deep brackets or an empty name.
 
     Examples
     --------
@@ -46,6 +46,10 @@ def check_text(text: str, what: str = "a formula") -> None:
         deepest = max(deepest, depth)
     if deepest > DEPTH:
         raise ValueError(f"{what} has brackets in {DEPTH} brackets at most; got {deepest}.")
+    if "``" in text:
+        raise ValueError(
+            f"{what} has an empty name, '``', or one with a backtick in it; rename such a column."
+        )
 
 
 def check_labels(text: str) -> None:

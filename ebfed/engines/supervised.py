@@ -27,7 +27,7 @@ from ebfed.tables.of_rows import NOTHING, of_rows
 from ebfed.tables.roles import Roles
 from ebfed.tables.rows import Rows
 from ebfed.tables.unseen import warn_of_blanks
-from ebfed.tables.values import numbers
+from ebfed.tables.values import numbers, of_one_type
 
 __all__ = ["SupervisedEstimator", "SupervisedRounds", "check_size"]
 
@@ -66,7 +66,7 @@ class SupervisedEstimator(Published):
         if self._numeric:
             return y
         if y.dtype.kind == "O":
-            y = _plain(y)
+            y = of_one_type(y, "y")
         with np.errstate(invalid="ignore"):  # of huge numbers, as whole ones
             check_classification_targets(y)
         classes = np.unique(y)
@@ -378,20 +378,6 @@ def check_size(values: NDArray, name: str = "X") -> None:
             f"Input {name} holds a value too large for float64 arithmetic (up to "
             f"{np.abs(values).max():.3g}): its square overflows. Rescale the data."
         )
-
-
-def _plain(labels: NDArray) -> NDArray:
-    """Return labels as an array of the type that they have."""
-    kinds = {type(label) for label in labels}
-    try:
-        plain = np.array(labels.tolist())
-    except ValueError as error:
-        raise ValueError(f"y must be one label for each row: {error}") from None
-    if len(kinds) > 1 and plain.dtype.kind not in "bif":
-        raise ValueError(
-            f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
-        )
-    return plain
 
 
 class SupervisedRounds(Rounds):

@@ -73,7 +73,7 @@ class Response:
                 return self
             used = tuple(each for each in order if each in present)
             return replace(self, kind="classes", levels=used)
-        if are_shares(np.array(present)) and (rows.weights is not None or len(present) > 2):
+        if order is None and are_shares(np.array(present)):
             if rows.weights is None:
                 raise ValueError(
                     f"response {model.response!r} has shares: weights= must be the numbers of "

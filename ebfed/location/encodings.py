@@ -25,11 +25,12 @@ from ebfed.priors.variance_components import MomentTable, fit_components
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.columns import Columns
+from ebfed.tables.features import check_finite
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, statistics
 from ebfed.tables.of_rows import check_whole
 from ebfed.tables.scans import NotPushedError, Scan
-from ebfed.tables.values import column, read_labels, read_response
+from ebfed.tables.values import column, of_one_type, read_labels, read_response
 
 __all__ = [
     "CategoryRows",
@@ -456,6 +457,13 @@ class Target:
             raise ValueError(
                 f"target must be one of {', '.join(map(repr, TARGETS))}; got {kind!r}."
             )
+        if kind not in ("continuous", "count"):
+            if y.dtype.kind == "f":
+                check_finite(y, "y")
+            elif y.dtype.kind in "OMm" and (missing := pd.isna(y)).any():
+                row = int(np.argmax(missing))
+                raise ValueError(f"y has a missing value, the first in row {row}.")
+            y = of_one_type(y, "y") if y.dtype.kind == "O" else y
         if kind == "auto":
             with np.errstate(invalid="ignore"):  # in the cast that looks for whole numbers
                 kind = type_of_target(y, input_name="y", raise_unknown=True)
@@ -465,8 +473,6 @@ class Target:
                 kind = "continuous"
         if kind in ("binary", "multiclass"):
             codes, classes = pd.factorize(y, sort=True)
-            if (codes < 0).any():
-                raise ValueError(f"y has a missing value, the first in row {np.argmin(codes)}.")
             if kind == "binary" and len(classes) > 2:
                 raise ValueError(
                     f"a binary target has two values; y has {len(classes)}: target='multiclass'?"

@@ -169,7 +169,13 @@ class Columns:
     def values(self, name: str) -> NDArray:
         """Return the values of a column as an array of a plain type."""
         if name not in self._values:
-            self._values[name] = plain(self.series(name).to_numpy())
+            values = self.series(name).to_numpy()
+            if values.ndim != 1:
+                kind = self.series(name).dtype
+                raise ValueError(
+                    f"column {name!r} has several values in each row ({kind}); give each a column."
+                )
+            self._values[name] = plain(values)
         return self._values[name]
 
     def levels(self, name: str) -> list | None:

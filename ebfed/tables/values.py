@@ -32,6 +32,7 @@ __all__ = [
     "missing_in",
     "not_numeric",
     "numbers",
+    "of_one_type",
     "plain",
     "read_labels",
     "read_response",
@@ -73,6 +74,11 @@ def wrapped(X: Any, **kinds: bool) -> Any:
     >>> import pandas as pd
     >>> wrapped([1.0]), wrapped(pd.Series([1.0]), series_only=True).implementation.is_pandas()
     ([1.0], True)
+
+    Raises
+    ------
+    ValueError
+        If two columns have one name.
     """
     if isinstance(X, PLAIN):
         return X
@@ -84,7 +90,12 @@ def wrapped(X: Any, **kinds: bool) -> Any:
         import pyarrow as pa
 
         X = pa.chunked_array([X]) if isinstance(X, pa.Array) else X  # which narwhals knows
-    return nw.from_native(X, pass_through=True, **kinds)
+    try:
+        return nw.from_native(X, pass_through=True, **kinds)
+    except nw.exceptions.DuplicateError:
+        names = list(getattr(X, "column_names", X.columns))  # of Arrow, or of pandas
+        twice = next(name for j, name in enumerate(names) if name in names[:j])
+        raise ValueError(f"the table has more than one column {twice!r}; rename one.") from None
 
 
 def is_frame(X: Any) -> bool:
@@ -276,6 +287,8 @@ def numbers(
     if not booleans and array.dtype.kind == "f" and isinstance(values, list | tuple):
         mixed = any(isinstance(each, bool | np.bool_) for each in values)
         array = np.array([True]) if mixed else array
+    if array.dtype.kind == "U" and isinstance(values, list | tuple):
+        array = np.array(values, object)  # NumPy turns numbers beside text to text
     return _of_array(array, name, booleans, values)
 
 
@@ -445,6 +458,32 @@ def read_response(values: Any, name: str) -> NDArray:
     return plain(array)
 
 
+def of_one_type(labels: NDArray, name: str) -> NDArray:
+    """Return objects that are labels of classes as an array of the type that they have.
+
+    Raises
+    ------
+    ValueError
+        If they have several types that are no numbers, or are lists.
+
+    Examples
+    --------
+    >>> of_one_type(np.array(["b", "a"], object), "y"), of_one_type(np.array([1, 2.5], object), "y")
+    (array(['b', 'a'], dtype='<U1'), array([1. , 2.5]))
+    """
+    kinds = {type(label) for label in labels}
+    try:
+        found = np.array(labels.tolist())
+    except ValueError as error:
+        raise ValueError(f"{name} must be one label for each row: {error}") from None
+    if len(kinds) > 1 and found.dtype.kind not in "bif":
+        raise ValueError(
+            f"{name} has labels of several types: "
+            f"{', '.join(sorted(kind.__name__ for kind in kinds))}."
+        )
+    return found
+
+
 def not_numeric(column: str, name: str, kind: Any) -> NotNumericError:
     """Return the error of a column of an argument, of a type of narwhals, that has no numbers.
 
@@ -494,7 +533,8 @@ def _numbers_of(column: Any, name: str, booleans: bool, table: Any = None) -> ND
     import narwhals as nw
 
     kind, array = column.dtype, None
-    if kind in (nw.Object, nw.Unknown, nw.Decimal, nw.Int32):
+    empty = kind == nw.String and bool(missing_in(column).all())  # as objects that are all None
+    if empty or kind in (nw.Object, nw.Unknown, nw.Decimal, nw.Int32):
         array = plain(column.to_numpy())  # of Decimal, of another byte order, of R
     elif kind == nw.Boolean and not booleans:
         array = np.ones(1, bool)

@@ -251,13 +251,55 @@ def test_columns_of_later_rows_that_are_text_or_missing():
         design.of(table.assign(kind=["a", None, "b"]))
 
 
+BANDS = pd.cut(np.arange(6.0), [-1, 1, 3, 6])
+LEVELS = {
+    "bands": BANDS,
+    "days": pd.Categorical(pd.date_range("2024-01-01", periods=3).repeat(2)),
+    "numbers": pd.Categorical([3, 3, 1, 1, 2, 2]),
+    "truth": pd.Categorical([True, False] * 3),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.parametrize("text", ["kind", "x * kind", "C(kind)"])
+def test_categories_of_any_kind_are_read_again_in_later_rows(kind, text):
+    table = pd.DataFrame({"x": np.arange(6.0) ** 2, "kind": LEVELS[kind]})
+    design, columns = Design.learn(text, table, {})
+    assert np.linalg.matrix_rank(columns) == columns.shape[1] > 0
+    np.testing.assert_array_equal(design.of(table), columns)
+    np.testing.assert_array_equal(design.of(table[::-1]), columns[::-1])
+    np.testing.assert_array_equal(design.of(table[4:]), columns[4:])
+    plain = table["kind"].astype(table["kind"].cat.categories.dtype)  # as of a file
+    np.testing.assert_array_equal(design.of(table.assign(kind=plain)), columns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "message"),
+    [
+        (["a", "b"] * 3, [1, 2] * 3, "'kind' is a number, and was text in the fit"),
+        ([1, 2] * 3, pd.Categorical([1, 2] * 3), "'kind' is categories, and was a number"),
+        ([1, 2] * 3, ["a", "b"] * 3, "'kind' is text, and was a number"),
+        (pd.Categorical([1, 2] * 3), [1, 3] * 3, "the rows of the fit had no .*3"),
+        (pd.Categorical([1, 2] * 3), ["1", "2"] * 3, "the rows of the fit had no '"),
+    ],
+)
+def test_rows_of_another_kind_are_refused_and_leave_the_design_as_it_was(kind, other, message):
+    table = pd.DataFrame({"x": np.arange(6.0) ** 2, "kind": kind})
+    design, columns = Design.learn("x + kind", table, {})
+    before = str(design.as_data())
+    with pytest.raises(ValueError, match=message):
+        design.of(table.assign(kind=other))
+    assert str(design.as_data()) == before
+    np.testing.assert_array_equal(design.of(table), columns)
+
+
 @pytest.mark.parametrize("text", ["x", "1", "x * z + `my col`", "0 + z:x", "n + x:n", "on"])
 def test_products_of_columns_need_no_model_matrix(text, monkeypatch):
     extra = {"n": np.arange(12, dtype=np.int16), "on": np.arange(12) % 3 == 0}
     data = pd.DataFrame(COLUMNS | extra)
     context = Context.of([text], data, {})
     slow = Design(text, context=context)
-    matrix = slow._build(Terms.of(text).formula, _table(Columns.of(data), text, levels=True), [])
+    matrix = slow._build(Terms.of(text).formula, _table(Columns.of(data), text), [])
     monkeypatch.setattr(Design, "_build", None)  # formulaic's
     design, columns = Design.learn(text, data, {})
     kept = [j for j, name in enumerate(matrix.model_spec.column_names) if name != "Intercept"]

@@ -90,6 +90,14 @@ def test_subsets_have_the_same_limits(subset):
         eb.from_formula("v ~ x1 + (1 | g)", ROWS, subset=subset, context={})
 
 
+@pytest.mark.parametrize("text", ["v ~ `` + (1 | g)", "v ~ x0 + (1 | ``g``)", "`` ~ x0 + (1 | g)"])
+def test_empty_names_are_refused(text):
+    """Formulaic leaves such a term out."""
+    rows = ROWS.rename(columns={"x1": "", "x2": "`g`"})
+    with pytest.raises(ValueError, match="a formula has an empty name"):
+        eb.from_formula(text, rows)
+
+
 numbers = st.sampled_from(["2", "9", "99", "1e3", "5e7", "10**9", "999999999", "abs(9)", "9**9"])
 columns = st.sampled_from(["x0", "x1", "k", "f0", "w0", "`x2`"])
 

@@ -227,6 +227,9 @@ def test_residuals_of_shares_are_of_rows():
     assert np.std(fit.residuals(kind="quantile")) == pytest.approx(1, abs=0.15)  # three errors
     with pytest.raises(ValueError, match="has shares: weights= must be the numbers of trials"):
         eb.from_formula("p ~ x + (1 | g)", ROWS, family="binomial")
+    for formula in ("h ~ x + (1 | g)", "h | g"):  # of two values, too
+        with pytest.raises(ValueError, match="has shares: weights= must be the numbers of trials"):
+            eb.from_formula(formula, ROWS.assign(h=0.5 * (ROWS["p"] > 0.5)), family="binomial")
 
 
 @pytest.mark.parametrize("formula", ["{} ~ x + (1 | g)", "{} ~ x + (1 | h/g)"])

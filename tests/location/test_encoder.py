@@ -502,6 +502,25 @@ def test_missing_values_of_the_target_are_named():
         eb.GroupEncoder().fit([["a"], ["b"]], [1.0, np.nan])
 
 
+UNFIT = {
+    "text": (["a", None, "b", "a"], "y has a missing value, the first in row 1"),
+    "text of pandas": (pd.array(["a", "b", None, "a"], "string"), "missing value, the first in row 2"),
+    "categories": (pd.Categorical(["a", "b", "a", None]), "missing value, the first in row 3"),
+    "truth": (pd.array([None, True, False, True], "boolean"), "missing value, the first in row 0"),
+    "numbers": (pd.array([1, None, 0, 1], "Int64"), "y contains NaN: 1 missing value, .* row 1"),
+    "days": (pd.to_datetime(["2024-01-01", None] * 2), "missing value, the first in row 1"),
+    "several types": ([1, "a", 1, "a"], "y has labels of several types: int, str"),
+}
+
+
+@pytest.mark.parametrize("target", ["auto", "binary", "multiclass"])
+@pytest.mark.parametrize("kind", UNFIT)
+def test_targets_that_are_not_one_label_each_are_refused(kind, target):
+    y, sentence = UNFIT[kind]
+    with pytest.raises(ValueError, match=sentence):
+        eb.GroupEncoder(target).fit([["a"], ["b"], ["a"], ["b"]], pd.Series(y, dtype=None))
+
+
 # --- tables larger than memory -------------------------------------------------------------------
 
 LAZY = {"polars": pl.LazyFrame, "DuckDB": lambda columns: duckdb.from_arrow(pa.table(columns))}

@@ -79,3 +79,9 @@ def test_columns_are_pickled_as_their_frame(library):
     again = pickle.loads(pickle.dumps(columns))
     assert type(again.native) is type(columns.native)
     np.testing.assert_array_equal(again.values("x"), columns.values("x"))
+
+
+def test_columns_of_several_values_in_each_row_are_refused():
+    rows = pl.DataFrame({"x": pl.Series([[1.0, 2.0], [3.0, 4.0]], dtype=pl.Array(pl.Float64, 2))})
+    with pytest.raises(ValueError, match="column 'x' has several values in each row .*Array"):
+        Columns.of(rows).values("x")

@@ -238,3 +238,29 @@ def test_other_objects_stay(values):
     given = np.empty(2, object)
     given[:] = values
     assert plain(given) is given
+
+
+def test_columns_without_any_value_are_nan():
+    empty = pd.Series([None, None], dtype=object)
+    for values in (empty, [None, None], pl.Series([None, None], dtype=pl.String), pl.Series([None])):
+        assert np.isnan(numbers(values, "X")).all()
+    assert np.isnan(numbers(pd.DataFrame({"x": empty, "z": [1, 2]}), "X")[:, 0]).all()
+
+
+def test_words_for_missing_are_nan_in_lists_too():
+    for values in ([1, "NA", 2.5], np.array([1, "NA", 2.5], object), [1, None, 2.5]):
+        np.testing.assert_array_equal(numbers(values, "X"), [1, np.nan, 2.5])
+    with pytest.raises(NotNumericError, match="could not convert string to float: 'no'"):
+        numbers([1, "no"], "X")
+
+
+TWICE = {
+    "pandas": pd.DataFrame([[1.0, 2.0, "a"]], columns=["x", "x", "g"]),
+    "Arrow": pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0]), pa.array(["a"])], list("xxg")),
+}
+
+
+@pytest.mark.parametrize("library", TWICE)
+def test_two_columns_of_one_name_are_refused_by_name(library):
+    with pytest.raises(ValueError, match="the table has more than one column 'x'; rename one"):
+        Rows.read(TWICE[library], "g")

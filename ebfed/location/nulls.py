@@ -204,6 +204,11 @@ def two_groups(
     >>> len(found), int((found < 200).sum())
     (184, 180)
     """
+    if not isinstance(null, str):
+        raise ValueError(
+            f"null must be 'empirical' or 'theoretical'; got a {type(null).__name__}. z are "
+            "statistics: estimates over their standard errors."
+        )
     if null not in ("empirical", "theoretical"):
         raise ValueError(f"null must be 'empirical' or 'theoretical'; got {null!r}.")
     if isinstance(df, bool) or not isinstance(df, int) or not 3 <= df <= 30:

@@ -504,7 +504,10 @@ def test_missing_values_of_the_target_are_named():
 
 UNFIT = {
     "text": (["a", None, "b", "a"], "y has a missing value, the first in row 1"),
-    "text of pandas": (pd.array(["a", "b", None, "a"], "string"), "missing value, the first in row 2"),
+    "text of pandas": (
+        pd.array(["a", "b", None, "a"], "string"),
+        "missing value, the first in row 2",
+    ),
     "categories": (pd.Categorical(["a", "b", "a", None]), "missing value, the first in row 3"),
     "truth": (pd.array([None, True, False, True], "boolean"), "missing value, the first in row 0"),
     "numbers": (pd.array([1, None, 0, 1], "Int64"), "y contains NaN: 1 missing value, .* row 1"),

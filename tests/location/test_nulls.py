@@ -265,6 +265,7 @@ BAD = {
     "equal": (np.zeros(200), {}, "z must spread"),
     "huge": (1e306 * np.linspace(-1, 1, 200), {}, "z must spread"),
     "two columns": (np.zeros((200, 2)), {}, "one-dimensional"),
+    "errors": (np.arange(200.0), {"null": np.ones(200)}, "got a ndarray. z are statistics: est"),
     "null": (np.arange(200.0), {"null": "permuted"}, "null must be 'empirical' or 'theoretical'"),
     "df": (np.arange(200.0), {"df": 2}, "df must be a whole number from 3 to 30"),
     "labels": (np.arange(200.0), {"labels": np.arange(3)}, "labels"),

@@ -83,5 +83,5 @@ def test_columns_are_pickled_as_their_frame(library):
 
 def test_columns_of_several_values_in_each_row_are_refused():
     rows = pl.DataFrame({"x": pl.Series([[1.0, 2.0], [3.0, 4.0]], dtype=pl.Array(pl.Float64, 2))})
-    with pytest.raises(ValueError, match="column 'x' has several values in each row .*Array"):
+    with pytest.raises(ValueError, match=r"column 'x' has several values in each row .*Array"):
         Columns.of(rows).values("x")

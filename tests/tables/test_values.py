@@ -242,7 +242,12 @@ def test_other_objects_stay(values):
 
 def test_columns_without_any_value_are_nan():
     empty = pd.Series([None, None], dtype=object)
-    for values in (empty, [None, None], pl.Series([None, None], dtype=pl.String), pl.Series([None])):
+    for values in (
+        empty,
+        [None, None],
+        pl.Series([None, None], dtype=pl.String),
+        pl.Series([None]),
+    ):
         assert np.isnan(numbers(values, "X")).all()
     assert np.isnan(numbers(pd.DataFrame({"x": empty, "z": [1, 2]}), "X")[:, 0]).all()
 

@@ -470,10 +470,11 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
     design : Design
     data : data frame
         Rows of the fit.
-    type : {"wald", "III"}
-        All coefficients of the term's own columns; or those that it would have if factors were
-        coded by contrasts that sum to zero, so that the others are averaged over, whatever their
-        coding.
+    type : {"wald", "II", "III"}
+        All coefficients of the term's own columns; or what its columns explain beyond all terms
+        that do not contain it, as a function of all coefficients; or the coefficients that it would
+        have if factors were coded by contrasts that sum to zero, so that the others are averaged
+        over, whatever their coding.
 
     Returns
     -------
@@ -491,6 +492,11 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
     if type == "wald":
         unit = np.eye(columns.shape[1])
         return {name: unit[each] for name, each in places.items()}
+    if type == "II":
+        factors = [{str(x.expr) for x in term.factors} for term in Terms.of(design.text).formula]
+        of_terms = dict(zip(places, filter({"1"}.__ne__, factors), strict=True))
+        kinds = set(design.factors)
+        return {name: _beyond_others(columns, places, of_terms, kinds, name) for name in places}
     coded, others = _matrix_of_terms(design, _sum_coded(design), data)
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
         raise ValueError(
@@ -499,6 +505,32 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
         )
     back = np.linalg.lstsq(coded, columns, rcond=None)[0]
     return {name: _reduced(back[each]) for name, each in zip(places, others.values(), strict=True)}
+
+
+def _beyond_others(
+    columns: NDArray,
+    places: Mapping[str, list[int]],
+    factors: Mapping[str, set[str]],
+    kinds: set[str],
+    name: str,
+) -> NDArray[np.float64]:
+    """Return what a term's columns explain beyond those of terms that do not contain it.
+
+    With ``M`` the projection beside the columns of these, ``X`` those of the term and ``Z`` those
+    of terms that contain it, that is ``b + (X'MX)^-1 X'MZ c`` of their coefficients b and c. A term
+    contains another if it has all its factors, more of them, and the same numbers (SAS Institute,
+    "The four types of estimable functions").
+    """
+    own, containing = places[name], list[int]()
+    for other, each in places.items():
+        if factors[name] < factors[other] and factors[other] - factors[name] <= kinds:
+            containing += each
+    rest = np.setdiff1d(np.arange(columns.shape[1]), [*own, *containing])
+    both = columns[:, [*own, *containing]]
+    both = both - columns[:, rest] @ np.linalg.lstsq(columns[:, rest], both, rcond=None)[0]
+    found = np.zeros((len(own), columns.shape[1]))
+    found[:, [*own, *containing]] = np.linalg.lstsq(both[:, : len(own)], both, rcond=None)[0]
+    return found
 
 
 def _reduced(contrasts: NDArray) -> NDArray[np.float64]:

@@ -470,11 +470,13 @@ class FormulaFit:
         ----------
         ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
             Degrees of freedom; see `LinearEB.tests`.
-        type : {"III", "wald"}, optional
+        type : {"II", "III", "wald"}, optional
             None: each coefficient, by t. ``"III"``: each term by F, as `anova` of lmerTest does:
-            other factors are averaged over with equal weights, however they are coded. ``"wald"``:
-            the coefficients of each term's own columns are zero, which depends on the coding of
-            factors that are in several terms.
+            other factors are averaged over with equal weights, however they are coded. ``"II"``: by
+            what a term explains beyond all terms that do not contain it, as of lmerTest and SAS; a
+            term contains another if it has all its factors, more of them, and the same numbers.
+            ``"wald"``: the coefficients of each term's own columns are zero, which depends on the
+            coding of factors that are in several terms.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ __all__ = [
     "mixed_fit",
 ]
 
-Tested = Literal["wald", "III"]
+Tested = Literal["wald", "II", "III"]
 
 
 def has_rows_of_all(fit: Any) -> bool:
@@ -105,5 +105,6 @@ def contrasts_of_mean(fit: Any) -> NDArray[np.float64]:
 
 def check_type(type: str) -> None:
     """Raise a ValueError if there is no such test of terms."""
-    if type not in ("wald", "III"):
-        raise ValueError(f"type must be 'wald', 'III' or None; got {type!r}.")
+    if type not in get_args(Tested):
+        known = ", ".join(map(repr, get_args(Tested)))
+        raise ValueError(f"type must be {known} or None; got {type!r}.")

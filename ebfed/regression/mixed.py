@@ -163,9 +163,10 @@ class MixedModel(GroupEffects):
             ``"asymptotic"`` are infinite, for z tests, as `glmer` of lme4 has them. Fits of counts
             and classes have these, and Satterthwaite's with standard errors of their own: see
             `inference`.
-        type : {"wald", "III"}, optional
-            Whether to test each column of `X` by F, rather than each coefficient by t; the two are
-            one here. With covariates of groups, the coefficients of a column are tested together.
+        type : {"wald", "II", "III"}, optional
+            Whether to test each column of `X` by F, rather than each coefficient by t; the three
+            are one here. With covariates of groups, the coefficients of a column are tested
+            together.
 
         Returns
         -------

@@ -60,6 +60,44 @@ def test_type_iii_whatever_factors_are_called(name):
     np.testing.assert_allclose(found[columns], plain.tests(type="III")[columns], rtol=1e-9)
 
 
+def rows_without_groups():
+    """Unequal numbers of rows of two factors, and groups that explain nothing."""
+    rng = np.random.default_rng(1)
+    kinds = {"a": rng.choice(list("uvw"), 90), "b": rng.choice(list("pq"), 90, p=[0.7, 0.3])}
+    rows = pd.DataFrame(kinds | {"x": rng.normal(size=90), "g": np.tile(np.arange(9), 10)})
+    y = rng.normal(size=90) + 0.4 * rows["x"] + 0.5 * (rows["a"] == "v")
+    return rows.assign(y=y - y.groupby(rows["g"]).transform("mean"))
+
+
+@pytest.mark.parametrize("terms", ["a + b", "a * b", "C(b) * C(a) + x", "x + a:x"])
+def test_type_ii_without_a_spread_is_that_of_least_squares(terms):
+    from statsmodels.formula.api import ols
+    from statsmodels.stats.anova import anova_lm
+
+    rows = rows_without_groups()
+    fit = eb.from_formula(f"y ~ {terms} + (1 | g)", rows)
+    found = fit.tests(type="II", ddf="residual").set_index("term")
+    expected = anova_lm(ols(f"y ~ {terms}", rows).fit(), typ=2).drop(index="Residual")
+    np.testing.assert_allclose(found.loc[expected.index, "statistic"], expected["F"], rtol=1e-7)
+
+
+def test_type_ii_does_not_depend_on_coding_and_is_type_iii_of_balanced_rows():
+    rows = rows_without_groups()
+    rows["y"] += np.random.default_rng(0).normal(size=9)[rows["g"]]
+    columns = ["num.df", "den.df", "statistic", "p.value"]
+    plain = eb.from_formula("y ~ a * b * x + (1 | g)", rows).tests(type="II")
+    coded = "C(a, contr.sum) * C(b, contr.helmert) * x"
+    other = eb.from_formula(f"y ~ {coded} + (1 | g)", rows).tests(type="II")
+    np.testing.assert_allclose(other["statistic"], plain["statistic"], rtol=1e-9)
+    # those of several contrasts together depend a little on how they are written
+    np.testing.assert_allclose(other["den.df"], plain["den.df"], rtol=3e-3)
+    balanced = [fit_of("cake").tests(type=each)[columns] for each in ("II", "III")]
+    np.testing.assert_allclose(*balanced, rtol=1e-6)
+    last = plain["term"] == "a:b:x"  # which no other contains
+    wald = eb.from_formula("y ~ a * b * x + (1 | g)", rows).tests(type="wald")
+    np.testing.assert_allclose(plain[last][columns], wald[last][columns], rtol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_missing_combinations_have_no_type_iii():
     rows = data_of("cake")
@@ -73,8 +111,8 @@ def test_what_has_no_tests_says_so():
     fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"), prior="npmle")
     with pytest.raises(TypeError, match="GaussianEB has no tests"):
         fit.tests()
-    with pytest.raises(ValueError, match="type must be 'wald', 'III' or None"):
-        fit_of("cake").tests(type="II")
+    with pytest.raises(ValueError, match="type must be 'wald', 'II', 'III' or None"):
+        fit_of("cake").tests(type="IV")
 
 
 def test_counts_are_tested_by_z():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -53,7 +53,7 @@ class Duration(Poisson):
         return values
 
     def figures_of_rows(
-        self, value: Any, of_rows: Mapping[str, Any]
+        self, value: Any, of_rows: Mapping[str, Any], once: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return observed events and durations of rows; what must hold of them."""
         observed = of_rows.get("observed")
@@ -133,10 +133,10 @@ class EndedDuration(Duration):
         return replace(super().summarise(values, labels, of_rows), weight=None)
 
     def figures_of_rows(
-        self, value: Any, of_rows: Mapping[str, Any]
+        self, value: Any, of_rows: Mapping[str, Any], once: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return durations of rows, of which none is censored."""
-        figures, rules = super().figures_of_rows(value, of_rows)
+        figures, rules = super().figures_of_rows(value, of_rows, once)
         if "observed" in of_rows:
             rules["observed must be 1 in all rows where channel hides them"] = figures["events"] > 0
         return figures, rules

@@ -98,25 +98,23 @@ def log_factorial(counts: NDArray) -> NDArray:
     return gammaln(counts + 1.0)
 
 
-def lazy_log_factorial(count: Any) -> Any:
-    """Logarithm of ``y!`` by sums, products and logarithms, as expressions of engines have them.
+def lazy_log_gamma(x: Any) -> Any:
+    """Logarithm of ``Gamma(x)`` at whole numbers, as expressions of engines have it.
 
-    Stirling's formula at x = y + 1, the remainder of which is a ratio of polynomials in x: the
-    error is below 5e-14, or 5e-14 of the value. Spark does not compile long expressions. Most
-    counts are small, and engines need not compute that of 0 and 1.
+    Stirling's formula, the remainder of which is a ratio of polynomials in x: the error is below
+    5e-14, or 5e-14 of the value. Spark does not compile long expressions. Of most counts y, x = y +
+    1 is small, and engines need not compute those of 1 and 2.
 
     Examples
     --------
     >>> import narwhals as nw, polars as pl
     >>> from ebfed.tables.values import wrapped
-    >>> counts = wrapped(pl.DataFrame({"y": [0, 1, 5]}))
-    >>> counts.select(y=lazy_log_factorial(nw.col("y")).round(9))["y"].to_list()
+    >>> rows = wrapped(pl.DataFrame({"x": [1.0, 2.0, 6.0]}))
+    >>> rows.select(x=lazy_log_gamma(nw.col("x")).round(9))["x"].to_list()
     [0.0, 0.0, 4.787491743]
     """
-    x = count + 1.0
     above, below = (reduce(lambda sum_, each: sum_ * x + each, own) for own in REMAINDER)
-    found = (count + 0.5) * x.log() - count + above / below - (1.0 - LOG_ROOT)
-    return where(count > 1, found, 0.0)
+    return where(x > 2, (x - 0.5) * x.log() - x + above / below + LOG_ROOT, 0.0)
 
 
 @dataclass(frozen=True)
@@ -195,18 +193,18 @@ class Poisson(Family):
         )
 
     def figures_of_rows(
-        self, value: Any, of_rows: Mapping[str, Any]
+        self, value: Any, of_rows: Mapping[str, Any], once: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return events, exposures and log base measures of rows; what must hold of them."""
-        exposure, base = of_rows.get("exposure"), 0 - lazy_log_factorial(value.abs())
+        # of wrong rows, which are refused, there are logarithms too
+        exposure, base = of_rows.get("exposure"), 0 - lazy_log_gamma(once(value.abs() + 1.0))
         rules = {
             "X must hold counts, whole numbers from 0": (value >= 0)
             & (value == value.floor())
             & (value <= 2**53)
         }
         if exposure is not None:
-            # of wrong ones, which are refused, there is a logarithm too
-            base = base + value * (exposure.abs() + TINY).log()
+            base = base + value * once(exposure.abs() + TINY).log()
             positive = (exposure > SMALLEST) & (exposure < LARGEST)
             rules[f"exposure must be between {SMALLEST:g} and {LARGEST:g}"] = positive
         return {"events": value, "exposure": exposure, "log_base": base}, rules

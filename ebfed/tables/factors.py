@@ -109,19 +109,7 @@ class Factors(Factored):
             both *= np.sqrt(weight)[:, None]
             n, logs = weighed_rows(np.repeat(np.arange(len(n)), n), weight, len(n))
         rows = _compressed(both, clients.indptr)
-        with np.errstate(over="ignore", invalid="ignore"):
-            flat = rows.reshape(-1, rows.shape[2])
-            sizes = np.sqrt(np.einsum("np,np->p", flat, flat))
-        lost = sizes == 0
-        small = (sizes < SMALLEST) & ~lost
-        if lost.any():  # squares may have been too small to be counted
-            small |= lost & both.any(axis=0)
-        if small.any() or not np.all(sizes < LARGEST):
-            raise ValueError(
-                f"the values of a column of X or y must not be larger than {LARGEST:g}, or all "
-                f"smaller than {SMALLEST:g} and not 0: their squares leave the range of float64. "
-                "Rescale the data."
-            )
+        _check_sizes(rows, both)
         return cls(clients.ids, n, rows, logs)
 
     @classmethod
@@ -147,8 +135,12 @@ class Factors(Factored):
                [ 4.,  5., 10.]])
         """
         m, width = summary.mean.shape
-        values, vectors = np.linalg.eigh(summary.scatter)
+        # of columns of one size: in eigenvectors small columns lose the digits that large ones have
+        sizes = np.sqrt(np.einsum("njj->nj", summary.scatter))
+        over = 1 / np.where(sizes > 0, sizes, 1.0)
+        values, vectors = np.linalg.eigh(summary.scatter * over[:, :, None] * over[:, None])
         root = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
+        root *= sizes[:, None]
         size = np.sqrt(summary.size)[:, None]
         rows = np.zeros((m, width + 1, intercept + width))
         rows[:, 1:, intercept:] = root
@@ -159,6 +151,7 @@ class Factors(Factored):
         indptr = np.append(0, np.cumsum(kept.sum(axis=1)))
         logs = summary.sums["log_weight"][:, 0] if "log_weight" in summary.sums else None
         factors = _compressed(rows[kept], indptr)
+        _check_sizes(factors, summary.mean)
         return cls(summary.ids, summary.n, factors, logs)
 
     def padded(self, size: int) -> NDArray[np.float64]:
@@ -213,6 +206,27 @@ class Factors(Factored):
             )
         rows = np.concatenate([self.padded(size), other.padded(size)])
         return type(self)(codes, np.concatenate([self.n, other.n]), rows, logs).joined(ids)
+
+
+def _check_sizes(rows: NDArray, columns: NDArray) -> None:
+    """Refuse compressed rows of which the squares, added up, leave the range of numbers.
+
+    `columns` has what the last columns were compressed from.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        flat = rows.reshape(-1, rows.shape[2])
+        sizes = np.sqrt(np.einsum("np,np->p", flat, flat))
+    lost = sizes == 0
+    small = (sizes < SMALLEST) & ~lost
+    if lost.any():  # squares may have been too small to be counted
+        first = len(sizes) - columns.shape[1]
+        small[first:] |= lost[first:] & columns.any(axis=0)
+    if small.any() or not np.all(sizes < LARGEST):
+        raise ValueError(
+            f"the values of a column of X or y must not be larger than {LARGEST:g}, or all "
+            f"smaller than {SMALLEST:g} and not 0: their squares leave the range of float64. "
+            "Rescale the data."
+        )
 
 
 def _compressed(rows: NDArray, indptr: NDArray[np.int64]) -> NDArray[np.float64]:

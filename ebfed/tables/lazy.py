@@ -49,9 +49,12 @@ ROUNDING = 2.0**-53
 WEIGHT, COUNTED = "ebfed_weight", "ebfed_counted"
 # Rows that say which values there are, and most of these of which rows are counted each by a sum.
 HEAD, FEW_KINDS = 500, 4
-# From a column of values, and from what goes with rows, all as expressions: figures of rows that
-# are added up, by name, and by the text of an error what must hold of each row.
-Figures = Callable[[Any, Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, Any]]]
+# From a column of values, what goes with rows, and a function that makes a column of what engines
+# are to compute once, all as expressions: figures of rows that are added up, by name, and by the
+# text of an error what must hold of each row.
+Figures = Callable[
+    [Any, Mapping[str, Any], Callable[[Any], Any]], tuple[Mapping[str, Any], Mapping[str, Any]]
+]
 # Columns by name: the column of a number, None for 1, times the weights of levels of factors.
 Cells = Mapping[str, tuple[str | None, Mapping[str, Mapping[Any, float]]]]
 
@@ -409,7 +412,7 @@ def added_up(
     --------
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"g": [1, 1, 2], "y": [1, 3, 5], "years": [2.0, 2.0, 4.0]})
-    >>> def figures(y, beside):
+    >>> def figures(y, beside, once):
     ...     return {"events": y, "exposure": beside["exposure"]}, {"y is 0 or more": y >= 0}
     >>> added_up(rows, ["g"], ["y"], {"exposure": "years"}, figures).mean.ravel()
     array([1.  , 1.25])
@@ -427,9 +430,15 @@ def added_up(
         text = "sample_weight must be whole numbers, the rows that a row stands for"
         rules.append((text, (times >= 0) & (times == times.floor()) & (times <= 2**53)))
         new["times"] = times
+    kept: list[Any] = []
+
+    def once(expression: Any) -> Any:
+        kept.append(expression.alias(f"ebfed_once_{len(kept)}"))
+        return nw.col(f"ebfed_once_{len(kept) - 1}")
+
     names: list[str] = []
     for name in columns:
-        added, own_rules = figures(nw.col(own[name]), beside)
+        added, own_rules = figures(nw.col(own[name]), beside, once)
         rules += own_rules.items()
         names = [what for what, each in added.items() if each is not None]
         for what in names:
@@ -439,7 +448,8 @@ def added_up(
         summed = f"{own[name]}_events"
         new[summed] = nw.when(holds).then(new[summed]).otherwise(np.inf)
     found = _collect(
-        table.with_columns(*(each.alias(alias) for alias, each in new.items()))
+        (table.with_columns(*kept) if kept else table)
+        .with_columns(*(each.alias(alias) for alias, each in new.items()))
         .group_by(*keys)
         .agg(nw.len().alias("ebfed_n"), *(nw.col(alias).sum() for alias in new))
     )

@@ -377,7 +377,12 @@ def in_memory(table: Any) -> Any:
     """Read all rows of a lazy table of narwhals: a frame of polars, if it is of that, or pandas."""
     if table.implementation.is_polars():
         return table.collect(engine="streaming").to_native()
-    return table.collect("pyarrow").to_native().to_pandas(date_as_object=False)
+    import pandas as pd
+    import pyarrow as pa
+
+    # pandas has times alone: a label that is a day stays one as Arrow's
+    days = {pa.date32(): pd.ArrowDtype(pa.date32())}
+    return table.collect("pyarrow").to_native().to_pandas(types_mapper=days.get)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from scipy import special, stats
 
 from ebfed import Summary, families
 from ebfed.families import Poisson
-from ebfed.families.poisson import lazy_log_factorial
+from ebfed.families.poisson import lazy_log_gamma
 
 RNG = np.random.default_rng(3)
 GROUPS = RNG.integers(0, 12, 200)
@@ -95,6 +95,6 @@ def test_log_factorials_of_engines_are_those_of_scipy():
     pl = pytest.importorskip("polars")
     counts = np.concatenate([np.arange(3000.0), 2.0 ** np.arange(12, 54)])
     table = nw.from_native(pl.DataFrame({"y": counts}))
-    found = table.select(y=lazy_log_factorial(nw.col("y")))["y"].to_numpy()
+    found = table.select(y=lazy_log_gamma(nw.col("y") + 1.0))["y"].to_numpy()
     # what the interpolation of the remainder promises
     np.testing.assert_allclose(found, special.gammaln(counts + 1), rtol=5e-14, atol=5e-14)

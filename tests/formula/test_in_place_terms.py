@@ -112,6 +112,27 @@ def test_columns_of_terms_are_computed_by_the_engine(lazy, formula, no_rows):
     np.testing.assert_allclose(again, found, **close)
 
 
+def test_columns_of_all_sizes_keep_their_digits(lazy, no_rows):
+    table = TABLE.append_column("wage", pa.array(1e9 * X + 2e9))
+    table = table.append_column("cost", pa.array(1e-8 * TABLE["y"].to_numpy()))
+    formula = "cost ~ wage * kind + (1 | g)"
+    fitted, expected = (eb.from_formula(formula, each) for each in (lazy(table), table))
+    assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    found, wanted = (np.asarray(fit.tidy()["estimate"]) for fit in (fitted, expected))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("formula", ["won ~ 1 + (1 | day)", "won ~ x + (1 | day)", "y | day"])
+def test_days_are_labels_as_they_are_in_memory(formula):
+    days = np.datetime64("2020-01-01") + G.astype("timedelta64[D]")
+    table = TABLE.append_column("day", pa.array(days)).select(["day", "x", "y", "won"])
+    family = "binomial" if formula.startswith("won") else None
+    wanted = eb.from_formula(formula, table, family=family).groups_
+    for name in ("polars", "DuckDB"):
+        found = eb.from_formula(formula, LAZY[name](table), family=family).groups_
+        assert [str(each) for each in found] == [str(each) for each in wanted]
+
+
 OTHERS = [
     ("y ~ 1 + (1 | g)", {}),
     ("log(y) | g", {"weights": "a b"}),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.factors import Factors
 
 RNG = np.random.default_rng(3)
@@ -47,6 +47,28 @@ def test_clients_are_taken_and_merged():
     again = taken.merge(clients.take(np.array([2])))
     assert again.ids.tolist() == [0, 2, 3]
     assert again.n.tolist() == [3, 2, 4]
+
+
+def test_moments_of_columns_of_all_sizes_keep_their_digits():
+    clients = clients_of([5, 1, 9, 2, 40], d=3)
+    sizes = np.array([1e-12, 1.0, 1e12])
+    apart = Clients(clients.ids, clients.indptr, clients.X * sizes, clients.y * 1e8)
+    rows = np.column_stack([apart.X, apart.y])
+    owner = np.repeat(apart.ids, np.diff(apart.indptr))
+    n, means, scatter = [], [], []
+    for each in apart.ids:
+        own = rows[owner == each]
+        n.append(len(own))
+        means.append(own.mean(axis=0))
+        scatter.append((own - means[-1]).T @ (own - means[-1]))
+    moments = Summary(apart.ids, np.array(n), np.array(means), np.array(scatter))
+    found = products(Factors.from_moments(moments, intercept=False))
+    over = 1 / np.append(sizes, 1e8)
+    wanted = products(Factors.of(apart)) * over[:, None] * over
+    np.testing.assert_allclose(found * over[:, None] * over, wanted, rtol=0, atol=1e-13 * 40)
+    small = Summary(apart.ids, np.array(n), np.array(means) * 1e-200, np.array(scatter) * 0)
+    with pytest.raises(ValueError, match="all smaller than"):
+        Factors.from_moments(small, intercept=True)
 
 
 def test_bad_rows():

@@ -171,10 +171,6 @@ class EndedDuration(Duration):
         """Refuse: rates from durations are not a list of values."""
         return Family.outcomes(self, size, highest)
 
-    def typical(self, size: float, n_features: int) -> Any:
-        """Likelihood of one group of so many durations."""
-        return Family.typical(self, size, n_features)
-
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows, of unknown durations."""
         return Family.blank(self, n, n_features)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.families.base import Family, Figures
+from ebfed.families.base import Figures
 from ebfed.families.poisson import Poisson, RowsOfGroups, log_factorial, of_counts
 from ebfed.likelihoods import NegativeBinomial as NegativeBinomialLikelihood
 from ebfed.likelihoods.counting import POISSON, log_ways
@@ -148,25 +148,12 @@ class NegativeBinomial(Poisson):
         number = size * self._sizes()[min(column, len(self._sizes()) - 1)]
         return rng.poisson(rng.gamma(number, theta * size / number)) / size
 
-    def outcomes(self, size: float, highest: float) -> NDArray:
-        return np.arange(int(np.ceil(highest * size)) + 1) / size
-
-    def typical(self, size: float, n_features: int) -> Any:
-        return Family.typical(self, size, n_features)
-
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         summary = super().blank(n, n_features, weight)
         no_row = RowsOfGroups(np.empty(0, np.int64), None, 0)
         names = self._sums(no_row, np.empty((0, n_features)), None)
         nothing = np.zeros((len(n), n_features))
-        return type(summary)(
-            summary.ids,
-            summary.n,
-            summary.mean,
-            summary.scatter,
-            weight=summary.weight,
-            sums=dict.fromkeys(names, nothing),
-        )
+        return replace(summary, sums=dict.fromkeys(names, nothing))
 
     # The dispersion ---------------------------------------------------------------------------
 

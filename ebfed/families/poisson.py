@@ -263,10 +263,6 @@ class Poisson(Family):
         """List the rates ``0, 1/E, 2/E, ...`` up to the highest."""
         return np.arange(int(np.ceil(highest * size)) + 1) / size
 
-    def typical(self, size: float, n_features: int) -> PoissonLikelihood:
-        """Likelihood of one group of this exposure."""
-        return PoissonLikelihood(np.zeros((1, n_features), np.int64), np.array([float(size)]))
-
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows, without events."""
         weight = n.astype(float) if weight is None else weight

@@ -20,7 +20,7 @@ channel sent the message. An implementation
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.lattice import Lattice
+
+Told = tuple[Callable[..., "Likelihood"], NDArray, dict[str, NDArray]]
 
 __all__ = ["MANY", "Joined", "Likelihood", "between_scales", "join", "without_gaps"]
 
@@ -124,7 +126,24 @@ class Likelihood(ABC):
     def through(
         self, law: Any, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> Likelihood:
-        """Likelihood of reports on these clients' local means; see `Reported`."""
+        """Likelihood of reports on these clients' local estimates; see `Reported`.
+
+        Raises
+        ------
+        TypeError
+            If these clients cannot report through such a channel.
+        ValueError
+            If the scale of the variances is open.
+        """
+        kind, has_data, public = self._reported(law, has_data)
+        sizes = public.pop("sizes", np.zeros(len(self), np.int64))
+        return kind(law, reports, has_data, sizes, centre, half, **public)
+
+    def _reported(self, law: Any, has_data: NDArray) -> Told:
+        """Kind of likelihood of reports, clients that have one, and what more is public of them.
+
+        Numbers of rows are 0 unless they are public, as no report is a count of them.
+        """
         raise TypeError(f"{type(self).__name__} clients cannot report through a channel.")
 
     def blurred(self, variance: NDArray) -> Likelihood:
@@ -479,11 +498,9 @@ class Joined(Likelihood):
         return self.parts[0].n_features
 
     def __len__(self) -> int:
-        """Count the clients."""
         return sum(map(len, self.parts))
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        """Log-likelihood of each client at each value, shape (n, k)."""
         return np.concatenate([part.logpdf(theta) for part in self.parts])
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
@@ -525,7 +542,6 @@ class Joined(Likelihood):
         return type(self)(rows), np.concatenate(counts)
 
     def column(self, j: int) -> Self:
-        """One coordinate."""
         return type(self)(tuple(part.column(j) for part in self.parts))
 
     def take(self, index: NDArray | slice) -> Self:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
-from ebfed.likelihoods.base import Likelihood, between_scales
+from ebfed.likelihoods.base import Likelihood, Told, between_scales
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
 
@@ -157,12 +157,8 @@ class Binomial(Likelihood):
         mean = float(np.clip(mean, 0.02, 0.98))
         return mean, min(variance, 0.5 * mean * (1 - mean))
 
-    def through(
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedCounts:
-        """Likelihood of reports about these clients' proportions; see `Reported`."""
-        has_data = has_data & (self.trials > 0)[:, None]
-        return ReportedCounts(law, reports, has_data, self.trials, centre, half)
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+        return ReportedCounts, has_data & (self.trials > 0)[:, None], {"sizes": self.trials}
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,6 @@ class ReportedCounts(Reported):
         return self.marginals(mean[None], variance[None])[:, 0]
 
     def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
-        """Log-density of the reports under k beta populations, shape (n, k)."""
         moments = enumerate(zip(means.T, variances.T, strict=True))
         return self._log(self._over_betas(j, *each) for j, each in moments)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally
-from ebfed.likelihoods.base import MANY, Likelihood, between_scales
+from ebfed.likelihoods.base import MANY, Likelihood, Told, between_scales
 from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
 from ebfed.tables.labels import number_integers
@@ -260,22 +260,11 @@ class Gaussian(Likelihood):
         """Return the variances, whatever the population."""
         return np.broadcast_to(self.variances, self.values.shape)[:, 0]
 
-    def through(
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedMeans:
-        """Likelihood of reports about these clients' local means; see `Reported`.
-
-        Raises
-        ------
-        ValueError
-            If the scale of the variances is open.
-        """
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
         self._check_scale()
         variances = np.broadcast_to(self.variances, self.values.shape)
         has_data = has_data & np.isfinite(variances)
-        sizes = np.zeros(len(self), np.int64)
-        variances = np.where(has_data, variances, 1.0)
-        return ReportedMeans(law, reports, has_data, sizes, centre, half, variances)
+        return ReportedMeans, has_data, {"variances": np.where(has_data, variances, 1.0)}
 
     def blurred(self, variance: NDArray) -> Gaussian:
         """Likelihood of the values plus Gaussian noise of a known variance.

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood, between_scales
+from ebfed.likelihoods.base import Likelihood, Told, between_scales
 from ebfed.likelihoods.reported import ReportedNumbers, ReportLaw
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
@@ -96,7 +96,6 @@ class LogVariance(Likelihood):
         return np.log(np.maximum(self.squares / degrees, self.floor))
 
     def log_peak(self) -> NDArray:
-        """Log-density at the client's own estimate."""
         theta = np.nan_to_num(self.local)
         exponent = self._half * theta + 0.5 * self.squares * np.exp(-theta)
         return self._log_base() - exponent.sum(axis=1)
@@ -171,21 +170,11 @@ class LogVariance(Likelihood):
         """``trigamma(degrees / 2)``, whatever the population."""
         return self._errors() ** 2
 
-    def through(
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedLogVariances:
-        """Likelihood of reports about these clients' log sample variances; see `Reported`.
-
-        Raises
-        ------
-        TypeError
-            If reports are the values themselves.
-        """
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
         if not law.hides:
             raise TypeError("Clip sends log variances as they are: use channels.Exact.")
         has_data = has_data & (self.degrees > 0)[:, None]
-        sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
-        return ReportedLogVariances(law, reports, has_data, sizes, centre, half, self.degrees)
+        return ReportedLogVariances, has_data, {"degrees": self.degrees}
 
 
 @dataclass(frozen=True)

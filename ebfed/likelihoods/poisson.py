@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood, between_scales
+from ebfed.likelihoods.base import Likelihood, Told, between_scales
 from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks, log_ways
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportedNumbers, ReportLaw
 
@@ -165,13 +165,9 @@ class Poisson(Events):
         """``E theta / exposure``."""
         return mean / self.exposure
 
-    def through(
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedEvents:
-        """Likelihood of reports about these clients' events over exposure; see `Reported`."""
-        has_data = has_data & (self.exposure > 0)[:, None]
-        sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
-        return ReportedEvents(law, reports, has_data, sizes, centre, half, self.exposure)
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+        public = {"exposure": self.exposure}
+        return ReportedEvents, has_data & (self.exposure > 0)[:, None], public
 
 
 @dataclass(frozen=True)
@@ -354,22 +350,11 @@ class Durations(Poisson):
         with np.errstate(divide="ignore"):
             return (mean**2 + variance) / self.counts[:, 0]
 
-    def through(  # type: ignore[override]
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedRates:
-        """Likelihood of reports about these clients' rates ``counts / exposure``.
-
-        Raises
-        ------
-        TypeError
-            If reports are the values themselves.
-        """
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
         if not law.hides:
             raise TypeError("Clip sends rates as they are: use channels.Exact.")
         number = self.counts[:, 0]
-        has_data = has_data & (number > 0)[:, None]
-        sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
-        return ReportedRates(law, reports, has_data, sizes, centre, half, number)
+        return ReportedRates, has_data & (number > 0)[:, None], {"degrees": number}
 
 
 @dataclass(frozen=True)
@@ -579,14 +564,9 @@ class NegativeBinomial(Events):
         """``E theta / exposure + E theta**2 / size``."""
         return mean / self.exposure + (mean**2 + variance) / self._finite[:, 0]
 
-    def through(
-        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
-    ) -> ReportedOverdispersed:
-        """Likelihood of reports about these clients' events over exposure; see `Reported`."""
-        has_data = has_data & (self.exposure > 0)[:, None]
-        no_rows = np.zeros(len(self), np.int64)  # no report is a count of rows
-        public = self.exposure, self._finite
-        return ReportedOverdispersed(law, reports, has_data, no_rows, centre, half, *public)
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+        public = {"exposure": self.exposure, "scatter": self._finite}
+        return ReportedOverdispersed, has_data & (self.exposure > 0)[:, None], public
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,6 @@ class Reported(Likelihood):
         """Density of the reports on coordinate j at each value of theta_j, shape (n, k)."""
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        """Log-probability (density) of each client's report, shape (n, k)."""
         return self._log(self._density(at, j) for j, at in enumerate(theta.T))
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:

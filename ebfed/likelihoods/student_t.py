@@ -77,7 +77,6 @@ class StudentT(Likelihood):
         return np.where(self._informed, self.variances[:, 0], 1.0)
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        """Log-density of the values."""
         logs = self._falls(theta)
         logs += self._peaks[:, None]
         if not self._informed.all():

@@ -80,7 +80,6 @@ class AddNoise(Channel):
         return exact.blurred(np.array([self._scale() ** 2]))
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Return which clients' local means lie outside the range, shape (n_clients,)."""
         return np.any(self._clip(summary.mean) != summary.mean, axis=1)
 
     @property

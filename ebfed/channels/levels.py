@@ -35,7 +35,6 @@ class Ramps(Law):
         """Probability of each report at the knots."""
 
     def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
-        """Probability of each report."""
         return self._table(reports) @ hats(u, self.knots).T
 
     def average(

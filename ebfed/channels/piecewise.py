@@ -247,7 +247,6 @@ class WindowOrCoin(Law):
     def average(
         self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
     ) -> NDArray:
-        """`density` averaged over a normal u."""
         numbers = self.window.average(reports, means, variances, sizes)
         bits = self.coin.average(reports > 0, means, variances, sizes)
         return self._choose(reports, numbers, bits)

@@ -150,7 +150,6 @@ class RandomizedCategory(Channel):
         return np.where(size > 0, (noise + shares**2) / taken - shares**2, 0.0)
 
     def message_bits(self, summary: Summary) -> NDArray:
-        """Bits that each client sends, shape (n_clients,)."""
         answers, compare = self._checked()
         k, size = summary.n_features, summary.n
         asked = np.minimum(size, answers).tolist()
@@ -190,7 +189,6 @@ class RandomizedCategory(Channel):
         return np.where(silent[:, None], 0.0, found / taken)
 
     def likelihood(self, message: Message, family: Family) -> ReportedCategories:
-        """Return the exact likelihood of the reports."""
         if not family.adds_up:
             raise TypeError(f"{self!r} reports on categories; rows are {family.name} here.")
         answers, compare = self._checked()

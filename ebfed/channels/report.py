@@ -152,7 +152,6 @@ class Report(Channel):
         return message
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Return which clients' local means lie outside the range, shape (n_clients,)."""
         where = self._box(summary.n_features)
         u = where.units(summary.mean)
         # a tiny excess is rounding, as of a proportion of 1 in the range (0, 1)
@@ -189,7 +188,6 @@ class Report(Channel):
         return where.half**2 * variance
 
     def likelihood(self, message: Message, family: Family) -> Likelihood:
-        """Return the exact likelihood of the reports."""
         report, asked = message["report"], message.get("asked")
         d = report.shape[1] if asked is None else asked.shape[1]
         where = self._box(d)
@@ -208,7 +206,6 @@ class Report(Channel):
         return float(self._law(1).bits(np.zeros(1, np.int64))[0])
 
     def message_bits(self, summary: Summary) -> NDArray:
-        """Bits that each client sends, shape (n_clients,)."""
         d = summary.n_features
         bits = self._law(d).bits(summary.n)
         return bits * d if self.whole else bits + (math.ceil(math.log2(d)) if d > 1 else 0)

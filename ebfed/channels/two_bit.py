@@ -141,7 +141,6 @@ class TwoQuestions(Ramps):
         return self.location * lean / (self.slope * self.split)
 
     def _table(self, reports: NDArray) -> NDArray:
-        """Probability of each report at the knots."""
         truth, lie = odds(self.epsilon)
         above, far = self._truth(self.knots)
         meant = np.stack([1 - above, above, 1 - far, far])

@@ -431,7 +431,6 @@ class Learner(Face, SupervisedEstimator):
         return term_names(self._net, self._column_names(), classes)
 
     def __ebfed_view__(self) -> LearnerView:
-        """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
         return LearnerView(
             title=type(self).__name__,

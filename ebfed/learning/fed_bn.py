@@ -77,7 +77,6 @@ class FedBNRounds(FedRepRounds):
     any_optimizer: ClassVar[bool] = True
 
     def split(self, net: Predictor) -> Split:
-        """Return where shared and own parameters lie in a predictor's."""
         names = self.estimator.personal
         if names is None:
             names = net.model.normalizing() if isinstance(net.model, Torch) else []

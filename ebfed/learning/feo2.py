@@ -265,7 +265,6 @@ class OptOutExchange(PrivateExchange):
         return np.append(sent["ratio"], 1.0)[consent]
 
     def disturb(self, values: NDArray, scale: ArrayLike, who: Senders) -> NDArray[np.float64]:
-        """Add the noise that each private client draws for itself."""
         own = np.append(scale, 0.0)[who.memory["consent"][who.members], None]
         return super().disturb(values, own, who)
 

@@ -199,7 +199,6 @@ class OwnerTraining(LocalTraining):
         yield np.arange(len(members)), changes
 
     def predictors(self) -> NDArray[np.float64]:
-        """Return the parameters of each owner's predictor in the end, shape (m, p)."""
         x = self.memory["own"]["x_average" if self.given.average else "x"]
         theta = self.places.assemble(self.sent["shared"]["u"], x)
         return self.tuned(self.everyone, theta)

@@ -439,7 +439,6 @@ class PrivateExchange(Exchange):
     def check_resume(
         self, state: LearningState, memory: LearningMemory, kept: LearningMemory
     ) -> None:
-        """Raise a ValueError if a warm start would break the promise."""
         if self.privacy.epsilon is not None and not state["done"]:
             raise ValueError(
                 "epsilon was given, and the noise chosen for fewer rounds: give noise_multiplier "
@@ -525,7 +524,6 @@ class PrivateExchange(Exchange):
         }
 
     def spent(self, n_rounds: int, rows: list[dict[str, Any]]) -> list[float] | None:
-        """Return epsilon after one round, two, ..., given the ledger; None if there is no noise."""
         z = self.multiplier
         most = max((row["epsilon"] for row in rows if row["epsilon"] < math.inf), default=0)
         if not n_rounds or z == 0:

@@ -328,7 +328,6 @@ class LearnerRounds(SupervisedRounds, ABC):
     def rows_shown(
         self, clients: Clients, memory: LearningMemory
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return how many rows a figure is of, and whether it has no guarantee."""
         given = self.estimator
         self.check()
         size = np.inf if given.batch_size is None else given.batch_size  # of the last loss, too
@@ -397,7 +396,6 @@ class LearnerRounds(SupervisedRounds, ABC):
         return self.exchange(sent["n_clients"]).released(sent, memory, len(clients), 1)
 
     def finish(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> Any:
-        """Return the estimator, these clients' own copy, with its learned attributes."""
         self.schedule.check_places(sent)
         memory = remember(sent, memory, len(clients))
         parameters = self.local_training(sent, memory, clients).predictors()

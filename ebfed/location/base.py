@@ -512,7 +512,6 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Pu
         return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
 
     def __ebfed_view__(self) -> LocationView:
-        """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         return view_of_fit(self)
 

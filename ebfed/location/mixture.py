@@ -159,7 +159,6 @@ class MixtureEB(ReportingEstimator):
     # What was learned -------------------------------------------------------------------------
 
     def __ebfed_view__(self) -> LocationView:
-        """Return what reports and plots read of the fit."""
         components = Components(self.weights_, self.means_, self.variances_)
         return replace(super().__ebfed_view__(), components=components, refit=None)
 

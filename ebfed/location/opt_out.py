@@ -145,7 +145,6 @@ class OptOutMean(LocationEstimator):
     # What was learned -------------------------------------------------------------------------
 
     def __ebfed_view__(self) -> LocationView:
-        """Return what reports and plots read of the fit."""
         return replace(super().__ebfed_view__(), refit=None)
 
     @property

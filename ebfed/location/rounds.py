@@ -303,7 +303,6 @@ class LocationRounds(Rounds):
         }
 
     def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Any:
-        """Return the estimator, these clients' own copy, with its learned attributes."""
         return self.taken(self.learned(sent, clients, memory))
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
@@ -349,7 +348,6 @@ class LocationRounds(Rounds):
     def with_merged(
         self, message: dict[str, Message], clients: Summary, memory: LocationMemory
     ) -> tuple[Summary, LocationMemory]:
-        """Return clients and memory as if all rows of these groups were here."""
         (part,) = message.values()
         merged = matching.checked_part(part, clients)
         return merged, memory | {"report": merged.mean}

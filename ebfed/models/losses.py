@@ -62,7 +62,6 @@ class CrossEntropy(Loss):
     """
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the weighted loss of each client and its slope in the outputs."""
         if y.size and not 0 <= y.min() <= y.max() < outputs.shape[2]:
             raise IndexError(f"y must hold numbers of {outputs.shape[2]} classes.")
         loss, slope = np.empty(len(outputs), outputs.dtype), np.empty_like(outputs)
@@ -98,7 +97,6 @@ class SquaredError(Loss):
     """
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the weighted loss of each client and its slope in the outputs."""
         residual = outputs[:, :, 0] - y
         slope = weight * residual
         return 0.5 * (slope * residual).sum(axis=1), slope[:, :, None]

@@ -268,7 +268,6 @@ class TorchLoss(Loss):
         return self._plain.score(outputs, y, weight)
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the weighted loss of each client and its slope in the outputs."""
         losses, slopes = np.zeros(len(outputs), outputs.dtype), np.zeros_like(outputs)
         for i, own in enumerate(weight):
             real = own > 0

@@ -227,7 +227,6 @@ class Conjugate(Prior):
         return self._around(self.mean_[..., None, :]).logpdf(theta).sum(axis=-1)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, d)."""
         shape = (size, self.mean_.shape[-1])
         return self._around(self.mean_).draw(shape, np.random.default_rng(random_state))
 
@@ -317,7 +316,6 @@ class Conjugate(Prior):
         return super()._posterior(likelihood)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
-        """Log-probability of each client's message, shape (n,)."""
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, self.messages):
             self._check_clients()

@@ -261,7 +261,6 @@ class Dirichlet(Conjugate):
         return spread / rows.information(1 / self.concentration_), doubt
 
     def unidentified(self, j: int, rows: Tables, estimate: str) -> str:
-        """Return why the spread is not identified; empty if it is."""
         if rows.sizes.max() == 1:
             return self.words["single"]
         if rows.pooled.max() == 1:

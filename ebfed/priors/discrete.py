@@ -188,7 +188,6 @@ class Discrete(Prior):
         raise ValueError("a discrete population has no density at parameters seen without noise.")
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, d)."""
         rng = np.random.default_rng(random_state)
         return self.atoms_[rng.choice(len(self.atoms_), size, p=self.weights_)]
 

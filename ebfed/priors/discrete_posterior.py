@@ -163,7 +163,6 @@ class SeveralDiscrete(DiscretePosterior):
         super().__init__(atoms, logs, likelihood)
 
     def weights(self) -> Iterator[NDArray]:
-        """Posterior weights of all atoms, a block of clients at a time, shape (block, k)."""
         n_blocks, first = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000, 0
         for block in self.likelihood.split(n_blocks):
             last = first + len(block)

@@ -138,7 +138,6 @@ class GaussianMixture(Prior):
         return log_sum(terms + np.where(self.variances_ > 0, heights, point).sum(axis=2))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, d)."""
         rng = np.random.default_rng(random_state)
         component = rng.choice(len(self.weights_), size, p=self.weights_)
         noise = rng.standard_normal((size, len(self.mean_)))

@@ -568,7 +568,6 @@ class RepeatedPosterior(FewerPosterior):
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
     ) -> tuple[NDArray, NDArray]:
-        """Interval that holds the parameter with probability `level`; see `Posterior.interval`."""
         lower, upper = self._fewer.interval(level, kind)
         return self._spread(lower), self._spread(upper)
 
@@ -632,7 +631,6 @@ class InterpolatedPosterior(FewerPosterior):
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
     ) -> tuple[NDArray, NDArray]:
-        """Interval that holds the parameter with probability `level`; see `Posterior.interval`."""
         if kind == "eb" and not self._has_points:
             return super().interval(level)
         return self._whole.interval(level, kind)

@@ -407,14 +407,12 @@ class VariancePosterior(Posterior):
         return np.exp(self.logs.quantile(q))
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a variance is at most `threshold`, shape (n, d)."""
         return self.logs.prob_below(_log(threshold))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return self.logs._prob_from(_log(threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's variance, shape (size, n, d)."""
         return np.exp(self.logs.sample(size, random_state))
 
 

@@ -310,7 +310,6 @@ class LocationScale(Prior):
         return (np.array(sides[0]) - np.array(sides[1])) / 2
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
-        """Log-density of each message, shape (n,)."""
         rows = self._standardised(likelihood)
         has_data = np.isfinite(rows.variances[:, 0])
         scale = np.broadcast_to(self.scale_, rows.values.shape)[:, 0]
@@ -323,7 +322,6 @@ class LocationScale(Prior):
         return logs if self.mean_.ndim > 1 else logs[0]
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, 1)."""
         return self.location_ + self.scale_ * self.shape_.sample(size, random_state)
 
     def parameters(self, j: int = 0) -> dict[str, float]:

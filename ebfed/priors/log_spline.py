@@ -462,7 +462,6 @@ class LogSpline(Prior):
         return {"df": float(self.df_)}
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, 1)."""
         rng = np.random.default_rng(random_state)
         at, masses, _ = self._table()
         if len(at) == 1:

@@ -132,7 +132,6 @@ class MixturePosterior(Posterior):
         return np.concatenate(values)[:, None]
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
-        """Probability that theta is at most `threshold`, shape (n, 1)."""
         return self._below(threshold, (block.arrays for block in self._blocks()))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -998,7 +998,6 @@ class NestedPosterior(NormalPosterior):
     _prior: Any
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each group's parameter, shape (size, n, d)."""
         rng, prior = np.random.default_rng(random_state), self._prior
         pull = 1 - self._weight
         common = np.minimum(pull**2 * prior.mean_variance_, self.sd**2)
@@ -1007,7 +1006,6 @@ class NestedPosterior(NormalPosterior):
         return self.mean + draws
 
     def around_parents(self) -> IndependentNormals:
-        """Posterior of how each group differs from its parent."""
         prior, own = self._prior, self._weight
         variance = self.sd**2 + (own**2 - (1 - own) ** 2) * prior.mean_variance_
         return IndependentNormals(self.mean - prior.mean_, np.sqrt(np.maximum(variance, 0)))

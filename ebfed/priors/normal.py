@@ -145,14 +145,12 @@ class Normal(WithCovariates, Prior):
         return self.variance is None
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        """Log-density at theta of shape (k, d), shape (k,)."""
         away = theta - self.mean_[..., None, :]  # of each client, where there are covariates
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = np.log(2 * np.pi * self.variance_) + away**2 / self.variance_
         return -0.5 * terms.sum(axis=-1)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, d)."""
         noise = np.random.default_rng(random_state).standard_normal((size, self.mean_.shape[-1]))
         return self.mean_ + np.sqrt(self.variance_) * noise
 

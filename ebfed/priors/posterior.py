@@ -630,7 +630,6 @@ class IndependentNormals(NormalMarginals):
         self.mean, self.sd = mean, sd
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each coordinate, shape (size, n, d)."""
         rng = np.random.default_rng(random_state)
         return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
 

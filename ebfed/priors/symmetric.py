@@ -197,7 +197,6 @@ class Symmetric(Prior):
             return np.log(np.where((u[:, 0] == 0) & (mass > 0), mass, density))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw from the population, shape (size, 1)."""
         rng = np.random.default_rng(random_state)
         scales = rng.choice(self.scales_, size, p=self.weights_ / self.weights_.sum())
         return (self.mode_ + scales * self.slab.sample(size, rng))[:, None]

@@ -213,7 +213,6 @@ class BetaDistribution(Distribution):
         return betaln(self.alpha, self.beta)
 
     def on_line(self, u: NDArray) -> tuple[NDArray, NDArray]:
-        """Density of the logit, and its slope."""
         alpha, beta = self.alpha, self.beta
         heights = np.exp(alpha * log_expit(u) + beta * log_expit(-u) - self._log_scale)
         return heights, heights * (alpha * expit(-u) - beta * expit(u))
@@ -262,7 +261,6 @@ class GammaDistribution(Distribution):
         return means, means**2 * own
 
     def on_line(self, u: NDArray) -> tuple[NDArray, NDArray]:
-        """Density of the logarithm, and its slope."""
         away = u - np.log(self.shape * self.scale)
         heights = gamma_height(self.shape, away)
         return heights, -heights * self.shape * np.expm1(away)
@@ -319,7 +317,6 @@ class LogGammaDistribution(Distribution):
         return means, np.broadcast_to(own, means.shape)
 
     def on_line(self, u: NDArray) -> tuple[NDArray, NDArray]:
-        """Density, and its slope."""
         away = np.minimum(self.centre - u - np.log(self.shape), FURTHEST)  # of the log of G
         heights = gamma_height(self.shape, away)
         return heights, heights * self.shape * np.expm1(away)
@@ -382,7 +379,6 @@ class TwoMoments(Posterior):
         return np.where(self.sd > 0, outside, self.mean >= np.asarray(threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each coordinate, shape (size, n, d)."""
         rng = np.random.default_rng(random_state)
         draws = self._each.draw((size, *self.mean.shape), rng)
         return np.where(self.sd > 0, draws, self.mean)

@@ -133,7 +133,6 @@ class Dispersed(Factored):
         return np.pad(self.rows, [(0, 0), (0, 0), (0, size - self.rows.shape[2]), (0, 0)])
 
     def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
         logs = None if self.log_weight is None else self.log_weight[index]
         return type(self)(self.ids[index], self.levels, self.counts[index], self.rows[index], logs)
 

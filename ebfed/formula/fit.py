@@ -31,7 +31,13 @@ from ebfed.formula.choice import (
     is_a,
     other_population,
 )
-from ebfed.formula.in_place import CountedRows, LazyRows, predicted_in_place, sums_of
+from ebfed.formula.in_place import (
+    CountedRows,
+    LazyRows,
+    chosen_in_place,
+    predicted_in_place,
+    sums_of,
+)
 from ebfed.formula.response import Response
 from ebfed.formula.rows import CompleteRows, labelled, responses
 from ebfed.privacy.ledger import is_private
@@ -43,7 +49,7 @@ from ebfed.tables.frames import Style, beside, frame, indexed_like
 from ebfed.tables.lazy import Summarised, column_names, is_lazy
 from ebfed.tables.of_rows import Predicted, check_whole, wants_rate
 from ebfed.tables.rows import Rows
-from ebfed.tables.scans import NotPushedError, collected, named_in
+from ebfed.tables.scans import NotPushedError, blanked, collected, has_rows, named_in
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 from ebfed.tables.values import numbers
 
@@ -126,11 +132,30 @@ class FormulaFit:
         beside = [each for each in beside if isinstance(each, str)]
         self.formula = spelled_out(self.formula, lambda: column_names(data), beside)
         if is_lazy(data):
+            return self._fit_lazily(data, given, beside, max_memory)
+        return self._fit(CompleteRows, data, given)
+
+    def _fit_lazily(
+        self, data: Any, given: dict[str, Any], beside: Sequence[str], max_memory: float | None
+    ) -> Self:
+        """Fit to sums of the rows of a lazy table, to numbers of equal ones, or to all of them."""
+        if given["na_values"] is not None:
+            data, given["na_values"] = blanked(data, given["na_values"]), None
+        subset, every = given["subset"], data
+        if isinstance(subset, str):
+            with suppress(NotPushedError):
+                data = chosen_in_place(data, subset, given["context"])
+                given["subset"] = None
+        try:
             for kind in (LazyRows, CountedRows):
                 with suppress(NotPushedError):
                     return self._fit(kind, data, given)
             data = collected(data, named_in(data, [self.formula, *beside]), max_memory)
-        return self._fit(CompleteRows, data, given)
+            return self._fit(CompleteRows, data, given)
+        except ValueError:
+            if every is not data and is_lazy(data) and not has_rows(data) and has_rows(every):
+                raise ValueError(f"subset={subset!r} chooses no row.") from None
+            raise
 
     def _fit(self, kind: type[CompleteRows], data: Any, given: dict[str, Any]) -> Self:
         """Fit to rows of a kind, or to the sums that the engine of a lazy table computes."""
@@ -143,7 +168,7 @@ class FormulaFit:
             else:
                 read, options = self._arguments(rows, columns)
             self.estimator_.fit(read, **options)
-        subset = given["subset"]
+        subset = self._given["subset"]
         text = f"{self.formula} {subset}" if isinstance(subset, str) else self.formula
         self._given["context"] = Context.named_in(text, rows.there, context)
         self._rows = rows.kept()

@@ -29,7 +29,7 @@ from ebfed.designs.grammar import FormulaTerms, column_name, plain_name
 from ebfed.designs.terms import Terms, evaluated, required
 from ebfed.formula.choice import is_a, other_population
 from ebfed.formula.response import Response
-from ebfed.formula.rows import ORDERS, WEIGHTS, CompleteRows, used_columns
+from ebfed.formula.rows import ORDERS, WEIGHTS, CompleteRows, Condition, used_columns
 from ebfed.regression.beside import predicted_beside, responses_beside
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
@@ -46,10 +46,30 @@ from ebfed.tables.scans import (
     repeated_rows,
 )
 
-__all__ = ["CountedRows", "LazyRows", "columns_of", "offset_of", "predicted_in_place", "sums_of"]
+__all__ = [
+    "CountedRows",
+    "LazyRows",
+    "chosen_in_place",
+    "columns_of",
+    "offset_of",
+    "predicted_in_place",
+    "sums_of",
+]
 
 # Most columns of terms that an engine is asked for.
 COLUMNS = 50
+# What is the same number in every engine.
+ARITHMETIC = (
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.UnaryOp,
+    ast.USub,
+)
 BINARY: dict[type, Callable[[Any, Any], Any]] = ORDERS | {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -159,6 +179,134 @@ class CountedRows(CompleteRows):
         return CompleteRows.none(
             self.model, used, self.backend, self.dropped, self.by, self.weighed
         )
+
+
+class Side(NamedTuple):
+    """A side of a comparison, as an expression of an engine.
+
+    Attributes
+    ----------
+    column : Expr
+    kind : {"number", "text", "truth"}
+    sure : bool
+        Whether it is a number in every row that has its columns.
+    """
+
+    column: Any
+    kind: str
+    sure: bool = True
+
+
+class EngineCondition(Condition):
+    """A condition of rows as an expression of the engine of a lazy table.
+
+    Missing values are what `Condition` makes of them, in engines that compare with them too.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> scan = Scan.few(pl.LazyFrame({"x": [1.0, None, float("nan"), 3.0]}), ["x"])
+    >>> scan.in_sample({"chosen": EngineCondition("x > 2", scan, {}).rows()}).ravel()
+    array([0., 0., 0., 1.])
+    """
+
+    def __init__(self, text: str, scan: Scan, context: Mapping[str, Any]):
+        super().__init__(text, scan.sample, context)
+        self.scan = scan
+
+    def _truth(self, node: ast.AST) -> tuple[Any, Any]:
+        found, known = self._values(node)
+        if not isinstance(found, Side) or found.kind != "truth":
+            raise NotPushedError(self.text)
+        return (found.column & known).fill_null(False), known
+
+    def _compared(self, op: type, left: Any, right: Any, known: Any) -> Any:
+        self._check_sign(op)
+        some = op in (ast.In, ast.NotIn)
+        each = list(right) if some and isinstance(right, list | tuple) else [right]
+        kinds = {_kind_of(x) for x in (left, *each)}
+        sides = [x for x in (left, *each) if isinstance(x, Side)]
+        if not sides or kinds not in ({"number"}, {"text"}):
+            raise NotPushedError(self.text)
+        if "text" in kinds and op not in (ast.Eq, ast.NotEq, ast.In, ast.NotIn):
+            raise NotPushedError(self.text)
+        if some and (not isinstance(left, Side) or len(sides) > 1):
+            raise NotPushedError(self.text)
+        one, other = self._number_of(left), self._number_of(right)
+        if some:
+            if any(isinstance(x, float) for x in each):
+                one, each = self.scan.as_number(one), [float(x) for x in each]
+            found = one.is_in(each)
+            found = found if op is ast.In else ~found
+        else:
+            found = ORDERS[op](one, other)
+        for x in sides:
+            if not x.sure:  # NaN is not equal to anything, nor less
+                number = ~x.column.is_nan()
+                found = found | ~number if op in (ast.NotEq, ast.NotIn) else found & number
+        return (found & known).fill_null(False)
+
+    def _number_of(self, side: Any) -> Any:
+        if not isinstance(side, Side):
+            return int(side) if isinstance(side, bool) else side
+        return self.scan.as_number(side.column) if side.kind == "truth" else side.column
+
+    def _values(self, node: ast.AST) -> tuple[Any, Any]:
+        try:
+            return ast.literal_eval(node), True
+        except ValueError:
+            pass
+        text, used = self._used(node)
+        if not used:
+            return self._of_context(text), True
+        known = reduce(operator.and_, (~self.scan.is_missing(name) for name in used))
+        sides = {name: Side(*self.scan.compared(name)) for name in used}
+        if isinstance(node, ast.Name):
+            return sides[used[0]], known
+        whole = all(isinstance(x, ARITHMETIC) for x in ast.walk(node))
+        if not whole or any(each.kind == "text" for each in sides.values()):
+            raise NotPushedError(text)
+        return Side(_number(self.scan, text), "number", sure=False), known
+
+
+def _kind_of(side: Any) -> str:
+    """Kind of a side of a comparison: "number", which true and false are too, "text" or neither."""
+    if isinstance(side, Side):
+        return "text" if side.kind == "text" else "number"
+    if isinstance(side, int | float):
+        return "number"
+    return "text" if isinstance(side, str) else "other"
+
+
+def chosen_in_place(data: Any, subset: str, context: Mapping[str, Any]) -> Any:
+    """Return the rows of a lazy table for which an expression is true, as a lazy table.
+
+    Raises
+    ------
+    NotPushedError
+        If the engine cannot tell.
+    ValueError
+        As of `chosen_rows`.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"x": [1.0, 2.0, None], "kind": ["a", "b", "b"]})
+    >>> chosen_in_place(rows, "!(x > 1) | kind == 'b'", {}).collect().rows()
+    [(1.0, 'a'), (2.0, 'b'), (None, 'b')]
+    """
+    used = named_in(data, [subset])
+    if not used or not len((scan := Scan.few(data, used)).sample):
+        raise NotPushedError(subset)
+    expected = Condition(subset, scan.sample, context).rows()
+    try:
+        chosen = EngineCondition(subset, scan, context).rows()
+        same = scan.in_sample({"chosen": chosen})[:, 0] == expected
+    except (TypeError, AttributeError):
+        raise NotPushedError(subset) from None
+    if not same.all():
+        raise NotPushedError(subset)
+    return scan.filtered(chosen)
 
 
 def sums_of(

@@ -10,6 +10,7 @@ import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "ORDERS",
     "WEIGHTS",
     "CompleteRows",
+    "Condition",
     "chosen_rows",
     "labelled",
     "responses",
@@ -417,7 +419,7 @@ def chosen_rows(
     """
     data = Columns.of(data)
     if isinstance(subset, str):
-        chosen = _Expression(subset, data, context or {}).rows()
+        chosen = Condition(subset, data, context or {}).rows()
     else:
         chosen = np.asarray(aligned({"data": data.native, "subset": subset})["subset"])
         if chosen.dtype != bool or chosen.shape != (len(data),):
@@ -434,10 +436,25 @@ def chosen_rows(
     return chosen
 
 
-class _Expression:
-    """An expression of the columns of a frame, of which each part is known or not in each row."""
+class Condition:
+    """An expression of the columns of a table, of which each part is known or not in each row.
 
-    def __init__(self, text: str, data: Columns, context: Mapping[str, Any]):
+    Parameters
+    ----------
+    text : str
+    data : Columns
+        Others have `names` too, and a condition of their own that takes values from them.
+    context : mapping
+        Names that are not columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> Condition("x > 1", Columns.of(pd.DataFrame({"x": [1.0, 2.0]})), {}).rows()
+    array([False,  True])
+    """
+
+    def __init__(self, text: str, data: Any, context: Mapping[str, Any]):
         check_text(text, "subset=")
         self.text, self.data, self.context = text, data, context
         self.quoted = re.findall("`([^`]*)`", text)
@@ -445,8 +462,14 @@ class _Expression:
         self.plain = re.sub("`[^`]*`", lambda _: f"{QUOTED}{next(numbers)}", text)
         self.names = data.names
 
-    def rows(self) -> NDArray[np.bool_]:
-        """Rows of which it is true."""
+    def rows(self) -> Any:
+        """Return the rows of which it is true.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be read, or is not true or false of each row.
+        """
         try:
             tokens = tokenize.generate_tokens(io.StringIO(self.plain.strip()).readline)
             words = " ".join(WORDS.get(each.string, each.string) for each in tokens)
@@ -457,7 +480,7 @@ class _Expression:
         names_of(plain)
         return self._true(tree)[0]
 
-    def _true(self, node: ast.AST) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _true(self, node: ast.AST) -> tuple[Any, Any]:
         """Rows of which a part is true, and of which it is true or false."""
         if isinstance(node, ast.BoolOp):
             both = isinstance(node.op, ast.And)
@@ -474,11 +497,14 @@ class _Expression:
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
             values = [self._values(each) for each in parts]
-            known = np.logical_and.reduce([sure for _, sure in values])
-            true = known.copy()
+            true = known = reduce(operator.and_, (sure for _, sure in values))
             for j, op in enumerate(node.ops):
-                true &= self._compared(type(op), values[j][0], values[j + 1][0], known)
+                true = true & self._compared(type(op), values[j][0], values[j + 1][0], known)
             return true, known
+        return self._truth(node)
+
+    def _truth(self, node: ast.AST) -> tuple[Any, Any]:
+        """Rows of which a part without signs is true, and of which it is true or false."""
         found, known = self._values(node)
         if not isinstance(found, np.ndarray) or found.dtype != bool:
             raise ValueError(
@@ -486,10 +512,9 @@ class _Expression:
             )
         return found & known, known
 
-    def _compared(self, op: type, left: Any, right: Any, known: NDArray) -> NDArray[np.bool_]:
+    def _compared(self, op: type, left: Any, right: Any, known: Any) -> Any:
         """Compare in the rows in which both sides are known."""
-        if op not in COMPARISONS:
-            raise ValueError(f"subset={self.text!r}: compare by ==, !=, <, <=, >, >=, in, not in.")
+        self._check_sign(op)
         out = np.zeros(len(known), bool)
         sides = [x[known] if isinstance(x, np.ndarray) else x for x in (left, right)]
         try:
@@ -498,17 +523,18 @@ class _Expression:
             raise ValueError(f"subset={self.text!r}: {error}.") from None
         return out
 
-    def _values(self, node: ast.AST) -> tuple[Any, NDArray[np.bool_]]:
+    def _check_sign(self, op: type) -> None:
+        if op not in COMPARISONS:
+            raise ValueError(f"subset={self.text!r}: compare by ==, !=, <, <=, >, >=, in, not in.")
+
+    def _values(self, node: ast.AST) -> tuple[Any, Any]:
         """Values of a part, one number or one for each row, and where they are known."""
         n = len(self.data)
         try:
             return ast.literal_eval(node), np.ones(n, bool)
         except ValueError:
             pass
-        text = ast.unparse(node)
-        for j, name in enumerate(self.quoted):
-            text = text.replace(f"{QUOTED}{j}", f"`{name}`")
-        used = [name for name in self.names if name in names_of(text)]
+        text, used = self._used(node)
         if not used:
             return self._of_context(text), np.ones(n, bool)
         known = np.logical_and.reduce([self.data.known(name) for name in used])
@@ -518,6 +544,13 @@ class _Expression:
         out = np.zeros(n, found.dtype)
         out[known] = found
         return out, known
+
+    def _used(self, node: ast.AST) -> tuple[str, list[str]]:
+        """Return a part as text, and the columns that it uses."""
+        text = ast.unparse(node)
+        for j, name in enumerate(self.quoted):
+            text = text.replace(f"{QUOTED}{j}", f"`{name}`")
+        return text, [name for name in self.names if name in names_of(text)]
 
     def _of_context(self, text: str) -> Any:
         """Return a number, text or list that is no column."""

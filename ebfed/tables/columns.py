@@ -296,7 +296,7 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
 
     Parameters
     ----------
-    table : data frame of narwhals
+    table : data frame or lazy table of narwhals
     na_values : sequence of str and numbers, or one of these
 
     Examples
@@ -313,20 +313,31 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     words = [str(each) for each in ([na_values] if single else na_values)]
     figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
     columns = []
+    if isinstance(table, nw.LazyFrame):
+        for name, kind in table.collect_schema().items():
+            column = nw.col(name)
+            if (given := _among(column, kind, figures, words)) is not None:
+                columns.append(nw.when(~given).then(column).alias(name))
+        return table.with_columns(*columns)
     for column in table.iter_columns():
-        kind = column.dtype
-        if kind.is_numeric():
-            given = column.cast(nw.Float64).is_in(figures)
-        elif kind in (nw.String, nw.Categorical, nw.Enum):
-            given = column.cast(nw.String).is_in(words)
-        elif kind == nw.Object:
+        given = _among(column, column.dtype, figures, words)
+        if column.dtype == nw.Object:
             own = column.to_native()
             given = nw.from_native(own.astype(str).isin(words), series_only=True)
-        else:
-            continue
-        if given.any():
+        if given is not None and given.any():
             columns.append(nw.when(~given).then(column).alias(column.name))
     return table.with_columns(*columns) if columns else table
+
+
+def _among(column: Any, kind: Any, figures: list[float], words: list[str]) -> Any:
+    """Whether a column has one of some numbers, or words; None if it has neither."""
+    import narwhals as nw
+
+    if kind.is_numeric():
+        return column.cast(nw.Float64).is_in(figures)
+    if kind in (nw.String, nw.Categorical, nw.Enum):
+        return column.cast(nw.String).is_in(words)
+    return None
 
 
 def days_of(values: NDArray) -> NDArray:

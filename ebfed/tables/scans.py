@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.blocks import memory
-from ebfed.tables.columns import Columns, check_na_action
+from ebfed.tables.columns import Columns, check_na_action, without_values
 
 __all__ = [
     "FITTED",
@@ -20,9 +20,11 @@ __all__ = [
     "Lookup",
     "NotPushedError",
     "Scan",
+    "blanked",
     "collected",
     "column_in",
     "columns_of_classes",
+    "has_rows",
     "in_memory",
     "lacking",
     "named_in",
@@ -149,6 +151,28 @@ class Scan:
         kept = table if na_action == "raise" else complete
         return cls(table, kept, list(used), Columns.of(native))
 
+    @classmethod
+    def few(cls, data: Any, used: Sequence[str]) -> Self:
+        """Read the first rows of a table, complete or not.
+
+        Parameters
+        ----------
+        data : lazy table
+        used : sequence of str
+            Columns in use.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> Scan.few(pl.LazyFrame({"x": [1.0, None], "z": [1, 2]}), ["x"]).sample.names
+        ['x']
+        """
+        import narwhals as nw
+
+        table = nw.from_native(data)
+        head = in_memory(table.select(*_columns_in(table, used)).head(SAMPLE))
+        return cls(table, table, list(used), Columns.of(head))
+
     def dropped(self) -> int:
         """Return how many rows are left out."""
         if self.table is self.whole:
@@ -181,6 +205,33 @@ class Scan:
         elif kind != nw.String and not _is_number(kind):
             raise NotPushedError(name)
         return column
+
+    def compared(self, name: str) -> tuple[Any, str]:
+        """Return a column that engines compare as NumPy does: "number", "text" or "truth".
+
+        Raises
+        ------
+        NotPushedError
+            If it is of another kind.
+        """
+        import narwhals as nw
+
+        column, kind = column_in(self.table, name), self.table.collect_schema()[name]
+        if kind in (nw.String, nw.Categorical, nw.Enum):
+            return self.factor(name), "text"
+        if kind == nw.Boolean:
+            return column, "truth"
+        if not kind.is_integer() and kind != nw.Float64:
+            raise NotPushedError(name)
+        return column, "number"
+
+    def filtered(self, chosen: Any) -> Any:
+        """Return the lazy table of the rows for which an expression is true."""
+        return self.table.filter(chosen).to_native()
+
+    def is_missing(self, name: str) -> Any:
+        """Return whether rows lack a value of a column, as an expression."""
+        return _missing(self.table, [name])[name]
 
     def is_level(self, name: str, level: Any) -> Any:
         """Return whether a column has a level, as a number."""
@@ -283,6 +334,34 @@ def _n_rows(table: Any) -> int:
     return int(in_memory(table.select(n=nw.len()))["n"][0])
 
 
+def blanked(X: Any, na_values: Any) -> Any:
+    """Return a lazy table whose cells with one of some values are missing; see `without_values`.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> blanked(pl.LazyFrame({"x": [1, -99], "kind": ["NA", "a"]}), ["NA", -99]).collect().rows()
+    [(1, None), (None, 'a')]
+    """
+    import narwhals as nw
+
+    return without_values(nw.from_native(X), na_values).to_native()
+
+
+def has_rows(X: Any) -> bool:
+    """Whether a lazy table has a row.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> has_rows(pl.LazyFrame({"x": []}))
+    False
+    """
+    import narwhals as nw
+
+    return _n_rows(nw.from_native(X)) > 0
+
+
 def named_in(X: Any, texts: Sequence[str]) -> list[str]:
     """Return the columns of a lazy table that are named in texts, such as those of a formula.
 
@@ -380,9 +459,16 @@ def in_memory(table: Any) -> Any:
     import pandas as pd
     import pyarrow as pa
 
+    read = table.collect("pyarrow").to_native()
     # pandas has times alone: a label that is a day stays one as Arrow's
     days = {pa.date32(): pd.ArrowDtype(pa.date32())}
-    return table.collect("pyarrow").to_native().to_pandas(types_mapper=days.get)
+    found = read.to_pandas(types_mapper=days.get)
+    for name, column in zip(read.column_names, read.columns, strict=True):
+        kind = column.type
+        if column.null_count and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            # as numbers they would lose digits, and labels would be others
+            found[name] = column.to_pandas(types_mapper=pd.ArrowDtype)
+    return found
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,13 @@ figure.tight_layout()
 # drawn to a mean that is too high for them. On the right it follows the players. The model is
 # $\theta_i = m(w_i) + s(w_i)\,\tau_i$ with the $\tau_i$ of one shape (Chen 2024): normal, or
 # whatever `prior=` says, such as `"npmle"` or `"log_spline"`. Not knowing the coefficients is part
-# of the intervals.
+# of the intervals. Which of the two the estimates speak for, `eb.compare` says:
+
+# %%
+print(eb.compare(one=one, both=both)[["fit", "npar", "logLik", "AIC"]].round(1))
+
+# %% [markdown]
+# With `held_out=`, other estimates score the populations by their log predictive densities.
 #
 # ## Is it better for next year?
 #

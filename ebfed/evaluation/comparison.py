@@ -15,6 +15,8 @@ from scipy.linalg import hadamard
 from sklearn.base import BaseEstimator, is_classifier
 
 from ebfed.families.base import LINKS
+from ebfed.location.shrinkage import posterior_from
+from ebfed.priors import Posterior
 from ebfed.report.tidying import glance, tidy
 from ebfed.report.view import FitView, GroupView, LocationView, view_of
 from ebfed.tables.frames import Style, frame
@@ -39,12 +41,13 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
 
     Parameters
     ----------
-    *fits, **named : fitted estimators or formulas
+    *fits, **named : fitted estimators or formulas, or posteriors of `posterior_from`
         Fits to compare. Those without a name are called by their formula, or their class and
         population.
     held_out : data frame or mapping, optional
         Rows to score all fits on: a frame for formulas, or a mapping of arguments of their `score`,
-        ``{"X": …, "groups": …}``.
+        ``{"X": …, "groups": …}``; of `posterior_from`, of its arguments,
+        ``{"estimates": …, "std_errors": …, "data": …}``.
 
     Returns
     -------
@@ -66,8 +69,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
           one response compare (of variances, it is the log predictive density of a row). For
           estimators it is their own: the log predictive density of a row for means and rates, the
           share of labels that are predicted right for classifiers, else R squared;
-        - ``density``: the log predictive density of a held-out row, which compares populations,
-          for means and rates.
+        - ``density``: the log predictive density of a held-out row, or estimate, which compares
+          populations, for means and rates.
 
         Columns that a method does not have are NaN. A smaller AIC is better. ``likelihood`` is
         the kind of ``logLik``, as in `glance`. Restricted likelihoods compare among fits by REML
@@ -204,6 +207,8 @@ def _response(view: FitView) -> str | None:
 def _measure(fit: Any, view: FitView) -> str:
     """What the score of a fit is."""
     others = ("variance", "duration")  # rows are not what is predicted
+    if isinstance(fit, Posterior):
+        return "the log predictive density of an estimate"
     own = isinstance(view, LocationView) and view.family.name in others
     if isinstance(view, LocationView) and (own or not hasattr(fit, "formula")):
         return "the log predictive density of a row"
@@ -249,7 +254,11 @@ def _scores(fit: Any, view: FitView, held_out: Any) -> dict[str, float]:
         row["local"] = float(_sampling_variance(view)[view.has_rows].mean())
         if view.refit is not None and view.all_exact:
             row["sure"] = _stein(view, view.refit)
-    if held_out is not None:
+    if held_out is not None and isinstance(fit, Posterior):
+        others = view_of(posterior_from(**held_out, prior=fit.prior))
+        assert isinstance(others, GroupView)
+        row["score"] = row["density"] = others.log_likelihood() / others.n_rows
+    elif held_out is not None:
         by_name = isinstance(held_out, Mapping)
         row["score"] = fit.score(**held_out) if by_name else fit.score(held_out)
         row["density"] = np.nan

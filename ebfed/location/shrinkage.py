@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ebfed.priors import LocationScale, Normal, Posterior, Prior
 from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
+from ebfed.report.view import GroupView
 from ebfed.tables.clients import LARGEST
 
 __all__ = ["posterior_from", "shrink"]
@@ -88,7 +90,7 @@ def posterior_from(
         any symmetric shape with its peak at 0. Otherwise use the log-spline for a smooth
         population, or the npmle. A fitted `Prior`, such as `prior` of an earlier result or `prior_`
         of an estimator, is used as it is: the estimates are shrunk to that population, with those
-        that its own fit left plausible.
+        that its own fit left plausible, by its own formulas where `mean` and `spread` are None.
     mean : str, data frame or array-like of shape (n, k) or (n,), optional
         What the mean of the population depends on, besides an intercept (Fay and Herriot, 1979):
         a formula of columns of `data` and of ``se``, the standard errors, such as
@@ -222,6 +224,10 @@ def posterior_from(
     if fit_prior:
         population = population.unfitted()
     past = population.formulas_ if population.is_fitted else (None, None)
+    mean, spread = (
+        f"~ {formula.text}" if each is None and formula is not None else each
+        for each, formula in zip((mean, spread), past, strict=True)
+    )
     given = Estimates.read(
         estimates,
         std_errors,
@@ -283,8 +289,57 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
             prior._add_note("Of the covariance, only the diagonal was used.")
     posterior.prior = prior
     posterior._population = prior if covariates is None else prior.at(covariates)
+    if covariance is None:
+        posterior._view = partial(_view_of, posterior, given)
     columns = {"local": given.values, "std_error": given.errors}
     return posterior.labelled(given.labels, columns, given.style)
+
+
+def _view_of(posterior: Posterior, given: Estimates) -> GroupView:
+    """Return what comparisons read of a posterior of independent estimates."""
+    prior = posterior.prior
+    formulas = zip(("mean", "spread"), prior.formulas_, strict=True)
+    modelled = [f"{name} ~ {each.text}" for name, each in formulas if each is not None]
+    restricted = prior.restriction_ is not None
+    shape = prior.shape_ if isinstance(prior, LocationScale) else prior
+    return GroupView(
+        title=", ".join(["posterior_from", type(shape).__name__, *modelled]),
+        style=given.style,
+        is_server=False,
+        sizes=given.has_data.astype(np.int64),
+        columns=given.names,
+        ledger=[],
+        notes=posterior.notes,
+        terms=["estimate"],
+        varies=np.ones(1, bool),
+        method="REML" if restricted else "maximum likelihood",
+        n_parameters=prior.n_parameters_,
+        posterior=lambda: posterior,
+        posterior_given_population=lambda: posterior._population.posterior(
+            _likelihoods(given)[1], False
+        ),
+        expected=lambda: np.broadcast_to(posterior._population.mean_, (len(posterior), 1)),
+        log_likelihood=lambda: _log_likelihood(posterior, given),
+        has_density=True,
+        population=type(shape).__name__,
+        likelihood_kind="REML" if restricted else "ML",
+        maximum=(lambda: _maximum(prior, given)) if restricted else None,
+    )
+
+
+def _log_likelihood(posterior: Posterior, given: Estimates) -> float:
+    densities = posterior._population.log_marginal(_likelihoods(given)[1])
+    return float(densities[given.has_data].sum()) + (posterior.prior.restriction_ or 0.0)
+
+
+def _maximum(prior: Any, given: Estimates) -> float:
+    """Log-likelihood of the same normal population, fitted by maximum likelihood."""
+    again = prior.unfitted()
+    if isinstance(prior, LocationScale):
+        again.set_params(shape=Normal(method="ml"))
+    else:
+        again.set_params(method="ml")
+    return _log_likelihood(shrink(again, given), given)
 
 
 def _modelled(prior: Prior, given: Estimates) -> Prior:

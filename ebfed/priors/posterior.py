@@ -9,7 +9,7 @@ that `to_frame` gives one tidy table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -58,6 +58,8 @@ class Posterior(ABC):
 
     # The same, or that of each client, where it depends on covariates.
     _population: Any = None
+    # What comparisons read, of `posterior_from`; fits have views of their own.
+    _view: Callable[[], Any] | None = None
     _line: LinearShrinkage | None = None
     # Whether single values can have a probability of their own.
     _has_points: bool = False
@@ -79,6 +81,10 @@ class Posterior(ABC):
     def notes(self) -> list[str]:
         """Remarks on the fit of `prior`; none where that is None."""
         return [] if self.prior is None else list(self.prior.notes_)
+
+    def __ebfed_view__(self) -> Any:
+        """Return what comparisons read of a posterior that has a population of its own."""
+        return None if self._view is None else self._view()
 
     @property
     def ids(self) -> NDArray:

@@ -143,6 +143,8 @@ def summary_table(fit: Any) -> Text:
     ----------
     fit : fitted estimator or formula, or a view
     """
+    if isinstance(fit, FitView):
+        raise TypeError(f"{fit.title} has no summary.")
     return summary_table(view_of(fit))
 
 

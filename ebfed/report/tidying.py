@@ -36,13 +36,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.ledger import is_simulated
-from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_of
+from ebfed.report.view import FitView, GroupView, LearnerView, LocationView, RegressionView, view_of
 
 __all__ = ["glance", "tidy", "variance_components"]
 
 FIXED, SPREAD, COMPONENT = "fixed", "ran_pars", "component"
 # Whose spread that of rows within their groups is, and its name.
 WITHIN = ("Residual", "sd__Observation")
+
+
+def _viewed(fit: Any, what: str) -> FitView:
+    """Return the view of a fit; a view that came here has no such table."""
+    if isinstance(fit, FitView):
+        raise TypeError(f"{fit.title} has no table of {what}.")
+    return view_of(fit)
 
 
 @singledispatch
@@ -67,7 +74,7 @@ def tidy(fit: Any) -> dict[str, NDArray]:
         ``parameter`` (one of `terms_`, or a number where these are not those of a predictor) and
         ``estimate``.
     """
-    return tidy(view_of(fit))
+    return tidy(_viewed(fit, "parameters"))
 
 
 @tidy.register
@@ -170,7 +177,12 @@ def glance(fit: Any) -> dict[str, NDArray]:
         ``epsilon`` (the largest of all clients; infinite if anyone has no privacy) and
         ``simulated`` (whether noise follows from a fixed seed, so that epsilon is no promise).
     """
-    return glance(view_of(fit))
+    return glance(_viewed(fit, "figures"))
+
+
+@glance.register
+def _(view: GroupView) -> dict[str, NDArray]:
+    return _one_row(_criteria(view, view.n_parameters, view.log_likelihood()))
 
 
 @glance.register

@@ -1,11 +1,13 @@
 """Fits side by side."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from r_fits import data_of, stored
-from scipy.stats import binom, chi2, multivariate_normal
+from scipy.stats import binom, chi2, multivariate_normal, norm
 
 import ebfed as eb
 from ebfed.evaluation import comparison
@@ -449,3 +451,63 @@ def test_crossed_factors_are_tested():
     assert restricted["df"].tolist()[1:] == [1, 2]
     for one, other in zip(fitted("reml")[1:], fitted("ml")[1:], strict=True):
         assert view_of(one.estimator_).maximum() == pytest.approx(other.estimator_.log_likelihood_)
+
+
+# --- posteriors of estimates ----------------------------------------------------------------------
+
+
+def estimates(seed, n=300):
+    """Estimates whose mean and spread depend on their standard errors."""
+    rng = np.random.default_rng(seed)
+    errors = np.exp(rng.normal(-0.7, 0.5, n))
+    theta = 0.6 * np.log(errors) + 0.35 * errors**0.8 * rng.standard_normal(n)
+    return {"estimates": theta + errors * rng.standard_normal(n), "std_errors": errors}
+
+
+def test_populations_of_batters_have_the_likelihoods_of_their_maximum():
+    """Values of a general optimiser of the dense likelihood."""
+    rows = eb.datasets.load_batting().query("at_bats >= 11").reset_index(drop=True)
+    given = {
+        "estimates": np.arcsin(np.sqrt((rows.hits + 0.25) / (rows.at_bats + 0.5))),
+        "std_errors": 0.5 / np.sqrt(rows.at_bats),
+        "data": rows,
+    }
+    mean, spread = {"mean": "~ log(at_bats)"}, {"spread": "~ log(at_bats)"}
+    fits = [eb.posterior_from(**given, **each) for each in ({}, mean, mean | spread)]
+    table = eb.compare(*fits)
+    np.testing.assert_allclose(table["logLik"], [866.26508, 1075.63481, 1082.52638], atol=1e-4)
+    assert table["npar"].tolist() == [2, 3, 4]
+    assert table["fit"][2] == "posterior_from, Normal, mean ~ log(at_bats), spread ~ log(at_bats)"
+    assert set(table["likelihood"]) == {"ML (refitted)"}
+    np.testing.assert_allclose(table["risk"], [(each.sd**2).mean() for each in fits])
+
+
+@pytest.mark.parametrize("prior", ["normal", "npmle"])
+def test_held_out_estimates_choose_the_population_they_are_from(prior):
+    ahead = {"mean": "~ log(se)", "spread": "~ log(se)"}
+    fits = {
+        "one": eb.posterior_from(**estimates(0), prior=prior),
+        "given": eb.posterior_from(**estimates(0), prior=prior, **ahead),
+    }
+    new = estimates(1)
+    table = eb.compare(**fits, held_out=new).set_index("fit")
+    assert table["density"]["given"] > table["density"]["one"] + 0.05
+    if prior == "normal":
+        population = fits["one"].prior
+        sd = np.sqrt(new["std_errors"] ** 2 + population.variance_[0])
+        expected = norm.logpdf(new["estimates"], population.mean_[0], sd).mean()
+        np.testing.assert_allclose(table["density"]["one"], expected, rtol=1e-10)
+    again = pickle.loads(pickle.dumps(fits["given"]))
+    pd.testing.assert_frame_equal(eb.compare(given=again), eb.compare(given=fits["given"]))
+
+
+def test_posteriors_that_do_not_compare_are_refused(fits):
+    one = eb.posterior_from(**estimates(0))
+    with pytest.raises(TypeError, match="is no fitted estimator"):
+        eb.compare(fits["normal"].posterior())
+    with pytest.raises(TypeError, match="is no fitted estimator"):
+        eb.compare(eb.posterior_from([1.0, 2.0, 4.0], np.eye(3) + 0.2))
+    with pytest.raises(ValueError, match="must be of the same rows; nobs"):
+        eb.compare(one, eb.posterior_from(**estimates(0, 200)))
+    with pytest.raises(TypeError, match="has no table of parameters"):
+        eb.report.tidy(one)

@@ -945,8 +945,8 @@ class FormulaFit:
         if family == "labels" and is_a(estimator, "LocationEstimator"):
             return self.predict(data)
         rows, of_classes = self._frame(data), is_classifier(estimator)
-        if of_classes and not len(rows):
-            return np.empty((0, len(estimator.classes_)))
+        if not len(rows) and (of_classes or self.response.levels):
+            return np.empty((0, len(self.classes_)))
         options = {} if of_classes else self._options(rows, "response")
         found = estimator.predict_proba(self._labelled(rows), **options)
         return self._rows.padded(found, data)
@@ -966,7 +966,7 @@ class FormulaFit:
     @property
     def classes_(self) -> NDArray:
         """Labels of the response, of which there are probabilities."""
-        if self.response.kind == "events":
+        if self.response.kind in ("events", "classes"):
             return np.array(self.response.levels)
         return self.estimator_.classes_
 
@@ -982,6 +982,8 @@ class FormulaFit:
                 "their expected response, and posterior().interval() intervals for groups."
             )
         rows, own = self._frame(data), self.estimator_
+        if not len(rows):
+            return np.empty(0), np.empty(0)
         if options.get("kind") != "rate":
             options |= self._options(rows, "response")
         by, weighed = self._rows.by, self._rows.weighed
@@ -1082,9 +1084,10 @@ class FormulaFit:
         labels = [name for name in self._model.levels if name in data.names and name not in used]
         alone = data.take(None, [name for name in data.names if name not in labels])
         new = {".fitted": self.predict(data), ".fixed": self.predict(alone)}
-        if new[".fitted"].ndim == 2:
-            classes = np.asarray(self.estimator_.classes_)
-            new = {name: classes[np.argmax(each, axis=1)] for name, each in new.items()}
+        classes = np.asarray(getattr(self.estimator_, "classes_", ()))
+        if new[".fitted"].ndim == 2 or len(classes) == 1:
+            shares = {name: each.reshape(len(each), -1) for name, each in new.items()}
+            new = {name: classes[np.argmax(each, axis=1)] for name, each in shares.items()}
         elif (response := self._observed(data)) is not None:
             new[".resid"] = response - new[".fitted"]
         if given is None:
@@ -1208,12 +1211,13 @@ def from_formula(
         of the estimator's `channel`.
     subset : str or array-like of bool of shape (n_rows,), optional
         Rows to fit: an expression of the columns, such as ``"year > 1990 & kind in ['a', 'b']"``,
-        or a boolean for each row. A row where a comparison lacks a value is left out.
+        or a boolean for each row. A row where a comparison, or the boolean, lacks a value is left
+        out. Dates are compared with text, such as ``"day > '2024-01-31'"``.
     na_action : {"raise", "drop", "exclude"}
         Treatment of rows that lack a value: R's ``na.fail``, ``na.omit`` and ``na.exclude``. Those
         left out are counted in the summary; of ``"exclude"``, `predict` and `augment` of the rows
         of the fit have these too, with missing predictions.
-    na_values : sequence of str and numbers, optional
+    na_values : sequence or set of str and numbers, optional
         Cells that are missing in every column, such as ``["NA", -99]``. If None, words such as
         "NA" and "null" are missing among numbers, and are text in columns of text,
         as `ebfed fit` reads files.

@@ -177,8 +177,10 @@ class Response:
             found = np.unique(response.astype(str)).tolist()
             shown = ", ".join(map(repr, found[:3])) + ", …" * (len(found) > 3)
             return f"{what} 0 or 1, or have two labels, for {name}; it has {len(found)}: {shown}."
+        row = next((j for j, each in enumerate(response.tolist()) if not _is_number(each)), 0)
+        there = f" in row {row}" if row else ""
         return (
-            f"{what} numbers for {name}; got {str(response[0])!r}. A label of two is "
+            f"{what} numbers for {name}; got {str(response[row])!r}{there}. A label of two is "
             "modelled by family='binomial', or made 0 and 1."
         )
 
@@ -298,6 +300,15 @@ class Response:
             found_in = response[:, None] == np.asarray(classes)[None]
             return found_in[:, 1].astype(float) if len(classes) == 2 else found_in.astype(float)
         return response.astype(float) if response.dtype.kind in "iufb" else None
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether a value is a number, or text of one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _plain(labels: list[Any]) -> bool:

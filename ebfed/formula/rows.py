@@ -26,7 +26,7 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import Columns, without_values
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.rows import Rows
-from ebfed.tables.values import numbers, read_labels
+from ebfed.tables.values import column, dates_of_objects, numbers, read_labels
 
 __all__ = [
     "ORDERS",
@@ -339,7 +339,7 @@ def column_of_dispersion(dispersion: str | None) -> str | None:
 
 def with_weights(data: Columns, weights: Any) -> Columns:
     """Return a frame with weights of its rows as one more column, named `WEIGHTS`."""
-    values = numbers(aligned({"data": data.native, "weights": weights})["weights"], "weights")
+    values = column(aligned({"data": data.native, "weights": weights})["weights"], "weights")
     if values.shape != (len(data),):
         raise ValueError(
             f"weights must be one number per row, {len(data)}; they have shape {values.shape}."
@@ -421,7 +421,7 @@ def chosen_rows(
     if isinstance(subset, str):
         chosen = Condition(subset, data, context or {}).rows()
     else:
-        chosen = np.asarray(aligned({"data": data.native, "subset": subset})["subset"])
+        chosen = _truth(aligned({"data": data.native, "subset": subset})["subset"])
         if chosen.dtype != bool or chosen.shape != (len(data),):
             raise ValueError(
                 f"subset must be an expression, or true or false for each of {len(data)} rows; got "
@@ -434,6 +434,39 @@ def chosen_rows(
             else "subset chooses no row."
         )
     return chosen
+
+
+def _truth(values: Any) -> NDArray:
+    """Return an array, of truth values if it holds these; a missing one is not true."""
+    import pandas as pd
+
+    found = np.asarray(values)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.dtype.kind == "O":
+        known = ~np.asarray(pd.isna(found), bool)
+        if all(isinstance(each, bool | np.bool_) for each in found[known]):
+            found = np.where(known, found, False).astype(bool)
+    return found
+
+
+def _dates(values: Any, text: str) -> Any:
+    """Return text, one or a list, as dates.
+
+    Raises
+    ------
+    ValueError
+        If it is text, and none of dates.
+    """
+    parts = values if isinstance(values, list | tuple) else [values]
+    if not all(isinstance(each, str) for each in parts):
+        return values
+    try:
+        return np.array(values, "M8[us]")
+    except ValueError:
+        raise ValueError(
+            f"subset={text!r}: dates are compared with '2024-01-31' or '2024-01-31T12:00'."
+        ) from None
 
 
 class Condition:
@@ -517,10 +550,18 @@ class Condition:
         self._check_sign(op)
         out = np.zeros(len(known), bool)
         sides = [x[known] if isinstance(x, np.ndarray) else x for x in (left, right)]
+        sides = [
+            dates_of_objects(x) if isinstance(x, np.ndarray) and x.dtype.kind == "O" else x
+            for x in sides
+        ]
+        if any(isinstance(x, np.ndarray) and x.dtype.kind == "M" for x in sides):
+            sides = [x if isinstance(x, np.ndarray) else _dates(x, self.text) for x in sides]
         try:
             out[known] = COMPARISONS[op](*sides)
         except TypeError as error:
-            raise ValueError(f"subset={self.text!r}: {error}.") from None
+            kinds = " and ".join(str(getattr(x, "dtype", type(x).__name__)) for x in sides)
+            reason = str(error) if "not supported" in str(error) else f"these are {kinds}"
+            raise ValueError(f"subset={self.text!r} compares unlike values: {reason}.") from None
         return out
 
     def _check_sign(self, op: type) -> None:

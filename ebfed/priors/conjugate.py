@@ -91,7 +91,8 @@ class ConjugatePosterior(TwoMoments):
         if found.most is not None:
             variance = np.minimum(variance, np.maximum(found.most, found.variance))
             self._common = np.minimum(doubt, variance - found.variance)
-        super().__init__(prior.kind, found.mean, np.sqrt(variance))
+        # below zero by rounding, where a share is one
+        super().__init__(prior.kind, found.mean, np.sqrt(np.maximum(variance, 0.0)))
         self.weight, self._prior, self.likelihood = found.weight, prior, likelihood
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:

@@ -294,7 +294,7 @@ class Dirichlet(Conjugate):
         dispersions, means, variances, weights = rows.plausible(1 / self.concentration_)
         self.plausible_ = {
             "mean": means,
-            "mean_variance": variances,
+            "mean_variance": np.maximum(variances, 0.0),  # below zero by rounding
             "dispersion": dispersions,
             "weights": np.repeat(weights[:, None], means.shape[1], axis=1),
         }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.frames import backend_of, beside, series_of
-from ebfed.tables.values import dates_of_objects, missing_in, numbers, plain
+from ebfed.tables.values import dates_of_objects, missing_in, numbers, of_categories, plain
 
 __all__ = [
     "Columns",
@@ -239,6 +241,8 @@ class Columns:
         kept, text = self.lacking(names)
         if text and na_action == "raise":
             raise ValueError(f"{text}; drop those rows, for example with na_action='drop'.")
+        if not len(self):
+            raise ValueError("data has no rows.")
         if not kept.any():
             raise ValueError("there is no row without missing values.")
         return kept
@@ -297,7 +301,12 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     Parameters
     ----------
     table : data frame or lazy table of narwhals
-    na_values : sequence of str and numbers, or one of these
+    na_values : sequence or set of str and numbers, or one of these
+
+    Raises
+    ------
+    TypeError
+        If it is a mapping.
 
     Examples
     --------
@@ -309,8 +318,11 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     """
     import narwhals as nw
 
-    single = isinstance(na_values, str) or np.ndim(na_values) == 0  # as of R
-    words = [str(each) for each in ([na_values] if single else na_values)]
+    single = isinstance(na_values, str) or not np.iterable(na_values)  # as of R
+    given = [na_values] if single else list(na_values)
+    if isinstance(na_values, Mapping):
+        raise TypeError("na_values must be values that are missing in every column; got a mapping.")
+    words = [str(each) for each in given]
     figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
     columns = []
     if isinstance(table, nw.LazyFrame):
@@ -320,12 +332,11 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
                 columns.append(nw.when(~given).then(column).alias(name))
         return table.with_columns(*columns)
     for column in table.iter_columns():
-        given = _among(column, column.dtype, figures, words)
-        if column.dtype == nw.Object:
-            own = column.to_native()
-            given = nw.from_native(own.astype(str).isin(words), series_only=True)
-        if given is not None and given.any():
-            columns.append(nw.when(~given).then(column).alias(column.name))
+        absent = _among(column, column.dtype, figures, words)
+        if column.dtype in (nw.Categorical, nw.Enum, nw.Object):
+            absent = _among_objects(column, figures, words)
+        if absent is not None and absent.any():
+            columns.append(nw.when(~absent).then(column).alias(column.name))
     return table.with_columns(*columns) if columns else table
 
 
@@ -338,6 +349,23 @@ def _among(column: Any, kind: Any, figures: list[float], words: list[str]) -> An
     if kind in (nw.String, nw.Categorical, nw.Enum):
         return column.cast(nw.String).is_in(words)
     return None
+
+
+def _among_objects(column: Any, figures: list[float], words: list[str]) -> Any:
+    """Whether a series of objects, or of categories, has one of some numbers, or words."""
+    import narwhals as nw
+
+    values = of_categories(column)
+    if values.dtype != nw.Object:
+        return _among(values, values.dtype, figures, words)
+
+    def hit(each: Any) -> bool:
+        number = isinstance(each, Real | Decimal) and not isinstance(each, bool)
+        return float(each) in figures if number else str(each) in words
+
+    if values.implementation.is_pandas():  # with its index
+        return nw.from_native(values.to_native().map(hit).astype(bool), series_only=True)
+    return series_of(column.name, np.array([*map(hit, values)], bool), backend_of(column))
 
 
 def days_of(values: NDArray) -> NDArray:

@@ -32,6 +32,7 @@ __all__ = [
     "missing_in",
     "not_numeric",
     "numbers",
+    "of_categories",
     "of_one_type",
     "plain",
     "read_labels",
@@ -409,7 +410,7 @@ def label_array(labels: Any, name: str) -> NDArray:
             f"{name} has {int(missing.sum())} missing labels, the first in row "
             f"{int(np.argmax(missing))}; drop those rows or give them a label."
         )
-    labels = _of_categories(labels)
+    labels = of_categories(labels)
     kind = labels.dtype  # asked once: it is slow in pandas
     if kind == nw.Datetime and kind.time_zone is not None:
         labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
@@ -440,7 +441,7 @@ def read_response(values: Any, name: str) -> NDArray:
             raise ValueError(f"{name} must be one response for each row; got shape {series.shape}.")
         series = series[series.columns[0]]
     if isinstance(series, nw.Series):
-        array = _of_categories(series).to_numpy()
+        array = of_categories(series).to_numpy()
     else:
         given = unmasked(values, name)
         try:
@@ -456,6 +457,30 @@ def read_response(values: Any, name: str) -> NDArray:
     if array.dtype.kind in "iu" and not lacks_integer(array).any():  # classes keep their type
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     return plain(array)
+
+
+def of_categories(series: Any) -> Any:
+    """Return a series of narwhals whose categories are their values.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> of_categories(wrapped(pd.Series([7, 5], dtype="category"), series_only=True)).to_list()
+    [7, 5]
+    """
+    import narwhals as nw
+
+    if series.dtype not in (nw.Categorical, nw.Enum):
+        return series
+    native = series.to_native()
+    if series.implementation.is_pandas_like():
+        # integers have no type that can be missing
+        values = native.astype(object if native.isna().any() else native.cat.categories.dtype)
+    elif series.implementation.is_pyarrow():
+        values = native.cast(native.type.value_type)
+    else:
+        return series.cast(nw.String)
+    return nw.from_native(values, series_only=True)
 
 
 def of_one_type(labels: NDArray, name: str) -> NDArray:
@@ -606,22 +631,6 @@ def _content(array: NDArray) -> tuple[str, NDArray[np.bool_]]:
 def _are_floats(X: Any) -> bool:
     """Tell whether all columns of a frame of pandas are floats of 64 bits."""
     return bool(len(X.columns)) and all(dtype == np.float64 for dtype in X.dtypes.unique())
-
-
-def _of_categories(series: Any) -> Any:
-    """Return a series of narwhals whose categories are their values."""
-    import narwhals as nw
-
-    if series.dtype not in (nw.Categorical, nw.Enum):
-        return series
-    native = series.to_native()
-    if series.implementation.is_pandas_like():
-        values = native.astype(native.cat.categories.dtype)
-    elif series.implementation.is_pyarrow():
-        values = native.cast(native.type.value_type)
-    else:
-        return series.cast(nw.String)
-    return nw.from_native(values, series_only=True)
 
 
 def _plain_labels(labels: NDArray) -> tuple[NDArray, bool]:

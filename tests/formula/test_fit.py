@@ -577,3 +577,30 @@ def test_linear_models_need_no_covariates():
     assert isinstance(fit.estimator_, eb.LinearEB)
     np.testing.assert_allclose(fit.predict(rows.head(8)), means.predict(rows.head(8)), rtol=1e-5)
     assert fit.tests()["df"][0] == pytest.approx(19, rel=1e-4)
+
+
+EMPTY = {
+    "y ~ kind + (1 | g)": {},
+    "y ~ x + (1 | g) + (1 | kind)": {},
+    "won ~ x + (1 | g)": {"family": "binomial"},
+    "grade ~ x + (1 | g)": {"family": "ordinal"},
+}
+
+
+@pytest.mark.parametrize("formula", EMPTY)
+def test_frames_without_rows_have_no_predictions(formula):
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame(rng.normal(size=(90, 2)), columns=["y", "x"])
+    rows = rows.assign(g=np.arange(90) % 9, kind=rng.choice(list("abc"), 90))
+    grades = pd.cut(rows["y"] + rows["x"], [-9, -0.5, 0.5, 9], labels=["low", "fair", "high"])
+    rows = rows.assign(won=rng.random(90) < 0.5, grade=grades)
+    fit = eb.from_formula(formula, rows, **EMPTY[formula])
+    none = rows[:0]
+    assert fit.predict(none).shape == (0,)
+    assert [each.shape for each in fit.predict_interval(none)] == [(0,), (0,)]
+    assert len(fit.augment(none)) == 0
+    if EMPTY[formula]:
+        assert fit.predict_proba(none).shape == (0, len(fit.classes_))
+        assert fit.predict_proba(rows).shape == (90, len(fit.classes_))
+    with pytest.raises(ValueError, match="data has no rows"):
+        eb.from_formula(formula, none, **EMPTY[formula])

@@ -344,3 +344,9 @@ def test_a_response_is_evaluated_once_in_a_fit(family):
     assert asked == [N]
     expected = eb.from_formula("y ~ x + (1 | g)", rows.assign(y=rows["y"] / 2), **given)
     np.testing.assert_array_equal(fit.mean_, expected.mean_)
+
+
+def test_a_response_that_is_no_number_is_shown_with_its_row():
+    rows = ROWS.assign(y=ROWS["x"].astype(str).where(ROWS.index != 4, "."))
+    with pytest.raises(ValueError, match=r"'y' must be numbers for LinearEB; got '\.' in row 4\."):
+        eb.from_formula("y ~ x + (1 | g)", rows)

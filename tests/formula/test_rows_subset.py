@@ -101,6 +101,48 @@ def test_arrays():
         chosen_rows(ROWS, np.zeros(N, bool))
 
 
+def test_a_missing_truth_value_is_not_true():
+    mask = np.array([True, False, None] * 40, object)
+    given = [
+        mask,
+        mask.tolist(),
+        pd.array(mask, "boolean"),
+        pl.Series(mask.tolist()),
+        mask[:, None],
+    ]
+    for values in [*given, pd.Series(mask), pd.DataFrame({"m": mask})]:
+        np.testing.assert_array_equal(chosen_rows(ROWS, values), [True, False, False] * 40)
+
+
+DAYS = pd.Series(pd.date_range("2024-01-01", periods=N, freq="D"))
+CALENDARS = {
+    "pandas": DAYS,
+    "dates": DAYS.dt.date,
+    "with a zone": DAYS.dt.tz_localize("UTC"),
+    "missing": DAYS.where(DAYS.index != 50),
+    "polars": pl.Series(DAYS).cast(pl.Date),
+}
+
+
+@pytest.mark.parametrize("kind", CALENDARS)
+def test_dates_are_compared_with_text(kind):
+    backend = pl.DataFrame if kind == "polars" else pd.DataFrame
+    rows = backend({"day": CALENDARS[kind]})
+    known = np.arange(N) != (50 if kind == "missing" else N)
+    for text, expected in {
+        "day > '2024-02-10'": np.arange(N) > 40,
+        "'2024-02-10' >= day": np.arange(N) <= 40,
+        "day == '2024-02-10' | day == '2024-02-12'": np.isin(np.arange(N), [40, 42]),
+        "day in ['2024-02-10', '2024-02-12']": np.isin(np.arange(N), [40, 42]),
+        "'2024-01-31' < day <= '2024-02-29T00:00'": np.isin(np.arange(N), np.arange(31, 60)),
+    }.items():
+        np.testing.assert_array_equal(chosen_rows(rows, text), expected & known)
+    with pytest.raises(ValueError, match="dates are compared with '2024-01-31'"):
+        chosen_rows(rows, "day > '10 Feb'")
+    with pytest.raises(ValueError, match=r"compares unlike values: these are datetime64.* and int"):
+        chosen_rows(rows, "day > 5")
+
+
 def test_fits_are_those_of_the_rows():
     text, weights = "x > -1 & kind != 'c'", rng.uniform(1, 2, N)
     chosen = chosen_rows(ROWS, text)

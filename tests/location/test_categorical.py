@@ -174,3 +174,13 @@ def test_copies_without_rows(tmp_path, parties):
 )
 def test_plots_of_one_share(plot, parties):
     assert plot(parties, column=2) is not None
+
+
+def test_answers_of_one_category_give_no_warning_of_numpy():
+    rows = pd.DataFrame({"k": ["m"] * 30, "g": np.arange(30) % 6})
+    with pytest.warns(eb.IdentificationWarning), np.errstate(all="raise"):
+        fit = eb.from_formula("k | g", rows, family="categorical")
+    with np.errstate(all="raise"):
+        assert (fit.posterior().sd < 1e-9).all()
+        assert fit.augment()[".fitted"].tolist() == ["m"] * 30
+        assert "m" in str(fit.summary())

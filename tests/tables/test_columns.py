@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ebfed as eb
-from ebfed.tables.columns import Columns
+from ebfed.tables.columns import Columns, without_values
 
 NAN = float("nan")
 MISSING = {
@@ -85,3 +85,37 @@ def test_columns_of_several_values_in_each_row_are_refused():
     rows = pl.DataFrame({"x": pl.Series([[1.0, 2.0], [3.0, 4.0]], dtype=pl.Array(pl.Float64, 2))})
     with pytest.raises(ValueError, match=r"column 'x' has several values in each row .*Array"):
         Columns.of(rows).values("x")
+
+
+NUMBERS = [1.0, -99.0, 3.0]
+HOLDERS = {
+    "floats": pd.Series(NUMBERS),
+    "integers": pd.Series(NUMBERS, dtype=int),
+    "objects": pd.Series(NUMBERS, dtype=object),
+    "decimals": pd.Series([Decimal("1"), Decimal("-99.00"), Decimal("3")]),
+    "numbers and text": pd.Series([1, "-99", 3.0], dtype=object),
+    "categories": pd.Series(NUMBERS, dtype="category"),
+    "categories of integers": pd.Series([1, -99, 3], dtype="category"),
+    "nullable": pd.Series([1, -99, 3], dtype="Int64"),
+    "Arrow's decimals": pd.Series(pa.array([Decimal("1.00"), Decimal("-99.00"), None])),
+}
+
+
+@pytest.mark.parametrize("given", [-99, -99.0, "-99", "-99.0", [-99], {-99}, (0, np.int64(-99))])
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_numbers_that_mean_missing_are_found_in_columns_of_any_type(kind, given):
+    if kind == "numbers and text" and "-99" not in map(
+        str, [given] if np.ndim(given) == 0 else given
+    ):
+        pytest.skip("text is compared as text")
+    rows = pd.DataFrame({"x": HOLDERS[kind].array}, index=["b", "a", "c"])
+    found = without_values(Columns.of(rows).table, given).to_native()
+    assert found.index.tolist() == ["b", "a", "c"]
+    assert found["x"].isna().tolist()[:2] == [False, True]
+
+
+def test_values_that_mean_missing_are_no_mapping():
+    with pytest.raises(
+        TypeError, match="na_values must be values that are missing in every column"
+    ):
+        eb.from_formula("n ~ 1 + (1 | k)", MISSING["pandas"], na_values={"n": 1})

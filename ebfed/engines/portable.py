@@ -94,7 +94,10 @@ def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
         "groups": file.groups(shown) if groups else None,
     }
     # a line for each part, so that a person finds them
-    parts = [wire.write({name: _plain(part)})[1:-1] for name, part in content.items()]
+    try:
+        parts = [wire.write({name: _plain(part)})[1:-1] for name, part in content.items()]
+    except TypeError as error:
+        raise TypeError(f"{error} Make labels of such a type text, or pickle the fit.") from None
     with replaced(path) as new:
         new.write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
 

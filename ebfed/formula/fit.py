@@ -69,6 +69,13 @@ LACKING = {
 }
 
 
+def _are_text(labels: NDArray) -> bool:
+    """Tell whether labels are text: objects may be others, such as ``Decimal``."""
+    return labels.dtype.kind in "US" or (
+        labels.dtype.kind == "O" and any(isinstance(each, str) for each in labels[:1].tolist())
+    )
+
+
 def surroundings() -> dict[str, Any]:
     """Return what the caller of the caller can see; nothing, if that is not Python."""
     try:
@@ -440,7 +447,7 @@ class FormulaFit:
         rows = labelled(self._model, data, self.design_.of(data), self.design_.names)
         if self._model.above or not rows.levels or view_of(self.estimator_).is_server:
             return rows
-        text = [each.dtype.kind in "OUS" for each in (*rows.levels, self.estimator_.groups_)]
+        text = [_are_text(each) for each in (*rows.levels, self.estimator_.groups_)]
         if text[0] != text[1]:
             raise ValueError(
                 f"labels in {self._model.group!r} are {'text' if text[0] else 'numbers'}, and were "

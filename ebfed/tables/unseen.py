@@ -49,10 +49,11 @@ groups.
     """
     if ids.dtype.kind not in "OU":
         return
-    texts = [label for label in ids.tolist() if isinstance(label, str)]
-    known: dict[str, str] = {}
-    for text in texts:
-        first = known.setdefault(" ".join(text.split()), text)
+    known: dict[Any, Any] = {}
+    for text in ids.tolist():
+        if not isinstance(text, str | tuple):
+            continue
+        first = known.setdefault(_without_blanks(text), text)
         if first != text:
             _warn(
                 f"{name} has labels that differ by white space alone, such as {first!r} and "
@@ -156,7 +157,16 @@ def _near(label: Any, alike: dict[Any, Any], known: NDArray) -> Any:
     return near[0] if near else None
 
 
-def _plain(label: Any) -> str:
+def _without_blanks(label: Any) -> Any:
+    """Return text without the blanks that nobody sees, also in a tuple of the labels of levels."""
+    if isinstance(label, tuple):
+        return tuple(map(_without_blanks, label))
+    return " ".join(label.split()) if isinstance(label, str) else label
+
+
+def _plain(label: Any) -> Any:
+    if isinstance(label, tuple):  # labels of levels
+        return tuple(map(_plain, label))
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     return "".join(str(label).split()).casefold()

@@ -199,7 +199,7 @@ def test_arguments_and_labels_without_a_form_are_named(tmp_path):
     with pytest.raises(TypeError, match=r"variances.* is of type Series"):
         fit.save(tmp_path / "fit.json")
     labels = repeated([Decimal(1), Decimal(2), Decimal(3)])
-    with pytest.raises(TypeError, match=r"'ids'.* is of type Decimal"):
+    with pytest.raises(TypeError, match=r"'ids'.* is of type Decimal.* Make labels"):
         eb.GaussianEB().fit(VALUES, groups=labels).save(tmp_path / "fit.json")
 
 

@@ -1,6 +1,7 @@
 """Groups that were not in a fit: asked for by name, or as the labels of rows."""
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -146,3 +147,29 @@ def test_blanks_within_labels_give_no_warning():
         warnings.simplefilter("error")
         warn_of_blanks(np.array(["New  York", "Paris ", "of London"], object))
         warn_of_blanks(np.array([1, 2]))
+
+
+@pytest.mark.filterwarnings("default::ebfed.UnseenGroupWarning")
+def test_labels_of_levels_of_another_type_are_warned_of():
+    rows = ROWS.assign(region=np.repeat(["n", "s"], 12), town=np.tile([1, 2, 3, 4], 6))
+    text = rows.assign(town=rows["town"].astype(str))
+    by_formula = eb.from_formula("y ~ x + (1 | region/town)", rows)
+    groups = [rows["region"], rows["town"]]
+    fit = eb.LinearEB(varying=["intercept"]).fit(rows[["x"]], rows["y"], groups=groups)
+    for act in (
+        lambda: by_formula.predict(text),
+        lambda: fit.predict(rows[["x"]], groups=[text["region"], text["town"]]),
+    ):
+        with pytest.warns(eb.UnseenGroupWarning, match=r"\('n', '1'\) \(is it \('n', 1\)\?\)"):
+            found = act()
+        assert len(found) == 24
+    blank = rows.assign(region=rows["region"].where(rows.index != 3, "n "))
+    with pytest.warns(UserWarning, match="labels that differ by white space alone"):
+        eb.from_formula("y ~ x + (1 | region/town)", blank)
+
+
+def test_numbers_of_decimal_are_labels_of_numbers():
+    rows = ROWS.assign(state=NUMBERED)
+    fit = eb.from_formula("y ~ x + (1 | state)", rows)
+    found = fit.predict(rows.assign(state=[Decimal(each) for each in NUMBERED.tolist()]))
+    np.testing.assert_array_equal(found, fit.predict(rows))

@@ -296,6 +296,12 @@ class Design:
         """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
         return [*self._spec.transform_state, *(x for each in self._others for x in each.figures)]
 
+    @property
+    def states(self) -> list[tuple[str, dict[str, Any]]]:
+        """Figures of each call that keeps some, by its text; to set them changes the design."""
+        own = list(self._spec.transform_state.items())
+        return own + [pair for each in self._others for pair in each.states]
+
     def names_in(self, text: str, data: Any, context: Mapping[str, Any]) -> list[str]:
         """Names of the columns of terms that differ between groups, that of the constant included.
 

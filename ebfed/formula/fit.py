@@ -168,7 +168,8 @@ class FormulaFit:
         """Fit to rows of a kind, or to the sums that the engine of a lazy table computes."""
         settings, model, context = dict(given), parse(self.formula), given["context"]
         rows = kind.read(model, data, context, **{name: settings.pop(name) for name in OF_ROWS})
-        columns = self._learn(rows, model, settings)
+        with rows.learning():
+            columns = self._learn(rows, model, settings)
         with rows.explained():
             if isinstance(rows, LazyRows):
                 read, options = sums_of(rows, self.design_, self.response, self.estimator_)

@@ -33,7 +33,7 @@ from ebfed.formula.rows import ORDERS, WEIGHTS, CompleteRows, Condition, used_co
 from ebfed.regression.beside import predicted_beside, responses_beside
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
-from ebfed.tables.lazy import COUNTED, Cells, column_names, counted, summarise
+from ebfed.tables.lazy import COUNTED, Cells, column_names, counted, statistics, summarise
 from ebfed.tables.of_rows import NOTHING, Predicted, wants_rate
 from ebfed.tables.scans import (
     FITTED,
@@ -131,6 +131,16 @@ class LazyRows(CompleteRows):
         known = cls.of(model, scan.sample, consent, na_action, weights)
         known.there, known.scan = there, scan
         return known
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Ask all rows for what a few cannot tell, such as the spread of a column."""
+        try:
+            yield
+        except ValueError:
+            if any("scale" in text for text in self.model.texts):
+                raise NotPushedError(self.model.text) from None
+            raise
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -325,6 +335,7 @@ def sums_of(
     if scan is None or not is_a(estimator, "LinearEB", "LocationEstimator"):
         raise NotPushedError(model.text)
     values = response_of(scan, response)
+    learn_figures(scan, design)
     columns = {} if is_a(estimator, "LinearEB") else columns_of(scan, design)
     options: dict[str, Any] = {"groups": model.group}
     if rows.consent is not None:
@@ -527,9 +538,83 @@ def _value(scan: Scan, text: str, response: Response) -> Any:
         return scan.number(name)
     design, _ = Design.learn(evaluated(text), scan.sample, response.context)
     found = columns_of(scan, design)
-    if len(found) != 1:
+    if len(found) != 1 or design.figures:  # those of a few rows
         raise NotPushedError(text)
     return found.popitem()[1]
+
+
+def learn_figures(scan: Scan, design: Design) -> None:
+    """Let the engine compute the means and spreads of ``scale(x)`` and ``center(x)``.
+
+    Parameters
+    ----------
+    scan : Scan
+    design : Design
+        It has those of a few rows, in place of which it gets these.
+
+    Raises
+    ------
+    NotPushedError
+        If terms keep other figures, or a column has no spread.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"x": [1.0, 2.0, 6.0]})
+    >>> design, _ = Design.learn("center(x)", pl.DataFrame({"x": [1.0, 2.0]}), {})
+    >>> learn_figures(scan_of(rows, ["x"], ["center(x)"]), design)
+    >>> design.of(pl.DataFrame({"x": [1.0]})).item()
+    -2.0
+    """
+    texts = list(dict.fromkeys(text for text, _ in design.states))
+    if not texts:
+        return
+    calls = {_unquoted(text): _centred(text) for text in texts}
+    numbers = {f"ebfed_{j}": _number(scan, own) for j, own in enumerate(calls.values())}
+    table = scan.select([], {"ebfed_all": scan.constant(0.0)} | numbers)
+    try:
+        found = statistics(table, ["ebfed_all"], list(numbers))
+    except ValueError:  # of all rows in memory there is a better explanation
+        raise NotPushedError(design.text) from None
+    for text, state in design.states:
+        j = texts.index(text)
+        if state["center"] is not None:
+            state["center"] = found.mean[0, j]
+        if state["scale"] is not None:
+            if not found.scatter[0, j] > 0 or found.n[0] <= state["ddof"]:
+                raise NotPushedError(text)
+            state["scale"] = np.sqrt(found.scatter[0, j] / (found.n[0] - state["ddof"]))
+
+
+def _centred(text: str) -> str:
+    """Return of what a call is the centre and spread.
+
+    Raises
+    ------
+    NotPushedError
+        If it is another call.
+
+    Examples
+    --------
+    >>> _centred("scale(np.log(x), ddof=0)")
+    'np.log(x)'
+    """
+    node = ast.parse(_unquoted(text), mode="eval").body
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
+        known = node.func.id in ("scale", "center")
+        if known and all(each.arg == "ddof" for each in node.keywords):
+            return ast.unparse(node.args[0])
+    raise NotPushedError(text)
+
+
+def _unquoted(text: str) -> str:
+    """Return an expression as Python writes it; of quoted names engines know no figures."""
+    if "`" in text:
+        raise NotPushedError(text)
+    try:
+        return ast.unparse(ast.parse(text.strip(), mode="eval"))
+    except SyntaxError:
+        raise NotPushedError(text) from None
 
 
 class Part(NamedTuple):
@@ -618,7 +703,7 @@ def parts_of(scan: Scan, design: Design) -> dict[str, Part]:
     NotPushedError
         If the engine cannot compute one.
     """
-    if design.figures or len(design.names) > COLUMNS:
+    if len(design.names) > COLUMNS or any(not _centred(text) for text in design.figures):
         raise NotPushedError(design.text)
     known: dict[str, dict[str, Part]] = {}
     found: dict[str, Part] = {}
@@ -650,7 +735,8 @@ def _columns_of_factor(scan: Scan, factor: Any, design: Design) -> dict[str, Par
         return {CONSTANT: Part(None)}
     written = f"`{text}`" if kind == "lookup" else marked
     if marked not in design.factors:
-        return {text: Part(_number(scan, written), text)}
+        states = {_unquoted(own): state for own, state in design.states}
+        return {text: Part(_number(scan, written, states), text)}
     name = text if kind == "lookup" else _column_of_levels(marked)
     if name not in scan.used:
         raise NotPushedError(text)
@@ -674,8 +760,8 @@ def _check(scan: Scan, found: Mapping[str, Part], expected: NDArray) -> None:
         raise NotPushedError(", ".join(found))
 
 
-def _number(scan: Scan, text: str) -> Any:
-    """Return an expression of columns as one of the engine, a number."""
+def _number(scan: Scan, text: str, states: Mapping[str, Mapping[str, Any]] = NOTHING) -> Any:
+    """Return an expression of columns as one of the engine, a number; calls have states."""
     plain, names = in_words(text)
 
     def of(node: ast.AST) -> Any:
@@ -690,6 +776,11 @@ def _number(scan: Scan, text: str) -> Any:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in BINARY:
             compared = BINARY[type(node.ops[0])](of(node.left), of(node.comparators[0]))
             return scan.as_number(compared)
+        if isinstance(node, ast.Call) and (state := states.get(ast.unparse(node))) is not None:
+            found = of(node.args[0])
+            if state["center"] is not None:
+                found = found - float(state["center"])
+            return found if state["scale"] is None else found / float(state["scale"])
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
             called = called.id if isinstance(called, ast.Name) else called

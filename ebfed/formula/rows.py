@@ -134,6 +134,10 @@ class CompleteRows:
         by = column_of_dispersion(dispersion)
         return cls.of(model, data, consent, na_action, weights, by)
 
+    def learning(self) -> AbstractContextManager[Any]:
+        """Let errors of what is learned of the rows be what they are."""
+        return nullcontext()
+
     def explained(self) -> AbstractContextManager[Any]:
         """Let errors of a fit be those of its rows: they are."""
         return nullcontext()

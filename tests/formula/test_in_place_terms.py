@@ -84,6 +84,9 @@ LINEAR = [
     "y ~ C(step, levels=[3, 1, 2]) + I(np.sqrt(`a b`) / 2) + (1 | g)",
     "y ~ abs(x - 1) + np.log2(`a b`) + I(kind == 'red') + I(-x) + (1 + abs(x - 1) | g)",
     "y ~ x | g",
+    "y ~ scale(x) * kind + (1 + scale(x) | g)",
+    "y ~ center(np.log(step)) + scale(x, ddof=0) + scale(step) + (1 | g)",
+    "y ~ center(x) + I(center(x)**2) + (0 + scale(x) || g)",
 ]
 
 
@@ -202,7 +205,8 @@ def test_rows_that_lack_values_are_left_out_or_refused(lazy, no_rows):
 @pytest.mark.parametrize(
     ("formula", "settings"),
     [
-        ("y ~ center(x) + (1 | g)", {}),
+        ("scale(y) ~ x + (1 | g)", {}),
+        ("y ~ scale(`a b`, center=False) + (1 | g)", {}),
         ("y ~ poly(x, 2) + (1 | g)", {}),
         ("y ~ x + (1 | g)", {"subset": "exp(x) > 1"}),
         ("y ~ I(x % 2) + (1 | g)", {}),
@@ -263,6 +267,15 @@ def test_subsets_without_rows_or_columns_are_refused(lazy):
     ):
         with pytest.raises(ValueError, match=message):
             eb.from_formula("y ~ x + (1 | g)", lazy(TABLE), subset=subset)
+
+
+def test_spreads_are_those_of_all_rows(lazy):
+    values = np.where(np.arange(N) < 1000, 1.0, X)  # of the first rows there is none
+    table = TABLE.set_column(TABLE.column_names.index("x"), "x", pa.array(values))
+    fitted, expected = (
+        eb.from_formula("y ~ scale(x) + (1 | g)", each) for each in (lazy(table), table)
+    )
+    assert_same(fitted, expected)
 
 
 @pytest.mark.parametrize(

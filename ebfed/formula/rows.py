@@ -376,8 +376,7 @@ def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[s
     for first, *others in model.factors:
         own = levels[first]
         for name in others:
-            pairs = zip(own.tolist(), levels[name].tolist(), strict=True)
-            own = np.array([f"{one}:{two}" for one, two in pairs], object)
+            own = _paired(own, levels[name], ":".join([first, *others]))
         name = ":".join([first, *others])
         levels[name], styles[name] = own, styles.get(name, Style(rows.style.backend, name))
     used = [":".join(each) for each in model.factors] or model.levels
@@ -387,6 +386,27 @@ def labelled(model: FormulaTerms, data: Columns, columns: NDArray, names: list[s
         levels=tuple(levels[name] for name in used),
         style=replace(style, above=tuple(above)),
     )
+
+
+def _paired(above: NDArray, labels: NDArray, name: str) -> NDArray:
+    """Return one label for each pair of labels, with a colon between.
+
+    Raises
+    ------
+    ValueError
+        If it is that of two pairs, as labels have colons themselves.
+    """
+    pairs = list(zip(above.tolist(), labels.tolist(), strict=True))
+    found = np.array([f"{one}:{two}" for one, two in pairs], object)
+    if any(":" in str(label) for label in set(above.tolist())):
+        known: dict[str, Any] = {}
+        for pair, label in dict(zip(pairs, found.tolist(), strict=True)).items():
+            if known.setdefault(label, pair) != pair:
+                raise ValueError(
+                    f"{name!r} has one label, {label!r}, for two pairs: {known[label]} and {pair}. "
+                    "Take the colons out of the labels."
+                )
+    return found
 
 
 def chosen_rows(

@@ -158,3 +158,13 @@ def test_dates_are_days_since_1970(library):
     np.testing.assert_allclose(span.predict(), expected.predict(), rtol=1e-8)
     levels = eb.from_formula("y ~ C(day > '2020-01-01') + (1 | g)", rows)
     assert len(levels.fixef()) == 2
+
+
+def test_pairs_of_labels_that_look_alike_are_refused():
+    rows = pd.DataFrame({"y": np.arange(24.0) % 7, "day": np.arange(24) % 4})
+    rows["f"], rows["h"] = np.repeat(["a:b", "a", "z"], 8), np.repeat(["c", "b:c", "c"], 8)
+    with pytest.raises(ValueError, match=r"'f:h' has one label, 'a:b:c', for two pairs"):
+        eb.from_formula("y ~ 1 + (1 | f:h) + (1 | day)", rows)
+    rows["f"] = rows["f"].replace("a", "12:30")  # colons alone are no harm
+    fit = eb.from_formula("y ~ 1 + (1 | f:h) + (1 | day)", rows)
+    assert len(fit.posterior(level="f:h").mean) == 3

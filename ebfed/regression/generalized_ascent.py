@@ -20,7 +20,15 @@ from ebfed.regression.numerics.quadrature_population import (
 )
 from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
-__all__ = ["FIRST_SPREAD", "ascend", "ascend_again", "begin", "coordinates", "population_of"]
+__all__ = [
+    "FIRST_SPREAD",
+    "SAME",
+    "ascend",
+    "ascend_again",
+    "begin",
+    "coordinates",
+    "population_of",
+]
 
 # Standard deviations of the first population, and lengths of steps, in units of the logit.
 FIRST_SPREAD, FIRST_RADIUS, RADIUS = 0.7, 2.0, 16.0
@@ -38,6 +46,8 @@ OF_MAXIMUM = (
 # Standard deviation, in units of the logit, from which quadrature loses digits of a likelihood that
 # is a step at most rows.
 WIDE = 8.0
+# A share of a mean square that is rounding.
+SAME = 1e-12
 
 
 def coordinates(
@@ -46,10 +56,13 @@ def coordinates(
     unit: NDArray,
     empty: NDArray,
     centre: NDArray,
+    spread: NDArray,
     kind: Covariance,
     intercept: bool,
 ) -> QuadraturePopulation:
     """Choose coordinates in which columns have unit size, centred where the model allows it.
+
+    So it does where they differ between groups with correlations: their coordinates are orthogonal.
 
     Parameters
     ----------
@@ -62,6 +75,8 @@ def coordinates(
         Whether a column is zero everywhere.
     centre : ndarray of shape (p,)
         Means of the columns.
+    spread : ndarray of shape (p, p)
+        Covariance of the columns.
     kind : {"diag", "spherical", "full"}
     intercept : bool
         Whether the first column is all ones, and has a mean.
@@ -74,6 +89,9 @@ def coordinates(
         frame = np.diag(unit)
         if kind != "spherical":
             of_levels = np.where(empty, -1, of_levels)
+        if kind == "full":
+            for own in _correlated(of_levels):
+                frame[np.ix_(own, own)] = _orthogonal(centre[own], spread[np.ix_(own, own)])
         if intercept:  # a constant moves between these and the intercept
             alike = np.flatnonzero(~state["varies"] & ~empty)
             alike = alike[alike > 0]
@@ -94,6 +112,42 @@ def coordinates(
         sizes=tuple((of_levels >= 0).sum(axis=1).tolist()),
         blocks=of_levels[level, places] + level * of_levels.shape[1],
     )
+
+
+def _correlated(of_levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Find columns that are in one block in each level in which they are, or in none."""
+    kinds, which = np.unique(of_levels, axis=1, return_inverse=True)
+    together = [np.flatnonzero(which.ravel() == k) for k in range(kinds.shape[1])]
+    differ = (kinds >= 0).any(axis=0)
+    return [own for own, differs in zip(together, differ, strict=True) if differs and len(own) > 1]
+
+
+def _orthogonal(centre: NDArray, spread: NDArray) -> NDArray[np.float64]:
+    """Triangle that turns columns into orthogonal ones, whose squares have a mean of 1.
+
+    A column of ones goes first. Columns that follow from each other are scaled alone.
+
+    Examples
+    --------
+    >>> turn = _orthogonal(np.array([1.0, 400.0]), np.diag([0.0, 4.0]))
+    >>> turn
+    array([[   1. , -200. ],
+           [   0. ,    0.5]])
+    """
+    square = spread + np.outer(centre, centre)
+    turn = np.diag(1 / np.sqrt(np.diag(square)))
+    first = int(spread[0, 0] <= SAME * square[0, 0])
+    rest = (spread if first else square)[first:, first:]
+    size = np.sqrt(np.diag(rest))
+    if not len(rest) or (size**2 <= SAME * np.diag(square)[first:]).any():
+        return turn
+    alike = rest / np.outer(size, size)
+    if np.linalg.eigvalsh(alike)[0] > SAME:
+        own = np.linalg.inv(np.linalg.cholesky(alike)).T / size[:, None]
+        turn[first:, first:] = own
+        if first:
+            turn[0, first:] = -centre[first:] @ own / centre[0]
+    return turn
 
 
 def begin(

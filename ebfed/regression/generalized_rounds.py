@@ -27,6 +27,7 @@ from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import (
     FIRST_SPREAD,
+    SAME,
     ascend,
     ascend_again,
     begin,
@@ -74,9 +75,6 @@ from ebfed.tables.labels import number_parents
 from ebfed.tables.of_rows import check_whole
 
 __all__ = ["GeneralizedRounds", "ResponseRounds", "sums_of_clients"]
-
-# A share of a mean square that is rounding.
-SAME = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,7 +473,9 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "between": ~state["varies"] & apart & (inside < SAME * square),
             "directions": ways,
         }
-        start = coordinates(state, ways, unit, empty, n @ centre / N, self.covariance, intercept)
+        middle = n @ centre / N
+        spread = within + ((n * (centre - middle).T) @ (centre - middle)) / N
+        start = coordinates(state, ways, unit, empty, middle, spread, self.covariance, intercept)
         return state, start
 
     def _end(self, state: GeneralizedState) -> GeneralizedState:

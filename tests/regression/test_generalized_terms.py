@@ -286,3 +286,20 @@ def test_one_variance_is_of_one_term(make):
     fit.set_params(varying=[["intercept"], ["x"]])
     with pytest.raises(ValueError, match="'spherical' is of one term of a level; got several"):
         fit.fit(rows[["x"]], rows["y"], groups=rows["g"])
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson", "gamma"])
+@pytest.mark.parametrize("terms", ["(1 + z | g)", "(1 + x + z | g)", "(1 + z | half/g)"])
+def test_slopes_of_calendar_years_are_those_of_years_since_the_first(family, terms):
+    """The model is the same, but coordinates at year 0 are nearly collinear."""
+    rows = ROWS.assign(y=RESPONSES[family], half=ROWS["g"] % 5)
+    formula = f"y ~ x + z + h + {terms}"
+    since = eb.from_formula(formula, rows, family=family)
+    years = rows.assign(z=rows["z"] + 2000)
+    fit = eb.from_formula(formula, years, family=family)
+    assert fit.converged_
+    np.testing.assert_allclose(fit.log_likelihood_, since.log_likelihood_, atol=1e-6)
+    np.testing.assert_allclose(fit.predict(years), since.predict(rows), rtol=1e-4)
+    slope = fit.terms_.index("z")
+    spreads = [np.sqrt(each.covariance_[slope, slope]) for each in (fit, since)]
+    np.testing.assert_allclose(*spreads, atol=1e-3 * spreads[1] + 1e-5)

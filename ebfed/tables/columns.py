@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.frames import backend_of, beside, series_of
-from ebfed.tables.values import dates_of_objects, missing_in, numbers, of_categories, plain
+from ebfed.tables.values import (
+    dates_of_objects,
+    missing_in,
+    numbers,
+    of_batch,
+    of_categories,
+    plain,
+)
 
 __all__ = [
     "Columns",
@@ -90,7 +97,7 @@ class Columns:
                 twice = min(data.columns[data.columns.duplicated()])
                 raise ValueError(f"data has more than one column {twice!r}.")
         try:
-            return cls(nw.from_native(data, eager_only=True), names)
+            return cls(nw.from_native(of_batch(data), eager_only=True), names)
         except TypeError:
             raise TypeError(
                 f"data must be a frame in memory, of pandas, polars or Arrow{also}; "
@@ -396,7 +403,7 @@ def columns_apart(X: Any) -> list[Any]:
     """
     import narwhals as nw
 
-    table = nw.from_native(X, eager_only=True)
+    table = nw.from_native(of_batch(X), eager_only=True)
     if table.implementation.is_pandas():
         return [table.to_native().iloc[:, j] for j in range(table.shape[1])]
     return [
@@ -431,7 +438,7 @@ def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.f
     """
     import narwhals as nw
 
-    table: Any = nw.from_native(X, eager_only=True)
+    table: Any = nw.from_native(of_batch(X), eager_only=True)
     if missing := [name for name in names if name not in table.columns]:
         shown = ", ".join(map(repr, table.columns))
         raise ValueError(

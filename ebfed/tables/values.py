@@ -32,6 +32,7 @@ __all__ = [
     "missing_in",
     "not_numeric",
     "numbers",
+    "of_batch",
     "of_categories",
     "of_one_type",
     "plain",
@@ -91,12 +92,29 @@ def wrapped(X: Any, **kinds: bool) -> Any:
         import pyarrow as pa
 
         X = pa.chunked_array([X]) if isinstance(X, pa.Array) else X  # which narwhals knows
+    X = of_batch(X)
     try:
         return nw.from_native(X, pass_through=True, **kinds)
     except nw.exceptions.DuplicateError:
         names = list(getattr(X, "column_names", X.columns))  # of Arrow, or of pandas
         twice = next(name for j, name in enumerate(names) if name in names[:j])
         raise ValueError(f"the table has more than one column {twice!r}; rename one.") from None
+
+
+def of_batch(X: Any) -> Any:
+    """Return a batch of rows of Arrow as a table, which narwhals knows, and anything else as it is.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> of_batch(pa.record_batch({"x": [1, 2]})).num_rows, of_batch([1.0])
+    (2, [1.0])
+    """
+    if type(X).__module__ == "pyarrow.lib" and type(X).__name__ == "RecordBatch":
+        import pyarrow as pa
+
+        return pa.Table.from_batches([X])
+    return X
 
 
 def is_frame(X: Any) -> bool:

@@ -375,3 +375,16 @@ def test_one_node(name):
 
 def test_crossed_factors_alone_have_no_node():
     assert {name for name in MODELS if name not in FEDERATED} == {"crossed", "crossed successes"}
+
+
+def test_batches_of_arrow(model):
+    reference, batch = by_formula(model), pa.RecordBatch.from_pandas(ROWS)
+    fit = by_formula(model, batch)
+    compare(as_pandas(fit), reference, {})
+    np.testing.assert_allclose(fit.predict(batch), reference.predict(ROWS), rtol=1e-7)
+    given, options = model.arguments(ROWS)
+    if model.columns:
+        fit = clone(model.estimator).fit(
+            pa.RecordBatch.from_pandas(given[0]), *given[1:], **options
+        )
+        compare(as_pandas(fit), reference, fixed_names(model), also=model.also)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from sklearn.linear_model import LinearRegression
 
+import ebfed as eb
 from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
@@ -269,3 +270,12 @@ TWICE = {
 def test_two_columns_of_one_name_are_refused_by_name(library):
     with pytest.raises(ValueError, match="the table has more than one column 'x'; rename one"):
         Rows.read(TWICE[library], "g")
+
+
+def test_batches_of_arrow_are_tables():
+    batch = pa.RecordBatch.from_pydict({"g": ["b", "a"], "x": [1.0, 2.0], "y": [0, 1]})
+    rows = Rows.read(batch, "g", "y")
+    assert rows.labels.tolist() == ["b", "a"]
+    assert rows.columns == ["x"]
+    encoder = eb.GroupEncoder("continuous").fit(batch.select(["g", "y"]), "y")
+    assert encoder.transform(batch.select(["g"])).shape == (2, 1)

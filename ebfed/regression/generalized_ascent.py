@@ -118,8 +118,7 @@ def _correlated(of_levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Find columns that are in one block in each level in which they are, or in none."""
     kinds, which = np.unique(of_levels, axis=1, return_inverse=True)
     together = [np.flatnonzero(which.ravel() == k) for k in range(kinds.shape[1])]
-    differ = (kinds >= 0).any(axis=0)
-    return [own for own, differs in zip(together, differ, strict=True) if differs and len(own) > 1]
+    return [own for own in together if len(own) > 1 and (of_levels[:, own[0]] >= 0).any()]
 
 
 def _orthogonal(centre: NDArray, spread: NDArray) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ such an R_i of at most p rows, and loses no digits as squares would.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids, weighed_rows
 
 __all__ = ["Factored", "Factors"]
+
+# A column, of size 1, of which others leave less depends on them.
+SINGULAR = 1e-4
 
 
 class Factored:
@@ -138,8 +142,7 @@ class Factors(Factored):
         # of columns of one size: in eigenvectors small columns lose the digits that large ones have
         sizes = np.sqrt(np.einsum("njj->nj", summary.scatter))
         over = 1 / np.where(sizes > 0, sizes, 1.0)
-        values, vectors = np.linalg.eigh(summary.scatter * over[:, :, None] * over[:, None])
-        root = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
+        root = _roots(summary.scatter * over[:, :, None] * over[:, None], summary.n)
         root *= sizes[:, None]
         size = np.sqrt(summary.size)[:, None]
         rows = np.zeros((m, width + 1, intercept + width))
@@ -205,6 +208,26 @@ class Factors(Factored):
             )
         rows = np.concatenate([self.padded(size), other.padded(size)])
         return type(self)(codes, np.concatenate([self.n, other.n]), rows, logs).joined(ids)
+
+
+def _roots(products: NDArray, n: NDArray) -> NDArray[np.float64]:
+    """Return matrices R with R'R = these, of columns of size 1 or 0, added up over n rows each.
+
+    Those of eigenvectors have rows in order of size. Triangular ones take a tenth of the time, and
+    are had where no column depends on others.
+    """
+    m, width = products.shape[:2]
+    root, rest = np.empty_like(products), np.ones(m, bool)
+    full = n > width
+    alone = np.eye(width) * (np.einsum("njj->nj", products)[full] == 0)[:, None]
+    with suppress(np.linalg.LinAlgError):
+        found = np.linalg.cholesky(products[full] + alone).swapaxes(1, 2)
+        clear = np.einsum("njj->nj", found).min(axis=1) > SINGULAR
+        root[np.flatnonzero(full)[clear]] = found[clear]
+        rest[np.flatnonzero(full)[clear]] = False
+    values, vectors = np.linalg.eigh(products[rest])
+    root[rest] = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
+    return root
 
 
 def _check_sizes(rows: NDArray, columns: NDArray) -> None:

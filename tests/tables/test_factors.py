@@ -63,12 +63,31 @@ def test_moments_of_columns_of_all_sizes_keep_their_digits():
         scatter.append((own - means[-1]).T @ (own - means[-1]))
     moments = Summary(apart.ids, np.array(n), np.array(means), np.array(scatter))
     found = products(Factors.from_moments(moments, intercept=False))
+    one = np.array([False, False, True, False, True])
+    alone = moments.take(one)
+    np.testing.assert_allclose(
+        products(Factors.from_moments(alone, intercept=False)), found[one], rtol=1e-13
+    )
     over = 1 / np.append(sizes, 1e8)
     wanted = products(Factors.of(apart)) * over[:, None] * over
     np.testing.assert_allclose(found * over[:, None] * over, wanted, rtol=0, atol=1e-13 * 40)
     small = Summary(apart.ids, np.array(n), np.array(means) * 1e-200, np.array(scatter) * 0)
     with pytest.raises(ValueError, match="all smaller than"):
         Factors.from_moments(small, intercept=True)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_moments_of_dependent_and_constant_columns_are_kept(dependent):
+    rows = RNG.normal(size=(3, 12, 4))
+    rows[1, :, 1] = 2.0  # constant in a group
+    if dependent:
+        rows[2, :, 2] = rows[2, :, 0] - 3.0 * rows[2, :, 1]
+    means = rows.mean(axis=1)
+    rest = rows - means[:, None]
+    scatter = rest.swapaxes(1, 2) @ rest
+    moments = Summary(np.arange(3), np.full(3, 12), means, scatter)
+    found = products(Factors.from_moments(moments, intercept=False))
+    np.testing.assert_allclose(found, rows.swapaxes(1, 2) @ rows, rtol=1e-12, atol=1e-12)
 
 
 def test_bad_rows():

@@ -46,7 +46,7 @@ WITHIN = ("Residual", "sd__Observation")
 
 
 def _viewed(fit: Any, what: str) -> FitView:
-    """Return the view of a fit; a view that came here has no such table."""
+    """Return the view of a fit; a view that was sent here has no such table."""
     if isinstance(fit, FitView):
         raise TypeError(f"{fit.title} has no table of {what}.")
     return view_of(fit)

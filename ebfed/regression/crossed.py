@@ -45,6 +45,7 @@ from ebfed.regression.diagnosis import rows_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.intervals import check_drawn
+from ebfed.regression.levels import far_notes
 from ebfed.regression.mixed import LeftOut, MixedModel
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.normal import NormalCoefficients
@@ -75,6 +76,15 @@ class _OfLevels(NamedTuple):
     terms: tuple[str, ...]
     estimate: NDArray
     std_error: NDArray
+
+
+def _blocks(varying: Sequence[Sequence[Sequence[str]]], terms: list[str]) -> NDArray[np.int64]:
+    """Block of the covariance of each factor that each term is in; -1 if it is in none."""
+    found = np.full((len(varying), len(terms)), -1)
+    for own, blocks in zip(found, varying, strict=True):
+        for number, block in enumerate(blocks):
+            own[[terms.index(name) for name in block if name in terms]] = number
+    return found
 
 
 class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
@@ -305,6 +315,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         self._learn(fit, kept, styles, ids, n)
         for note in unidentified(self):
             warnings.warn(note, IdentificationWarning, stacklevel=3)
+        self.notes_ += far_notes(_blocks(varying, terms), terms, lambda: design.T @ design)
         if family is not None:
             endless = endless_terms(family, design, found, terms)
             self.notes_ += warn_of_unending(endless if endless.terms else None)

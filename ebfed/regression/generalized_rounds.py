@@ -44,6 +44,7 @@ from ebfed.regression.generalized_notes import (
 )
 from ebfed.regression.levels import (
     check_levels,
+    far_notes,
     names_in,
     open_levels,
     sizes_of_levels,
@@ -453,12 +454,17 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         own = within[np.ix_(fixed, fixed)], centre[:, fixed], n / N, intercept
         place = np.eye(len(within))[:, fixed]
         ways, null = (place @ each for each in find_directions(*own))
+        levels = tuple(state["levels"].split("\n")) if state["levels"] else ()
+        columns = Columns(
+            state["n_features"], state["columns"], bool(self.fit_intercept), None, levels
+        )
+        middle = n @ centre / N
+        spread = within + ((n * (centre - middle).T) @ (centre - middle)) / N
         notes = list(state["notes"])
+        notes += far_notes(
+            state["of_levels"], columns.terms, lambda: N * (spread + np.outer(middle, middle))
+        )
         if null.shape[1]:
-            levels = tuple(state["levels"].split("\n")) if state["levels"] else ()
-            columns = Columns(
-                state["n_features"], state["columns"], bool(self.fit_intercept), None, levels
-            )
             notes += [collinear_note(Estimable(null, columns.terms))]
             warnings.warn(notes[-1], IdentificationWarning, stacklevel=8)
         state = state | {
@@ -473,8 +479,6 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             "between": ~state["varies"] & apart & (inside < SAME * square),
             "directions": ways,
         }
-        middle = n @ centre / N
-        spread = within + ((n * (centre - middle).T) @ (centre - middle)) / N
         start = coordinates(state, ways, unit, empty, middle, spread, self.covariance, intercept)
         return state, start
 

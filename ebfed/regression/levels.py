@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.identification import ONE_GROUP
+from ebfed.regression.columns import INTERCEPT
 from ebfed.tables.levels import keys_of_parents
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "confounded",
     "confounded_notes",
     "crowded_notes",
+    "far_notes",
     "names_in",
     "open_levels",
     "sizes_of_levels",
@@ -53,6 +55,16 @@ CROWDED = (
     "more coefficients than groups is not identified, and the estimate is singular. "
     "covariance='diag' needs fewer groups."
 )
+
+
+FAR_FROM_ZERO = (
+    "{term} is far from zero (its mean is {ratio:.0f} times its standard deviation), and where it "
+    "is zero, its coefficient and the intercept are taken as independent between groups: so the "
+    "fit depends on where that is. Subtract a value among those of {term}, or have the two "
+    "correlated, by (1 + {term} | group) or covariance='full'."
+)
+# Mean of a column, in its standard deviations, from which zero is not among its values.
+FAR = 10.0
 
 
 def stated_levels(fit: Any, clients: Any) -> dict[str, NDArray]:
@@ -188,6 +200,45 @@ needs fewer groups.
         for own, m in zip(terms, sizes, strict=True)
         for term in own
         if 1 < m < len(term)
+    ]
+
+
+def far_notes(
+    blocks: NDArray[np.int64], terms: Sequence[str], squares: Callable[[], NDArray]
+) -> list[str]:
+    """Note columns that are far from zero, where that is part of the model.
+
+    Parameters
+    ----------
+    blocks : int64 ndarray of shape (n_levels, p)
+        Block of the covariance that each coefficient is in, of each level; -1 if it is alike.
+        Those of different blocks are independent.
+    terms : sequence of p str
+        Names of the columns, the first that of the intercept.
+    squares : callable
+        Sums of the products of columns, shape (p, p).
+
+    Examples
+    --------
+    >>> years = np.array([[2.0, 4001.0], [4001.0, 8004001.0]])  # 2000 and 2001
+    >>> print(far_notes(np.array([[0, 1]]), ["intercept", "year"], lambda: years)[0][:75])
+    year is far from zero (its mean is 4001 times its standard deviation), and
+    >>> far_notes(np.array([[0, 0]]), ["intercept", "year"], lambda: years)
+    []
+    """
+    ones = blocks[:, :1]
+    apart = ((ones >= 0) & (blocks >= 0) & (blocks != ones)).any(axis=0)
+    if not (apart.any() and terms[0] == INTERCEPT):
+        return []
+    found = squares()
+    mean = found[0] / found[0, 0]
+    variance = np.diag(found) / found[0, 0] - mean**2
+    differs = apart & (variance > 1e-12 * mean**2)
+    ratio = np.abs(mean) / np.sqrt(np.where(differs, variance, np.inf))
+    return [
+        FAR_FROM_ZERO.format(term=term, ratio=times)
+        for term, times in zip(terms, ratio, strict=True)
+        if times > FAR
     ]
 
 

@@ -28,6 +28,7 @@ from ebfed.regression.levels import (
     confounded,
     confounded_notes,
     crowded_notes,
+    far_notes,
     names_in,
     open_levels,
     sizes_of_levels,
@@ -297,6 +298,9 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         notes = [*dict.fromkeys(note for note in open_ if note), *lost]
         last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes, sizes)
         last = _with_result(last, learned)
+        rows = messages["factor"].reshape(-1, messages["factor"].shape[-1])[:, : len(columns)]
+        blocks = columns.blocks_of_levels(self.covariance)
+        last["result"]["notes"] += far_notes(blocks, columns.terms, lambda: rows.T @ rows)
         if levels:
             last["result"] |= {
                 "levels": levels,

@@ -120,3 +120,30 @@ def test_a_covariate_of_two_groups():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert eb.from_formula("y ~ x + (1 | arm)", rows()).notes_ == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "far"),
+    [
+        ("y ~ year | g", True),
+        ("y ~ year + (1 + year || g)", True),
+        ("y ~ year + (1 + year | g)", False),
+        ("y ~ year + (1 | g)", False),
+        ("y ~ x | g", False),
+        ("y ~ year + (1 + year || top/g)", True),
+        ("y ~ year + (1 | g) + (0 + year | g) + (1 | h)", True),
+        ("y ~ year + (1 + year | g) + (1 | h)", False),
+    ],
+)
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_columns_far_from_zero_are_noted_where_that_matters(formula, far, family):
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(20), 8)
+    x, u = rng.normal(size=160), rng.normal(size=(20, 2)) / 2
+    rows = pd.DataFrame({"g": g, "top": g % 5, "h": rng.integers(0, 6, 160), "x": x})
+    line = 1 + 0.3 * x + u[g, 0] + u[g, 1] * x / 2
+    rows = rows.assign(y=rng.poisson(np.exp(line)), year=x + 2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such fits may not converge
+        fit = eb.from_formula(formula, rows, family=family)
+    assert any("year is far from zero" in note for note in fit.notes_) == far

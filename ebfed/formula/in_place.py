@@ -102,19 +102,7 @@ class LazyRows(CompleteRows):
     scan: Scan | None = None
 
     @classmethod
-    def read(
-        cls,
-        model: FormulaTerms,
-        data: Any,
-        context: Mapping[str, Any],
-        *,
-        na_values: Any = None,
-        weights: Any = None,
-        subset: Any = None,
-        dispersion: Any = None,
-        consent: str | None = None,
-        na_action: str = "raise",
-    ) -> Self:
+    def read(cls, model: FormulaTerms, data: Any, context: Mapping[str, Any], **given: Any) -> Self:
         """Read a few rows of a lazy table; see `CompleteRows.read`.
 
         Raises
@@ -122,13 +110,13 @@ class LazyRows(CompleteRows):
         NotPushedError
             If all rows are needed in memory.
         """
-        of_rows = na_values, subset, dispersion, *model.above, *model.factors
-        if any(each is not None for each in of_rows) or not isinstance(weights, str | None):
+        named = {name: given.pop(name) for name in ("consent", "weights")}
+        na_action, others = given.pop("na_action"), [*given.values(), *model.above, *model.factors]
+        if any(each is not None for each in others) or not isinstance(named["weights"], str | None):
             raise NotPushedError(model.text)
         there = column_names(data)
-        used, texts = used_columns(model, there, {"consent": consent, "weights": weights})
-        scan = scan_of(data, used, texts, na_action)
-        known = cls.of(model, scan.sample, consent, na_action, weights)
+        scan = scan_of(data, *used_columns(model, there, named), na_action)
+        known = cls.of(model, scan.sample, na_action=na_action, **named)
         known.there, known.scan = there, scan
         return known
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ebfed.likelihoods.distinct import distinct_in_order, number_rows, repeats
 from ebfed.likelihoods.lattice import Lattice
 
-Told = tuple[Callable[..., "Likelihood"], NDArray, dict[str, NDArray]]
+PartsOfReports = tuple[Callable[..., "Likelihood"], NDArray, dict[str, NDArray]]
 
 __all__ = ["MANY", "Joined", "Likelihood", "between_scales", "join", "without_gaps"]
 
@@ -139,7 +139,7 @@ class Likelihood(ABC):
         sizes = public.pop("sizes", np.zeros(len(self), np.int64))
         return kind(law, reports, has_data, sizes, centre, half, **public)
 
-    def _reported(self, law: Any, has_data: NDArray) -> Told:
+    def _reported(self, law: Any, has_data: NDArray) -> PartsOfReports:
         """Kind of likelihood of reports, clients that have one, and what more is public of them.
 
         Numbers of rows are 0 unless they are public, as no report is a count of them.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
-from ebfed.likelihoods.base import Likelihood, Told, between_scales
+from ebfed.likelihoods.base import Likelihood, PartsOfReports, between_scales
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
 
@@ -157,7 +157,7 @@ class Binomial(Likelihood):
         mean = float(np.clip(mean, 0.02, 0.98))
         return mean, min(variance, 0.5 * mean * (1 - mean))
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         return ReportedCounts, has_data & (self.trials > 0)[:, None], {"sizes": self.trials}
 
 

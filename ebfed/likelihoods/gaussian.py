@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally
-from ebfed.likelihoods.base import MANY, Likelihood, Told, between_scales
+from ebfed.likelihoods.base import MANY, Likelihood, PartsOfReports, between_scales
 from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
 from ebfed.tables.labels import number_integers
@@ -260,7 +260,7 @@ class Gaussian(Likelihood):
         """Return the variances, whatever the population."""
         return np.broadcast_to(self.variances, self.values.shape)[:, 0]
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         self._check_scale()
         variances = np.broadcast_to(self.variances, self.values.shape)
         has_data = has_data & np.isfinite(variances)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood, Told, between_scales
+from ebfed.likelihoods.base import Likelihood, PartsOfReports, between_scales
 from ebfed.likelihoods.reported import ReportedNumbers, ReportLaw
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
@@ -170,7 +170,7 @@ class LogVariance(Likelihood):
         """``trigamma(degrees / 2)``, whatever the population."""
         return self._errors() ** 2
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         if not law.hides:
             raise TypeError("Clip sends log variances as they are: use channels.Exact.")
         has_data = has_data & (self.degrees > 0)[:, None]

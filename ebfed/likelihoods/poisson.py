@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods.base import Likelihood, Told, between_scales
+from ebfed.likelihoods.base import Likelihood, PartsOfReports, between_scales
 from ebfed.likelihoods.counting import POISSON, log_masses, log_peaks, log_ways
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportedNumbers, ReportLaw
 
@@ -165,7 +165,7 @@ class Poisson(Events):
         """``E theta / exposure``."""
         return mean / self.exposure
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         public = {"exposure": self.exposure}
         return ReportedEvents, has_data & (self.exposure > 0)[:, None], public
 
@@ -350,7 +350,7 @@ class Durations(Poisson):
         with np.errstate(divide="ignore"):
             return (mean**2 + variance) / self.counts[:, 0]
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         if not law.hides:
             raise TypeError("Clip sends rates as they are: use channels.Exact.")
         number = self.counts[:, 0]
@@ -564,7 +564,7 @@ class NegativeBinomial(Events):
         """``E theta / exposure + E theta**2 / size``."""
         return mean / self.exposure + (mean**2 + variance) / self._finite[:, 0]
 
-    def _reported(self, law: ReportLaw, has_data: NDArray) -> Told:
+    def _reported(self, law: ReportLaw, has_data: NDArray) -> PartsOfReports:
         public = {"exposure": self.exposure, "scatter": self._finite}
         return ReportedOverdispersed, has_data & (self.exposure > 0)[:, None], public
 

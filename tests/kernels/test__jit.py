@@ -75,6 +75,7 @@ def test_code_is_compiled_anew_where_a_function_that_it_calls_has_changed(tmp_pa
     shutil.copytree(ROOT / "ebfed", package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "kernels" / "caller.py").write_text(CALLER)
     place = dict(os.environ, NUMBA_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=str(tmp_path))
+    place["PYTHONDONTWRITEBYTECODE"] = "1"  # Python looks at the second and the size of a file
     command = [sys.executable, "-c", "from ebfed.kernels import caller; print(caller.twice(1.0))"]
     printed = []
     for factor in (2, 2, 3):

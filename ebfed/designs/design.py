@@ -414,6 +414,8 @@ def _table(data: Columns, text: str, known: Mapping[str, Sequence[Any]] | None =
             raise ValueError(f"{name!r} is text, and arithmetic is for numbers.")
         order = data.levels(name) if known is None else None
         was = content != "string" and any(type(x) is not str for x in (known or {}).get(found, ()))
+        if known is not None and values.dtype.kind == "M":  # else formulaic 1.1 finds none of them
+            was = was or terms.only_levels(found)
         if order is not None:
             values = pd.Categorical(values, order).remove_unused_categories()
         elif data.is_category(name) or was or content == "interval":

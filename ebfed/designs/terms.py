@@ -103,6 +103,15 @@ class Terms:
                 found |= names_of(text)
         return found
 
+    def only_levels(self, name: str) -> bool:
+        """Whether a column is used in ``C(…)`` alone."""
+        uses = [
+            text
+            for kind, text in self._factors("lookup", "python")
+            if name in ({text} if kind == "lookup" else names_of(text))
+        ]
+        return all(re.match(r"(C|factor)\(", text) for text in uses)
+
     @cached_property
     def functions(self) -> set[str]:
         """Names of functions, and of what has them."""

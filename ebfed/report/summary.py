@@ -13,7 +13,7 @@ import numpy as np
 
 from ebfed.privacy.ledger import NO_PROMISE, is_simulated
 from ebfed.report.tidying import FIXED, SPREAD, WITHIN, glance, tidy
-from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
+from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_with
 
 __all__ = ["Text", "summary_table"]
 
@@ -143,9 +143,7 @@ def summary_table(fit: Any) -> Text:
     ----------
     fit : fitted estimator or formula, or a view
     """
-    if isinstance(fit, FitView):
-        raise TypeError(f"{fit.title} has no summary.")
-    return summary_table(view_of(fit))
+    return summary_table(view_with(fit, "summary"))
 
 
 @summary_table.register

@@ -36,20 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.ledger import is_simulated
-from ebfed.report.view import FitView, GroupView, LearnerView, LocationView, RegressionView, view_of
+from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_with
 
 __all__ = ["glance", "tidy", "variance_components"]
 
 FIXED, SPREAD, COMPONENT = "fixed", "ran_pars", "component"
 # Whose spread that of rows within their groups is, and its name.
 WITHIN = ("Residual", "sd__Observation")
-
-
-def _viewed(fit: Any, what: str) -> FitView:
-    """Return the view of a fit; a view that was sent here has no such table."""
-    if isinstance(fit, FitView):
-        raise TypeError(f"{fit.title} has no table of {what}.")
-    return view_of(fit)
 
 
 @singledispatch
@@ -74,7 +67,7 @@ def tidy(fit: Any) -> dict[str, NDArray]:
         ``parameter`` (one of `terms_`, or a number where these are not those of a predictor) and
         ``estimate``.
     """
-    return tidy(_viewed(fit, "parameters"))
+    return tidy(view_with(fit, "table of parameters"))
 
 
 @tidy.register
@@ -177,7 +170,7 @@ def glance(fit: Any) -> dict[str, NDArray]:
         ``epsilon`` (the largest of all clients; infinite if anyone has no privacy) and
         ``simulated`` (whether noise follows from a fixed seed, so that epsilon is no promise).
     """
-    return glance(_viewed(fit, "figures"))
+    return glance(view_with(fit, "table of figures"))
 
 
 @glance.register

@@ -50,6 +50,7 @@ __all__ = [
     "RegressionView",
     "reliability",
     "view_of",
+    "view_with",
 ]
 
 # A row of `tidy`: effect, group, term, estimate, standard error.
@@ -359,6 +360,21 @@ class Viewed(Protocol):
 
     def __ebfed_view__(self) -> FitView:
         """Return the view."""
+
+
+def view_with(fit: Any, what: str) -> FitView:
+    """Return the view of a fit; a view itself has no such figures.
+
+    Functions of `functools.singledispatch` that no kind of view has registered end here.
+
+    Raises
+    ------
+    TypeError
+        If it is a view, or no fit.
+    """
+    if isinstance(fit, FitView):
+        raise TypeError(f"{fit.title} has no {what}.")
+    return view_of(fit)
 
 
 def view_of(fit: Any) -> FitView:

@@ -501,8 +501,7 @@ def contrasts_of_terms(design: Design, data: Any, type: str) -> dict[str, NDArra
         unit = np.eye(columns.shape[1])
         return {name: unit[each] for name, each in places.items()}
     if type == "II":
-        factors = [{str(x.expr) for x in term.factors} for term in Terms.of(design.text).formula]
-        of_terms = dict(zip(places, filter({"1"}.__ne__, factors), strict=True))
+        of_terms = dict(zip(places, filter(None, Terms.of(design.text).factors), strict=True))
         kinds = set(design.factors)
         return {name: _beyond_others(columns, places, of_terms, kinds, name) for name in places}
     coded, others = _matrix_of_terms(design, _sum_coded(design), data)

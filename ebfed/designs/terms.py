@@ -74,10 +74,11 @@ class Terms:
         """
         factors = sorted({str(factor.expr) for factor in term.factors} - {"1"})
         margins = (set(some) for n in range(len(factors)) for some in combinations(factors, n))
-        return all(margin in self._sets for margin in margins)
+        return all(margin in self.factors for margin in margins)
 
     @cached_property
-    def _sets(self) -> list[set[str]]:
+    def factors(self) -> list[set[str]]:
+        """Factors of each term; the constant has an empty set."""
         return [{text for _, text in factors} - {"1"} for _, factors in self.each]
 
     def _factors(self, *kinds: str) -> Iterator[tuple[str, str]]:

@@ -325,23 +325,20 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     """
     import narwhals as nw
 
-    single = isinstance(na_values, str) or not np.iterable(na_values)  # as of R
-    given = [na_values] if single else list(na_values)
     if isinstance(na_values, Mapping):
         raise TypeError("na_values must be values that are missing in every column; got a mapping.")
-    words = [str(each) for each in given]
+    single = isinstance(na_values, str) or not np.iterable(na_values)  # as of R
+    words = [str(each) for each in ([na_values] if single else na_values)]
     figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
     columns = []
     if isinstance(table, nw.LazyFrame):
         for name, kind in table.collect_schema().items():
             column = nw.col(name)
-            if (given := _among(column, kind, figures, words)) is not None:
-                columns.append(nw.when(~given).then(column).alias(name))
+            if (absent := _among(column, kind, figures, words)) is not None:
+                columns.append(nw.when(~absent).then(column).alias(name))
         return table.with_columns(*columns)
     for column in table.iter_columns():
-        absent = _among(column, column.dtype, figures, words)
-        if column.dtype in (nw.Categorical, nw.Enum, nw.Object):
-            absent = _among_objects(column, figures, words)
+        absent = _among_values(column, figures, words)
         if absent is not None and absent.any():
             columns.append(nw.when(~absent).then(column).alias(column.name))
     return table.with_columns(*columns) if columns else table
@@ -358,8 +355,8 @@ def _among(column: Any, kind: Any, figures: list[float], words: list[str]) -> An
     return None
 
 
-def _among_objects(column: Any, figures: list[float], words: list[str]) -> Any:
-    """Whether a series of objects, or of categories, has one of some numbers, or words."""
+def _among_values(column: Any, figures: list[float], words: list[str]) -> Any:
+    """Whether a series has one of some numbers, or words, as `_among`; also of objects."""
     import narwhals as nw
 
     values = of_categories(column)

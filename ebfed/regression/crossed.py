@@ -83,7 +83,7 @@ def _blocks(varying: Sequence[Sequence[Sequence[str]]], terms: list[str]) -> NDA
     found = np.full((len(varying), len(terms)), -1)
     for own, blocks in zip(found, varying, strict=True):
         for number, block in enumerate(blocks):
-            own[[terms.index(name) for name in block if name in terms]] = number
+            own[[place for place in places_of(block, terms) if place >= 0]] = number
     return found
 
 

@@ -567,8 +567,7 @@ def _around(
     model: CrossedLaplace, fit: LaplaceFit, back: NDArray
 ) -> tuple[NearbySpreads, list[Near]] | None:
     """Find what `spreads_near` does, in the units of the columns of X."""
-    counts = model.design.sizes * model.design.widths
-    with threads_for(int(counts[1:].sum())):  # of the dense matrix
+    with threads_for(fit.mode.equations.sums.q):
         found = spreads_near(model, fit)
     return found and (found[0].turned(back), found[1])
 

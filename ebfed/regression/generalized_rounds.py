@@ -443,8 +443,9 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             n, centre = np.array([N]), state["centre"][None]
         within = messages["products"].sum(axis=0) / N
         inside = messages["within"].sum(axis=0) / N if "within" in messages else np.diag(within)
+        middle = n @ centre / N
         square = np.diag(within) + n @ centre**2 / N
-        apart = square - (n @ centre / N) ** 2 > SAME * square  # not constant
+        apart = square - middle**2 > SAME * square  # not constant
         if self.covariance == "spherical":
             square = np.full(len(square), square.mean())
         empty = square == 0
@@ -458,7 +459,6 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         columns = Columns(
             state["n_features"], state["columns"], bool(self.fit_intercept), None, levels
         )
-        middle = n @ centre / N
         spread = within + ((n * (centre - middle).T) @ (centre - middle)) / N
         notes = list(state["notes"])
         notes += far_notes(

@@ -54,7 +54,7 @@ class Surroundings:
     Parameters
     ----------
     find : callable, optional
-        What finds them, as `spreads_near` does. Without it there are none.
+        Function that finds them, as `spreads_near` does; by default there are no such spreads.
     """
 
     def __init__(

@@ -42,7 +42,8 @@ def triangular_factors(rows, indptr, size):
     """Compress each client's rows A to an upper triangle R with ``R'R = A'A``.
 
     Rows are turned by Householder reflections until all below the diagonal is zero. No more of them
-    are left than there were, even if columns are collinear.
+    are left than there were, even if columns are collinear, or so far from zero that their
+    differences are little more than rounding.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ def triangular_factors(rows, indptr, size):
     lanes = min(lanes, max(16, n_clients // 4))  # few clients differ more in their numbers of rows
     A = np.empty((p + _STEP, p, lanes))
     brings = np.empty(lanes, np.bool_)  # whether a client has more rows
+    short, moved = np.zeros(lanes, np.bool_), np.empty(lanes, np.int64)
     space = np.empty((4, lanes))
     for first in range(0, n_clients, max(lanes, 1)):
         batch = order[first : first + lanes]
@@ -76,16 +78,16 @@ def triangular_factors(rows, indptr, size):
         for start in range(0, longest, _STEP):  # the triangle so far, and more rows
             most = min(_STEP, longest - start)
             A[p + min(most, max(shortest - start, 0)) : p + most] = 0.0
-            brings[:] = False
+            brings[:], moved[:] = False, 0
             for c in range(len(batch)):
                 begin = indptr[batch[c]] + start
                 more = min(most, indptr[batch[c] + 1] - begin)
-                brings[c] = more > 0
+                brings[c], short[c] = more > 0, counts[batch[c]] < p
                 for i in range(more):
                     for j in range(p):
                         A[p + i, j, c] = rows[begin + i, j]
             for j in range(p):
-                _reflect(A[: p + most], j, brings, space)
+                _reflect(A[: p + most], j, brings, short, moved, space)
                 if j + 1 >= most and _all_done(A[: p + most], j + 1, brings):
                     break
         for c in range(len(batch)):
@@ -115,21 +117,27 @@ def _by_size(counts):
 
 
 @jit
-def _reflect(A, j, brings, space):
+def _reflect(A, j, brings, short, moved, space):
     """Turn column j of A to zero below its diagonal, and all later columns with it.
 
     Rows j + 1 to p - 1 of that column are zero already. A client that brings no rows stays as it
-    is, whatever its neighbours need.
+    is, whatever its neighbours need. One that is short of rows moves one of them to an empty place
+    of the triangle, so that it has as many as it had: turned into that place, rows would be one
+    more, and the last be made of rounding.
     """
     n, p, lanes = A.shape
     norm, shrink, product, above = space[0], space[1], space[2], space[3]
+    first = n  # row that some client has not moved
+    for c in range(lanes):
+        if brings[c] and p + moved[c] < first:
+            first = p + moved[c]
     above[:] = 0.0
     for i in range(j):
         for c in range(lanes):
             above[c] += A[i, j, c] ** 2
     for c in range(lanes):
         product[c] = A[j, j, c] ** 2
-    for i in range(p, n):
+    for i in range(first, n):
         for c in range(lanes):
             product[c] += A[i, j, c] ** 2
     for c in range(lanes):
@@ -138,6 +146,10 @@ def _reflect(A, j, brings, space):
             continue
         if A[j, j, c] == 0.0 and product[c] <= _NOTHING * above[c]:
             product[c] = 0.0  # the columns before it explain it, up to rounding
+        elif short[c] and A[j, j, c] == 0.0:
+            for k in range(j, p):
+                A[j, k, c], A[p + moved[c], k, c] = A[p + moved[c], k, c], 0.0
+            moved[c] += 1
         norm[c] = -np.sqrt(product[c]) if A[j, j, c] > 0 else np.sqrt(product[c])
         # the reflection is I + v v' / (norm * v_j), v = column - norm * e_j
         A[j, j, c] -= norm[c]
@@ -146,18 +158,18 @@ def _reflect(A, j, brings, space):
     for k in range(j + 1, p):
         for c in range(lanes):
             product[c] = A[j, j, c] * A[j, k, c]
-        for i in range(p, n):
+        for i in range(first, n):
             for c in range(lanes):
                 product[c] += A[i, j, c] * A[i, k, c]
         for c in range(lanes):
             product[c] *= shrink[c]
             A[j, k, c] += product[c] * A[j, j, c]
-        for i in range(p, n):
+        for i in range(first, n):
             for c in range(lanes):
                 A[i, k, c] += product[c] * A[i, j, c]
     for c in range(lanes):
         A[j, j, c] = norm[c]
-    for i in range(p, n):
+    for i in range(first, n):
         for c in range(lanes):
             A[i, j, c] = 0.0
 

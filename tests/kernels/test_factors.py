@@ -101,3 +101,21 @@ def test_triangular_factors_do_not_depend_on_neighbours():
         np.testing.assert_array_equal(together[i], alone[0])
         products = own.T @ own
         np.testing.assert_allclose(alone[0].T @ alone[0], products, rtol=1e-11, atol=1e-10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 40])
+@pytest.mark.parametrize("spread", [1.0, 1e-5, 1e-10])
+def test_triangular_factors_of_columns_far_from_zero_have_no_more_rows(count, spread):
+    """Of a few rows that are nearly alike, the last row of a triangle would be rounding."""
+    counts = np.array([7, count, 1, count, 0, 60])
+    p, indptr = 5, np.append(0, np.cumsum(counts))
+    far = 1e5 + spread * RNG.normal(size=(indptr[-1], 2))
+    A = np.column_stack([np.ones(indptr[-1]), far, RNG.normal(size=(indptr[-1], 2))])
+    factors = triangular_factors(A, indptr, p)
+    for i, factor in enumerate(factors):
+        mine = A[indptr[i] : indptr[i + 1]]
+        assert not factor[counts[i] :].any()
+        size = np.linalg.norm(mine, axis=0)
+        # each product keeps its digits, whatever the size of its columns
+        away = np.abs(factor.T @ factor - mine.T @ mine)
+        assert (away <= 1e-13 * np.outer(size, size)).all()

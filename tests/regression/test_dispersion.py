@@ -172,6 +172,20 @@ def test_nodes_that_have_some_of_the_levels(by_sex):
         fit_on_nodes(eb.LinearEB(), nodes)
 
 
+def test_columns_far_from_zero_are_taken_from_nodes():
+    """Two rows of a level and group have a factor of two rows, not of three."""
+    rng = np.random.default_rng(1)
+    g, kind = np.repeat(np.arange(24), 8), np.array(list("abc"))[rng.integers(0, 3, 192)]
+    x = rng.normal(size=(192, 1))
+    y = x[:, 0] / 2 + rng.normal(0, 0.6, 24)[g] + rng.normal(size=192)
+    rows = {"X": x + 1e8, "y": y, "groups": g, "dispersion": kind}
+    halves = [{name: each[some] for name, each in rows.items()} for some in (g < 12, g >= 12)]
+    fitted, *_ = fit_on_nodes(eb.LinearEB(varying=["intercept"]), halves)
+    whole = eb.LinearEB(varying=["intercept"]).fit(**rows)
+    assert fitted[0].log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-9)
+    assert fitted[0].mean_[1] == pytest.approx(whole.mean_[1], rel=1e-6)
+
+
 def test_groups_at_several_nodes_are_refused():
     first = np.arange(len(Y)) % 2 == 0
     nodes = [{name: x[some] for name, x in ROWS.items()} for some in (first, ~first)]

@@ -462,7 +462,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         spread = within + ((n * (centre - middle).T) @ (centre - middle)) / N
         notes = list(state["notes"])
         notes += far_notes(
-            state["of_levels"], columns.terms, lambda: N * (spread + np.outer(middle, middle))
+            state["of_levels"],
+            columns.terms,
+            lambda: N * (spread + np.outer(middle, middle)),
+            self.covariance == "spherical",
         )
         if null.shape[1]:
             notes += [collinear_note(Estimable(null, columns.terms))]

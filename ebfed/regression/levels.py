@@ -204,7 +204,10 @@ needs fewer groups.
 
 
 def far_notes(
-    blocks: NDArray[np.int64], terms: Sequence[str], squares: Callable[[], NDArray]
+    blocks: NDArray[np.int64],
+    terms: Sequence[str],
+    squares: Callable[[], NDArray],
+    spherical: bool = False,
 ) -> list[str]:
     """Note columns that are far from zero, where that is part of the model.
 
@@ -217,6 +220,8 @@ def far_notes(
         Names of the columns, the first that of the intercept.
     squares : callable
         Sums of the products of columns, shape (p, p).
+    spherical : bool
+        Whether coefficients of one block are independent, too.
 
     Examples
     --------
@@ -226,6 +231,8 @@ def far_notes(
     >>> far_notes(np.array([[0, 0]]), ["intercept", "year"], lambda: years)
     []
     """
+    if spherical:
+        blocks = np.where(blocks >= 0, np.arange(len(terms)), -1)
     ones = blocks[:, :1]
     apart = ((ones >= 0) & (blocks >= 0) & (blocks != ones)).any(axis=0)
     if not (apart.any() and terms[0] == INTERCEPT):

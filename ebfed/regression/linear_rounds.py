@@ -298,9 +298,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         notes = [*dict.fromkeys(note for note in open_ if note), *lost]
         last = self._end(cast(LinearState, ended | {"round": 1}), columns, fit, known, notes, sizes)
         last = _with_result(last, learned)
-        rows = messages["factor"].reshape(-1, messages["factor"].shape[-1])[:, : len(columns)]
-        blocks = columns.blocks_of_levels(self.covariance)
-        last["result"]["notes"] += far_notes(blocks, columns.terms, lambda: rows.T @ rows)
+        rows = messages["factor"].reshape(-1, messages["factor"].shape[-1])
+        last["result"]["notes"] += self._far(columns, lambda: rows.T @ rows)
         if levels:
             last["result"] |= {
                 "levels": levels,
@@ -395,9 +394,19 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         n_sums = sum(_size(question, width) for question, _ in answers)
         notes += confounded_notes([found.confounded], [varying], columns.terms, [])
         known = varying[~found.confounded]
-        return self._end(
+        last = self._end(
             cast(LinearState, ended), columns, found, [known], notes, [(n > 0).sum()], n_sums
         )
+        asked, sums = answers[0]  # what every search asks first
+        assert asked["about"] == "products"
+        last["result"]["notes"] += self._far(columns, lambda: sums["products"])
+        return last
+
+    def _far(self, columns: Columns, products: Callable[[], NDArray]) -> list[str]:
+        """Note columns far from zero, by sums of the products of these and others after them."""
+        blocks, p = columns.blocks_of_levels(self.covariance), len(columns)
+        spherical = self.covariance == "spherical"
+        return far_notes(blocks, columns.terms, lambda: products()[:p, :p], spherical)
 
     def _crowded(self, columns: Columns, sizes: Sequence[int], n_rows: int) -> list[str]:
         """Note terms with more correlated coefficients than groups of their level."""

@@ -1,6 +1,7 @@
 """Factors that are both fixed and random: their variance is not identified, and is left at zero."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.priors import IdentificationWarning
+from ebfed.testing.nodes import fit_on_nodes
 
 
 def rows(seed=1):
@@ -147,3 +149,21 @@ def test_columns_far_from_zero_are_noted_where_that_matters(formula, far, family
         warnings.simplefilter("ignore")  # such fits may not converge
         fit = eb.from_formula(formula, rows, family=family)
     assert any("year is far from zero" in note for note in fit.notes_) == far
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+@pytest.mark.parametrize("share", ["groups", "sums"])
+@pytest.mark.parametrize("make", [eb.LinearEB, partial(eb.GeneralizedEB, "poisson")])
+def test_columns_far_from_zero_are_noted_of_rows_at_nodes(make, share, covariance):
+    """By sums that are sent in any case: those of products of columns."""
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(20), 8)
+    x, u = rng.normal(size=160), rng.normal(size=(20, 2)) / 2
+    y = rng.poisson(np.exp(1 + 0.3 * x + u[g, 0] + u[g, 1] * x / 2))
+    rows = {"X": pd.DataFrame({"year": x + 2000, "x": x**2}), "y": y, "groups": g}
+    halves = [{name: each[some] for name, each in rows.items()} for some in (g < 10, g >= 10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such fits may not converge
+        (node, _), *_ = fit_on_nodes(make(covariance=covariance, share=share), halves)
+    noted = [note.split(" is far from zero")[0] for note in node.notes_ if "is far" in note]
+    assert noted == ([] if covariance == "full" else ["year"])

@@ -22,6 +22,7 @@ __all__ = [
     "IntegratedPosterior",
     "InterpolatedPosterior",
     "RepeatedPosterior",
+    "SeparatePosteriors",
     "integrated",
     "of_distinct",
     "several",
@@ -455,6 +456,63 @@ def of_distinct(posterior: Callable[[Likelihood], Posterior], likelihood: Likeli
     if numbered is None or 2 * len(numbered[0]) > len(likelihood):
         return posterior(likelihood)
     return RepeatedPosterior(posterior, likelihood, *numbered)
+
+
+class SeparatePosteriors(Posterior):
+    """Posterior of clients of whom some have one kind of posterior, and others another.
+
+    Parameters
+    ----------
+    parts : sequence of Posterior
+    which : ndarray of shape (n,)
+        Number of the part that each client is in; clients have the order of their part.
+
+    Examples
+    --------
+    >>> sharp, vague = (IndependentNormals(np.ones((1, 1)), np.full((1, 1), x)) for x in (0.1, 3.0))
+    >>> SeparatePosteriors([sharp, vague], np.array([1, 0])).sd
+    array([[3. ],
+           [0.1]])
+    """
+
+    def __init__(self, parts: Sequence[Posterior], which: NDArray):
+        self._parts, self._which = parts, which
+        self._has_points = any(part._has_points for part in parts)
+        self.mean = self._of(lambda part, _: part.mean)
+
+    def _of(self, figures: Callable[[Posterior, Any], NDArray]) -> NDArray:
+        """Figures of all clients, from functions of a part and of which clients these are."""
+        found = np.empty((len(self._which), self._parts[0].mean.shape[1]))
+        for k, part in enumerate(self._parts):
+            found[self._which == k] = figures(part, self._which == k)
+        return found
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation of each client, shape (n, d)."""
+        return self._of(lambda part, _: part.sd)
+
+    @cached_property
+    def expectation(self) -> NDArray:
+        return self._of(lambda part, _: part.expectation)
+
+    def _quantile(self, q: float) -> NDArray:
+        return self._of(lambda part, _: part.quantile(q))
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        at = np.broadcast_to(threshold, self.mean.shape)
+        return self._of(lambda part, own: part.prob_below(at[own]))
+
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        at = np.broadcast_to(threshold, self.mean.shape)
+        return self._of(lambda part, own: part._prob_from(at[own]))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        rng = np.random.default_rng(random_state)
+        draws = np.empty((size, *self.mean.shape))
+        for k, part in enumerate(self._parts):
+            draws[:, self._which == k] = part.sample(size, rng)
+        return draws
 
 
 class FewerPosterior(Posterior):

@@ -23,7 +23,10 @@ from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import TILT
 from ebfed.priors.gamma import Gamma
+from ebfed.priors.integrated import SeparatePosteriors
 from ebfed.priors.normal import Normal
+from ebfed.priors.posterior import IndependentNormals, Posterior
+from ebfed.priors.robust import LinearShrinkage
 
 __all__ = ["GModel", "LogSpline", "Maximum", "natural_basis"]
 
@@ -47,6 +50,7 @@ WIDE = 50.0  # length of the interval, in deviations of most groups, from which 
 # Expected numbers of groups as far from a normal population as one is, by which the interval begins
 # to reach for it, and does; errors that it reaches beyond.
 SELDOM, NEVER, BEYOND = 0.5, 0.005, 4.0
+SHARPEST = 800  # cells of the range; estimates with smaller errors are known from the density there
 LEAST = 1e-6  # of the mass of a node, of which more is left than nothing
 SHARP = 100  # power of the share of its own at which an estimate counts as sharp
 MOST_SHARP = 300  # estimates that have nodes of their own
@@ -172,11 +176,12 @@ class LogSpline(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         self._check(likelihood)
         settled = self._settled(likelihood)
-        rows, counts = settled.summed()
         moments = cache(partial(_moments, settled))
         self.range_ = np.array(self._ends(likelihood, settled, moments), float)
         df = TRIED[0] if self.df == "auto" else int(self.df)
         self.bend_ = _bend(settled, *self.range_)
+        settled = self._no_sharper_than_cells(settled)
+        rows, counts = settled.summed()
         if np.isfinite(self.bend_).all():
             place = partial(_even, self._place)
         else:
@@ -449,6 +454,91 @@ class LogSpline(Prior):
         exact = likelihood.exact
         return errors if exact is None else np.where(np.isnan(exact), errors, 0.0)
 
+    # Estimates that are sharper than a grid ----------------------------------------------------
+
+    def _cells(self, likelihood: Gaussian) -> NDArray:
+        """Length of the cell of each estimate, shape (n,), of cells that are fine beside knots."""
+        low, high = self.range_
+        edges = self._place(np.linspace(0, 1, SHARPEST + 1))
+        at = np.clip(likelihood.values[:, 0], low, high)
+        place = np.clip(np.searchsorted(edges, at), 1, SHARPEST)
+        return edges[place] - edges[place - 1]
+
+    def _no_sharper_than_cells(self, likelihood: Likelihood) -> Likelihood:
+        """Estimates with an error of at least a cell, over which a spline hardly changes."""
+        if not isinstance(likelihood, Gaussian) or likelihood.scatter is not None:
+            return likelihood
+        variances = np.maximum(likelihood.variances, self._cells(likelihood)[:, None] ** 2)
+        variances = np.where(likelihood.variances > 0, variances, likelihood.variances)
+        return replace(likelihood, variances=variances)
+
+    def _is_sharp(self, likelihood: Likelihood) -> NDArray[np.bool_]:
+        """Which estimates have a smaller error than a cell, and are inside of the interval."""
+        if not isinstance(likelihood, Gaussian) or likelihood.scatter is not None:
+            return np.zeros(len(likelihood), bool)
+        x, errors = likelihood.values[:, 0], np.sqrt(likelihood.variances[:, 0])
+        low, high = self.range_
+        inside = np.minimum(x - low, high - x) >= BEYOND * errors * (1 - 1e-9)
+        return inside & (errors > 0) & (errors < self._cells(likelihood))
+
+    def _around(self, likelihood: Gaussian) -> tuple[NDArray, NDArray]:
+        """First and second derivative of the log-density at sharp estimates, shape (n,) each."""
+        x, step = likelihood.values[:, 0], self._cells(likelihood) / 2
+        low, high = self.range_
+        x = np.clip(x, low + step, high - step)
+        before, at, after = (
+            self._basis(x + side * step) @ self.coefficients_ for side in (-1, 0, 1)
+        )
+        bend = (before + after - 2 * at) / step**2
+        # no more than half of the estimate's own: that of a knot is far less
+        return (after - before) / (2 * step), np.minimum(bend, 0.5 / likelihood.variances[:, 0])
+
+    def _moments_of_sharp(self, likelihood: Gaussian) -> tuple[NDArray, NDArray]:
+        """Mean and variance of the posterior of sharp estimates, shape (n, 1) each.
+
+        There the density is ``exp(b t + c t**2 / 2)`` at the distance t from the estimate.
+        """
+        slope, bend = (each[:, None] for each in self._around(likelihood))
+        variance = likelihood.variances / (1 - bend * likelihood.variances)
+        return likelihood.values + slope * variance, variance
+
+    def posterior(self, likelihood: Likelihood, integrate: bool = True) -> Posterior:
+        check_is_fitted(self, "mean_")
+        sharp = self._is_sharp(likelihood)
+        if not sharp.any():
+            return super().posterior(likelihood, integrate)
+        own = likelihood.take(sharp)
+        assert isinstance(own, Gaussian)
+        mean, variance = self._moments_of_sharp(own)
+        if integrate:
+            populations, weights = self.populations()
+            each = np.array([one._moments_of_sharp(own) for one in populations])
+            means, variances = each.swapaxes(0, 1)
+            shares = weights[:, :, None]
+            centre = (shares * means).sum(axis=0)
+            variance = (shares * (variances + (means - centre) ** 2)).sum(axis=0)
+        parts: list[Posterior] = [IndependentNormals(mean, np.sqrt(variance))]
+        if not sharp.all():
+            parts.append(super().posterior(likelihood.take(~sharp), integrate))
+        found = SeparatePosteriors(parts, np.where(sharp, 0, 1))
+        if self.moments_ is not None and isinstance(likelihood, Gaussian):
+            found._line = LinearShrinkage(self.moments_, likelihood)
+        return found
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        check_is_fitted(self, "mean_")
+        sharp = self._is_sharp(likelihood)
+        if not sharp.any():
+            return super().log_marginal(likelihood)
+        found = np.empty(len(likelihood))
+        if not sharp.all():
+            found[~sharp] = super().log_marginal(likelihood.take(~sharp))
+        own = likelihood.take(sharp)
+        assert isinstance(own, Gaussian)
+        slope, bend = self._around(own)
+        found[sharp] = self.logpdf(own.values) + own.variances[:, 0] * (slope**2 + bend) / 2
+        return found
+
     # Using ------------------------------------------------------------------------------------
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -507,7 +597,7 @@ class LogSpline(Prior):
 
 
 def _around_sharp(likelihood: Likelihood, nodes: NDArray) -> NDArray:
-    """Nodes at the scale of each estimate that is known more sharply than nodes lie apart.
+    """Nodes at the scale of each estimate that is sharper than nodes near it lie apart.
 
     Of a few hundred estimates; of more, nodes at quantiles of all stand for them.
     """
@@ -520,8 +610,11 @@ def _around_sharp(likelihood: Likelihood, nodes: NDArray) -> NDArray:
     else:
         each = (rows.take(np.array([i])).sampling_variance(float(x[i]), 0.0) for i in range(len(x)))
         errors = np.sqrt(np.concatenate(list(each)))
-    place = np.clip(np.searchsorted(nodes, x), 1, len(nodes) - 1)
-    sharp = (errors > 0) & (2 * errors < nodes[place] - nodes[place - 1])
+    gaps = np.diff(nodes)
+    first = np.clip(np.searchsorted(nodes, x - 5 * errors, "right") - 1, 0, len(gaps) - 1)
+    last = np.clip(np.searchsorted(nodes, x + 5 * errors), first + 1, len(gaps))
+    widest = np.array([gaps[a:b].max() for a, b in zip(first, last, strict=True)])
+    sharp = (errors > 0) & (2 * errors < widest)
     return (x[sharp, None] + errors[sharp, None] * np.linspace(-5, 5, 41)).ravel()
 
 

@@ -104,15 +104,17 @@ class SpikeAndSlab(Symmetric):
         furthest = max(whole.ends[1] - fitted[2], fitted[2] - whole.ends[0], whole.unit)
         largest = np.arcsinh((2.0 if self.spike else 1e3) * furthest / whole.unit)
         reach = 2 * furthest
-        low = np.array([-np.inf, 0.0, (whole.ends[0] - reach) / whole.unit])[free]
-        high = np.array([np.inf, largest, (whole.ends[1] + reach) / whole.unit])[free]
+        # of messages much preciser than the slab is wide, that is how well the mode is known
+        step = max(whole.unit, fitted[1] / np.sqrt(whole.n_clients))
+        low = np.array([-np.inf, 0.0, (whole.ends[0] - reach) / step])[free]
+        high = np.array([np.inf, largest, (whole.ends[1] + reach) / step])[free]
 
         def full(points: NDArray) -> NDArray:
-            """Weight, scale and mode, from a logit, an inverse sinh, and in units of the scale."""
+            """Weight, scale and mode, from a logit, an inverse sinh, and a number of steps."""
             whole_points = np.tile(fitted, (len(points), 1))
             whole_points[:, free] = points
             if free[2]:
-                whole_points[:, 2] *= whole.unit
+                whole_points[:, 2] *= step
             if free[0]:
                 whole_points[:, 0] = expit(whole_points[:, 0])
             else:
@@ -142,14 +144,18 @@ class SpikeAndSlab(Symmetric):
             [
                 logit(np.clip(fitted[0], 0.05, 0.95)),
                 np.arcsinh(max(fitted[1], 0.1 * whole.unit) / whole.unit),
-                fitted[2] / whole.unit,
+                fitted[2] / step,
             ]
         )[free]
         is_scale = np.array([False, True, False])[free]
         points, weights = explore(log_density, np.clip(start, low, high), is_scale)
         is_slow = isinstance(whole, _OfMessages) and isinstance(whole.rows, StudentT)
         if whole.n_clients > FEW or is_slow:  # fewer populations will do, and save time
-            points, weights = thinned(points, weights, N_POPULATIONS)
+            # with a free mode in both of its orders, so that reflected messages have reflected ones
+            sides = [np.where([False, False, side], -1.0, 1.0)[free] for side in {False, free[2]}]
+            some = [thinned(points * side, weights, N_POPULATIONS) for side in sides]
+            points = np.concatenate([at * side for (at, _), side in zip(some, sides, strict=True)])
+            weights = np.concatenate([share for _, share in some]) / len(sides)
         parameters = full(points)
         slab = parameters[:, 0]
         self.plausible_ = {

@@ -36,6 +36,7 @@ MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 200, 10  # steps of a Gibbs sampler
 ENOUGH = 1500  # rows after which the population is hardly open
 FLOOR = 1e-13  # curvature that is added, as a share of what there is
+NONE = 1e-30  # curvature, as a share of the largest, of a column under which no row is possible
 ENOUGH_GAIN = 1e-6  # of a model, as a share of the gain so far
 SETTLED = 1e-11  # a gradient per client that is nothing but rounding
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
@@ -241,7 +242,9 @@ def _likeliest_of_model(bend: NDArray, slope: NDArray, weights: NDArray, settled
     as many. A single one is added with care: up to where the first becomes negative, so that it
     always rises (Lawson and Hanson 1974).
     """
-    bend = bend + np.diag(FLOOR * np.diag(bend))  # so little curvature keeps weights as they are
+    # so little curvature keeps weights as they are, and columns of zeros apart from others
+    bends = np.diag(bend)
+    bend = bend + np.diag(FLOOR * np.maximum(bends, NONE * bends.max()))
     start = weights / weights.sum()
     best, height = start, -np.inf
     used, batch = np.ones(len(start), bool), len(start)

@@ -440,3 +440,58 @@ def test_large_counts_have_intervals_of_their_size(size):
     root = np.sqrt(counts)
     np.testing.assert_allclose(posterior.mean[:, 0], counts, rtol=0, atol=0.3 * root.max())
     np.testing.assert_allclose((upper - lower)[:, 0], 3.92 * root, rtol=0.15)
+
+
+# --- sharp estimates ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-4, 1e-6])
+def test_estimates_sharper_than_the_grid(size):
+    """They keep their own errors: of 1000, intervals of 95 % held .8, and some were points."""
+    rng = np.random.default_rng(3)
+    s = size * rng.uniform(0.5, 2.0, 1000)
+    theta = rng.normal(1.0, 1.5, 1000)
+    x = rng.normal(theta, s)
+    found = eb.posterior_from(x, s, prior="log_spline")
+    assert abs(found.sd.ravel() / s - 1).max() < 0.01
+    assert abs((found.mean.ravel() - x) / s).max() < 0.01
+    lower, upper = (end.ravel() for end in found.interval())
+    assert 0.93 < np.mean((lower <= theta) & (theta <= upper)) < 0.97
+    # of a density, the log-likelihood is that of the parameters themselves
+    log_marginal = found.prior.log_marginal(Gaussian(x[:, None], s[:, None] ** 2))
+    np.testing.assert_allclose(log_marginal, found.prior.logpdf(x[:, None]), atol=0.01)
+    draws = found.sample(200, random_state=0)[:, :, 0]
+    np.testing.assert_allclose(draws.std(axis=0) / s, 1.0, atol=0.3)
+
+
+def test_sharp_estimates_beside_others_as_by_quadrature():
+    rng = np.random.default_rng(6)
+    s = np.geomspace(1e-3, 2.0, 60)
+    x = rng.normal(rng.choice([-2.0, 2.0], 60), np.hypot(s, 0.4))
+    found = eb.posterior_from(x, s, prior="log_spline", integrate=False)
+    messages = Gaussian(x[:, None], s[:, None] ** 2)
+    logs = found.prior.log_marginal(messages)
+    low, high = found.prior.range_
+    for i, (value, error) in enumerate(zip(x, s, strict=True)):
+        ends = max(low, value - 9 * error), min(high, value + 9 * error)
+        at = np.linspace(*ends, 20_001)
+        joint = norm.pdf(value, at, error) * np.exp(found.prior.logpdf(at[:, None]))
+        total = np.trapezoid(joint, at)
+        mean = np.trapezoid(joint * at, at) / total
+        sd = np.sqrt(np.trapezoid(joint * (at - mean) ** 2, at) / total)
+        assert abs(found.mean[i, 0] - mean) < 0.01 * error
+        assert abs(found.sd[i, 0] / sd - 1) < 0.01
+        assert abs(logs[i] - np.log(total)) < 0.01
+
+
+def test_estimates_of_groups_that_differ_much_in_size():
+    """A few far more precise than the others do not thin the grid of those."""
+    theta, x = bimodal(400, 5)
+    s = np.where(np.arange(400) % 2 == 0, 1.0, 1e-4)
+    x = theta + s * (x.ravel() - theta)
+    found = eb.posterior_from(x, s, prior="log_spline")
+    assert np.mean((found.mean.ravel() - theta)[::2] ** 2) < 0.7
+    order = np.random.default_rng(0).permutation(400)
+    other = eb.posterior_from(x[order], s[order], prior="log_spline")
+    np.testing.assert_allclose(other.mean, found.mean[order], atol=1e-6)
+    np.testing.assert_allclose(other.sd, found.sd[order], atol=1e-6)

@@ -13,8 +13,10 @@ from scipy.integrate import quad
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
 from scipy.stats import norm
+from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.kernels import point_and_slab
 from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import (
     Discrete,
@@ -248,7 +250,8 @@ def likeliest(prior, x, s):
 
     def minus(p):
         weight = max(expit(p[0]), 1e-12) if prior.spike else 1.0
-        return -prior.slab.fit(x, s**2, weight, np.exp(np.clip(p[1], -9, 9)), p[2])[0]
+        is_laplace = isinstance(prior, PointLaplace | Laplace)
+        return -point_and_slab(x, s**2, weight, np.exp(np.clip(p[1], -9, 9)), p[2], is_laplace)[0]
 
     starts = [[odds, scale, mode] for odds in (-1, 1) for scale in (-1, 0.7) for mode in x]
     starts = sorted(starts, key=minus)[:10]
@@ -467,3 +470,27 @@ def test_an_estimate_many_errors_away_shows_how_wide_the_population_is(family, l
     assert posterior.sd[0, 0] == pytest.approx(0.5, rel=0.1)
     assert upper - lower == pytest.approx(1.96, rel=0.1)
     assert lower < posterior.mean[0, 0] < upper
+
+
+@pytest.mark.parametrize("prior", [Laplace(), ScaleMixture()], ids=repr)
+@pytest.mark.parametrize("df", [None, 5])
+def test_estimates_that_are_almost_exact(prior, df):
+    """Laplace priors had no plausible means, and mixtures kept the weights that they start with."""
+    theta = np.random.default_rng(3).normal(1.0, 1.5, 30)
+    for size in (1e-3, 1e-6):
+        found = eb.posterior_from(theta, np.full(30, size), prior=clone(prior), df=df)
+        wide = np.sqrt(5 / 3) if df else 1.0
+        # but for one that may be at the mode of a mixture
+        np.testing.assert_allclose(np.sort(found.sd.ravel())[:-1], wide * size, rtol=0.02)
+        assert 0.5 < found.prior.variance_[0] / np.mean((theta - found.prior.mode_) ** 2) < 2
+
+
+def test_reflected_estimates_with_t_errors_have_reflected_intervals():
+    """A few of the plausible means and scales of a Laplace prior stand for all, in either order."""
+    rng = np.random.default_rng(5)
+    s = rng.uniform(0.5, 2.0, 40)
+    x = np.where(rng.random(40) < 0.2, rng.normal(0, 5, 40), 0) + s * rng.standard_normal(40)
+    one = eb.posterior_from(x, s, prior="laplace", df=6)
+    other = eb.posterior_from(-x, s, prior="laplace", df=6)
+    np.testing.assert_allclose(one.sd, other.sd, rtol=0.01)
+    np.testing.assert_allclose(one.quantile(0.1), -other.quantile(0.9), atol=0.02)

@@ -61,3 +61,13 @@ def test_draws_are_those_of_the_groups_in_any_order(prior, m):
     again = eb.posterior_from(x[order], errors[order], prior).interval()
     for one, other in zip(given, again, strict=True):
         np.testing.assert_allclose(other, one[order], atol=0.03)
+
+
+def test_columns_under_which_no_row_is_possible():
+    """They have no weight, and others are fitted as without them; all kept their first weights."""
+    rows = np.random.default_rng(4).uniform(0.1, 1.0, (30, 3))
+    expected, _ = fit_weights(rows, np.ones(30), np.full(3, 1 / 3), 1e-9)
+    wide = np.hstack([np.zeros((30, 2)), rows])
+    found, gap = fit_weights(wide, np.ones(30), np.full(5, 0.2), 1e-9)
+    assert gap <= 1e-9
+    np.testing.assert_allclose(found, np.append([0.0, 0.0], expected), atol=1e-6)

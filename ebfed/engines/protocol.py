@@ -130,6 +130,8 @@ class LocationSent(Sent, LocationResults):
 
     settings: Any
     """How to report: arguments of channels by class; in the end, those of every round."""
+    n_rows: NotRequired[int]
+    """Number of rows of all clients, in the last broadcast."""
     n_private: NotRequired[dict[str, int]]
     """Of opting out: how many clients add noise."""
 

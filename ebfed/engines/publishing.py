@@ -63,6 +63,8 @@ def published(fit: Any) -> Any:
         twin._roles = fit._roles
     if hasattr(fit, "_style_"):
         twin._style_ = fit._style_.unlabelled()
+    if hasattr(fit, "_intake"):
+        twin._intake.roles, twin._intake.style = fit._intake.roles, fit._intake.style.unlabelled()
     return twin
 
 
@@ -98,7 +100,7 @@ class Published(WithArguments, ABC):
     _remarks: tuple[str, ...] = ()
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
-    # Numbers of groups and rows, where the groups are not known.
+    # Numbers of groups and rows, where not all groups are known, as at one node of several.
     _totals: tuple[int, int] | None = None
     # An attribute that fits have.
     _mark: ClassVar[str] = "clients_"

@@ -30,7 +30,7 @@ from ebfed.engines.protocol import (
 )
 from ebfed.engines.publishing import name_columns
 from ebfed.engines.robust import pair
-from ebfed.families import Family
+from ebfed.families import Family, Gaussian
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location import matching
 from ebfed.location.consent import ALL_CLIENTS, check_channels, named_channels, settled
@@ -51,6 +51,7 @@ from ebfed.tables.consent import classes_of
 from ebfed.tables.intake import Intake
 from ebfed.tables.levels import names_of_parents
 from ebfed.tables.of_rows import OfRows
+from ebfed.tables.roles import Roles
 
 __all__ = ["RESULTS", "LocationRounds", "lines"]
 
@@ -303,6 +304,8 @@ class LocationRounds(Rounds):
         }
 
     def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Any:
+        if len(clients) < sent["n_clients"]:  # of one node of several
+            self.estimator._totals = sent["n_clients"], sent["n_rows"]
         return self.taken(self.learned(sent, clients, memory))
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
@@ -559,7 +562,8 @@ class LocationRounds(Rounds):
         if not state["done"]:
             return {"done": False, "round": state["round"], "settings": state["settings"][-1]}
         results = {name: cast(Mapping[str, Any], state)[name] for name in self.results}
-        return cast(LocationSent, {"done": True, "round": state["round"]} | results)
+        done = {"done": True, "round": state["round"], "n_rows": int(state["n"].sum())}
+        return cast(LocationSent, done | results)
 
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Fit the prior to all messages; before the last round, choose the next questions."""
@@ -584,6 +588,7 @@ class LocationRounds(Rounds):
         check_no_regressor(fit)
         fit._intake = Intake()
         fit._intake.covariate_names = lines(state["covariate_names"])
+        fit._intake.roles = Roles(self._given(state))
         name_columns(fit, state)
         summaries = self.family.blank(state["n"], state["n_features"], state["weight"])
         memory: LocationMemory = {
@@ -599,6 +604,15 @@ class LocationRounds(Rounds):
             learned.reported = learned.log_likelihood_of(*stated)
         fit._kept = self.keep(state) | {"log_likelihood": learned.reported}
         return self.taken(learned)
+
+    def _given(self, state: LocationState) -> dict[str, None]:
+        """Return what rows of clients had, as their facts show, and later rows must have."""
+        weight = state["weight"]
+        if weight is None or np.array_equal(weight, state["n"]):
+            return {}
+        if "exposure" in self.family.of_rows:
+            return {"exposure": None}
+        return {"sample_weight": None} if isinstance(self.family, Gaussian) else {}
 
     @staticmethod
     def received(state: LocationState, messages: dict[str, Message]) -> LocationState:

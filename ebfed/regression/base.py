@@ -153,6 +153,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self._learn(sent["result"])
         if clients is None:
             self.clients_ = self._rows_of(np.arange(len(self._n)))
+        elif len(clients) < sent["n_clients"]:  # of one node of several
+            self._totals = sent["n_clients"], sent["n_rows"]
 
     @property
     def n_parameters_(self) -> int:

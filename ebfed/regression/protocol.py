@@ -71,6 +71,8 @@ class RegressionSent(Sent):
     """What the server of a regression broadcasts."""
 
     n_clients: NotRequired[int]
+    n_rows: NotRequired[int]
+    """Number of rows of all clients, in the last broadcast."""
     history: NotRequired[list[dict[str, float]]]
     """Rows of the history, in the last broadcast."""
     log_likelihood: NotRequired[float]

@@ -178,6 +178,7 @@ class RegressionRounds(SupervisedRounds, ABC, Generic[StateT, SentT, MemoryT, Me
             "done": True,
             "round": state["round"],
             "n_clients": state.get("n_clients", len(state["n"])),
+            "n_rows": int(state["n"].sum()),
             "history": state["history"],
             "log_likelihood": state["log_likelihood"],
             "converged": state["converged"],

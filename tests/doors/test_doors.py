@@ -7,6 +7,7 @@ through all of them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 import ebfed as eb
 from ebfed.cli.app import app
 from ebfed.engines.rounds import converse
+from ebfed.testing.nodes import fit_on_nodes
 
 RNG = np.random.default_rng(11)
 GROUPS = np.repeat(np.arange(12), RNG.integers(2, 9, 12))
@@ -371,6 +373,28 @@ def test_one_node(name):
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
     if "logLik" in model.also:
         assert server.log_likelihood_ == pytest.approx(reference.log_likelihood_, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_several_nodes(name):
+    """A node's own copy says of the fit what that of all rows says, and no more of its own rows."""
+    model = MODELS[name]
+    given, options = model.arguments(ROWS)
+    reference = clone(model.estimator).fit(*given, **options)
+    parts = [model.arguments(rows) for _, rows in ROWS.groupby("s")]
+    arguments = [dict(zip(("X", "y"), rows, strict=False)) | more for rows, more in parts]
+    nodes, *_ = fit_on_nodes(model.estimator, arguments)
+    told, expected = nodes[1].glance().iloc[0], reference.glance().iloc[0]
+    several = ["n_groups", "nobs", "npar", "df.residual"]
+    several += ["logLik", "AIC", "BIC"] if np.isfinite(told["logLik"]) else []
+    for figure in several:
+        assert float(told[figure]) == pytest.approx(float(expected[figure]), rel=1e-9), figure
+    if hasattr(reference, "predict_interval"):
+        (X, _), options = parts[1]
+        asked = inspect.signature(reference.predict_interval).parameters
+        options = {name: each for name, each in options.items() if name in asked}
+        ends = [fit.predict_interval(X, **options) for fit in (nodes[1], reference)]
+        np.testing.assert_allclose(*ends, rtol=1e-6, atol=1e-6)
 
 
 def test_crossed_factors_alone_have_no_node():

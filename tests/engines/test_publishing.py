@@ -3,11 +3,14 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.channels import Gaussian
 from ebfed.streams import Stream, make_key
+from ebfed.testing.nodes import fit_on_nodes
 
 X, GROUPS = np.random.default_rng(0).normal(size=60), np.arange(60) % 12
 PRIVATE = eb.GaussianEB(channel=Gaussian(2.0, 1e-5, (-4, 4)), variances=1.0)
@@ -25,6 +28,34 @@ def test_what_is_published_estimates_groups_from_their_rows():
         public.posterior()
     again = pickle.loads(pickle.dumps(public.published()))
     assert str(again.summary()) == str(public.summary())
+
+
+@pytest.mark.parametrize(
+    ("estimator", "needed"), [(eb.GaussianEB(), "sample_weight"), (eb.PoissonEB(), "exposure")]
+)
+def test_what_is_published_asks_for_weights_and_exposures_as_the_fit_does(estimator, needed):
+    counts, sizes = np.abs(X * 5).round(), 1.0 + np.arange(60) % 7
+    rows = [
+        {"X": counts[own], "groups": GROUPS[own], needed: sizes[own]}
+        for own in (GROUPS < 6, GROUPS >= 6)
+    ]
+    _, kept, _ = fit_on_nodes(estimator, rows)
+    server = clone(estimator).protocol().conclude(kept | {"log_likelihood": 0.0})
+    fit = clone(estimator).fit(counts, groups=GROUPS, **{needed: sizes})
+    for copy in (fit.published(), server):
+        with pytest.raises(ValueError, match=f"{needed}= must give"):
+            copy.predict(counts, groups=GROUPS)
+        options = {"groups": GROUPS + 100, needed: sizes}  # that a fit does not know either
+        expected = fit.predict(counts, **options)
+        np.testing.assert_allclose(copy.predict(counts, **options), expected, rtol=1e-9)
+    plain = clone(estimator).fit(counts, groups=GROUPS).published()  # rows of weight one have none
+    assert len(plain.predict(counts, groups=GROUPS)) == 60
+
+
+def test_what_is_published_knows_columns():
+    rows = pd.DataFrame({"g": GROUPS, "n": np.abs(X * 5).round(), "years": 1.0 + np.arange(60) % 7})
+    fit = eb.PoissonEB().fit(rows, groups="g", exposure="years")
+    np.testing.assert_allclose(fit.published().predict(rows), fit.predict(rows), rtol=1e-9)
 
 
 def test_only_a_fit_is_published():

@@ -13,6 +13,7 @@ from ebfed.likelihoods import LogVariance
 from ebfed.priors import InverseGamma
 from ebfed.priors.inverse_gamma import VariancePosterior
 from ebfed.priors.regression import check_covariates
+from ebfed.privacy.calibration import is_number
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import columns_of_units
 from ebfed.tables.frames import Style, frame
@@ -149,6 +150,8 @@ def moderated_t(
     """
     from scipy.special import stdtr
 
+    if is_number(df) and not np.isfinite(df):
+        raise ValueError(f"df must be finite and not negative; got {df!r}.")
     given = {"estimates": estimates, "std_errors": std_errors, "df": df, "unscaled": unscaled}
     figures, also = [*given], {"covariates": covariates, "labels": labels}
     rows = Rows.of_units(given | also, figures, "label")

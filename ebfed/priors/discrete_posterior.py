@@ -89,7 +89,7 @@ class DiscretePosterior(Posterior):
             columns.append(self._rows(find))
         return self._unless_exact(np.stack(columns, axis=1), lambda known: known)
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         """Weight of the atoms at or below `threshold`, shape (n, d)."""
         return self._weight_where(np.less_equal, threshold)
 
@@ -118,7 +118,7 @@ class DiscretePosterior(Posterior):
         def draw(weights: NDArray) -> NDArray:
             uniform = rng.random((len(weights), size))
             rows = zip(np.cumsum(weights, axis=1), uniform, strict=True)
-            picked = np.array([np.searchsorted(*row) for row in rows]).reshape(uniform.shape)
+            picked = np.array([np.searchsorted(*row) for row in rows], int).reshape(uniform.shape)
             return self.atoms[np.minimum(picked, len(self.atoms) - 1)]
 
         return self._unless_exact(self._rows(draw).swapaxes(0, 1), lambda known: known)

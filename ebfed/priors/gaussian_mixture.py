@@ -388,7 +388,7 @@ class GaussianMixturePosterior(Posterior):
                 result[place, j] = mixture_quantiles(q, *moments, share, mean, sd, none, sides)
         return result
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         at = np.asarray(threshold)
         return sum(share * normal_below(at - mean, sd) for share, mean, sd in self._components())
 

@@ -291,10 +291,10 @@ class IntegratedPosterior(Posterior):
         possible = weights > 0
         low = np.min(np.where(possible, ends, np.inf), axis=0)
         high = np.max(np.where(possible, ends, -np.inf), axis=0)
-        return _solve(lambda x: self.prob_below(x) - q, low, high)
+        return _solve(lambda x: self._prob_to(x) - q, low, high)
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        return np.clip(self._average(lambda part: part.prob_below(threshold)), 0.0, 1.0)
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
+        return np.clip(self._average(lambda part: part._prob_to(threshold)), 0.0, 1.0)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return np.clip(self._average(lambda part: part._prob_from(threshold)), 0.0, 1.0)
@@ -408,7 +408,7 @@ class FlatStudentPosterior(Posterior):
             reach = unit * self._scale
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         return self._below(np.asarray(threshold) - self.mean)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
@@ -499,9 +499,9 @@ class SeparatePosteriors(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return self._of(lambda part, _: part.quantile(q))
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         at = np.broadcast_to(threshold, self.mean.shape)
-        return self._of(lambda part, own: part.prob_below(at[own]))
+        return self._of(lambda part, own: part._prob_to(at[own]))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         at = np.broadcast_to(threshold, self.mean.shape)
@@ -558,10 +558,10 @@ class FewerPosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return self._whole.quantile(q) if self._needs_all() else self._of(lambda x: x.quantile(q))
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         if self._needs_all(threshold):
-            return self._whole.prob_below(threshold)
-        return np.clip(self._of(lambda some: some.prob_below(threshold), 1.0), 0.0, 1.0)
+            return self._whole._prob_to(threshold)
+        return np.clip(self._of(lambda some: some._prob_to(threshold), 1.0), 0.0, 1.0)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         if self._needs_all(threshold):

@@ -406,8 +406,8 @@ class VariancePosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return np.exp(self.logs.quantile(q))
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        return self.logs.prob_below(_log(threshold))
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
+        return self.logs._prob_to(_log(threshold))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return self.logs._prob_from(_log(threshold))

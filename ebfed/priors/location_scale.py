@@ -389,8 +389,8 @@ class MovedPosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return self._ahead(self._inner.quantile(q))
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
-        return self._inner.prob_below(self._back(threshold))
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
+        return self._inner._prob_to(self._back(threshold))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return self._inner._prob_from(self._back(threshold))

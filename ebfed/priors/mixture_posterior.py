@@ -131,7 +131,7 @@ class MixturePosterior(Posterior):
             first = last
         return np.concatenate(values)[:, None]
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         return self._below(threshold, (block.arrays for block in self._blocks()))
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -1,7 +1,7 @@
 """What is known of each client after its data: the interface of all posteriors.
 
 A `Posterior` is a batch of n clients with parameters in R^d, coordinate by coordinate. A subclass
-gives `mean`, `sd`, `quantile`, `prob_below` and `sample`; everything else follows. Estimators
+gives `mean`, `sd`, `_quantile`, `_prob_to` and `sample`; everything else follows. Estimators
 attach to it what identifies a client (label, number of rows, local estimate) by `labelled`, so
 that `to_frame` gives one tidy table.
 """
@@ -111,7 +111,7 @@ class Posterior(ABC):
         ValueError
             If `q` is outside [0, 1].
         """
-        if not 0 <= q <= 1:
+        if not is_number(q) or not 0 <= q <= 1:
             raise ValueError(f"q must lie between 0 and 1; got {q!r}.")
         return self._quantile(q)
 
@@ -128,14 +128,48 @@ class Posterior(ABC):
         """
         return None
 
-    @abstractmethod
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d).
 
         Parameters
         ----------
         threshold : float, or array-like that broadcasts to (n, d)
+            Of one coordinate, also one of shape (n,): a threshold for each client.
+
+        Raises
+        ------
+        ValueError
+            If `threshold` has another shape, or is no number.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> posterior = eb.posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 1.0], integrate=False)
+        >>> posterior.prob_below([0.0, 4.0, 10.0]).ravel().round(2)
+        array([0.41, 0.49, 0.9 ])
         """
+        return self._prob_to(self._thresholds(threshold))
+
+    @abstractmethod
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
+        """`prob_below` of thresholds that are checked."""
+
+    def _thresholds(self, threshold: ArrayLike) -> NDArray:
+        """Return thresholds that broadcast to the shape of the mean."""
+        shape = self.mean.shape
+        try:
+            at = np.asarray(threshold, float)
+            if shape[1] == 1 and at.shape == shape[:1]:
+                at = at[:, None]
+            fits = np.broadcast_shapes(at.shape, shape) == shape
+        except (TypeError, ValueError):
+            fits = False
+        if not fits or np.isnan(at).any():
+            raise ValueError(
+                f"threshold must be a number, or numbers that broadcast to shape {shape}; got "
+                f"{threshold!r}."
+            )
+        return at
 
     def prob_above(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is more than `threshold`, shape (n, d).
@@ -144,7 +178,7 @@ class Posterior(ABC):
 
         Parameters
         ----------
-        threshold : float, or array-like that broadcasts to (n, d)
+        threshold : as in `prob_below`
 
         Examples
         --------
@@ -153,7 +187,7 @@ class Posterior(ABC):
         >>> rates.posterior().prob_above(0.5).ravel().round(2)
         array([0.09, 0.89, 0.99])
         """
-        return self._prob_from(np.nextafter(np.asarray(threshold, float), np.inf))
+        return self._prob_from(np.nextafter(self._thresholds(threshold), np.inf))
 
     def local_false_sign_rate(self) -> NDArray:
         """Probability that the sign is not the likelier one, shape (n, d).
@@ -174,6 +208,8 @@ class Posterior(ABC):
 
         Raises
         ------
+        ValueError
+            If `null` is no finite number.
         TypeError
             If the population has no point at `null`, as the normal one, so that this probability is
             zero for every estimate; or one whose probability is not known, as a scale mixture
@@ -192,6 +228,8 @@ class Posterior(ABC):
         >>> posterior.lfdr().ravel().round(2)
         array([0.7 , 0.68, 0.  , 0.7 , 0.66, 0.7 , 0.  , 0.67])
         """
+        if not is_number(null) or not np.isfinite(null):
+            raise ValueError(f"null must be a finite number; got {null!r}.")
         known = self._has_points if self.prior is None else has_point(self.prior, null)
         rate = self.prob_below(null) + self._prob_from(null) - 1
         if not known or (self.prior is None and not (rate > 0).any()):
@@ -272,7 +310,7 @@ class Posterior(ABC):
 
         Posteriors with an accurate upper tail override this.
         """
-        return 1 - self.prob_below(np.nextafter(np.asarray(threshold, float), -np.inf))
+        return 1 - self._prob_to(np.nextafter(np.asarray(threshold, float), -np.inf))
 
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
@@ -617,7 +655,7 @@ class NormalMarginals(Posterior):
             reach = ndtri(q) * self.sd
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         return normal_below(np.asarray(threshold) - self.mean, self.sd)
 
     def _prob_from(self, threshold: ArrayLike) -> NDArray:

@@ -370,7 +370,7 @@ class TwoMoments(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return np.where(self.sd > 0, self._each.quantile(q), self.mean)
 
-    def prob_below(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike) -> NDArray:
         inside = self._each.below(threshold)
         return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 

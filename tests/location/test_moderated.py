@@ -147,3 +147,10 @@ def test_covariates_need_maximum_likelihood():
     given = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 1.0, 2.0], 4
     with pytest.raises(ValueError, match="method must be 'ml' with covariates; got 'moments'"):
         eb.moderated_t(*given, covariates=[1.0, 2.0, 3.0, 5.0], method="moments")
+
+
+@pytest.mark.parametrize("df", [np.inf, np.nan])
+def test_one_number_of_degrees_that_is_not_finite(df):
+    """It was said to have the wrong shape."""
+    with pytest.raises(ValueError, match="df must be finite"):
+        eb.moderated_t([0.1, 0.2], [1.0, 1.0], df)

@@ -1,5 +1,7 @@
 """Tables of estimates: labels, and covariances against the model in dense matrices."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
-from ebfed.priors import Normal
+from ebfed.priors import IdentificationWarning, Normal
 from ebfed.priors.correlated import shrink_jointly
 
 # eigenvectors of a diagonal covariance are exact; what differs is the order of sums
@@ -475,3 +477,12 @@ def test_what_is_no_number_is_refused(wrong):
         eb.posterior_from(EFFECTS, wrong)
     with pytest.raises(TypeError, match="estimates must be numbers, or a fitted regression"):
         eb.posterior_from(wrong, SE)
+
+
+@pytest.mark.parametrize("prior", ["normal", "laplace", "scale_mixture", "log_spline", "npmle"])
+def test_no_estimates_have_no_draws(prior):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentificationWarning)
+        posterior = eb.posterior_from([], [], prior=prior)
+    assert posterior.sample(3).shape == (3, 0, 1)
+    assert len(posterior.to_frame()) == 0

@@ -56,3 +56,28 @@ def test_small_probabilities_keep_their_digits():
     expected = stats.gamma(5, scale=1 / 3).sf(40.0)
     assert 0 < expected < 1e-40
     np.testing.assert_allclose(events.posterior().prob_above(40.0), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("prior", ["normal", "point_normal", "laplace", "log_spline", "npmle"])
+@pytest.mark.parametrize("integrate", [True, False])
+def test_a_threshold_for_each_client(prior, integrate):
+    """One of shape (n,) was an error of NumPy's, or a table of all clients at all thresholds."""
+    x = np.array([0.1, 0.5, -0.3, 1.0, 2.0, 4.0])
+    posterior = eb.posterior_from(x, np.full(6, 0.4), prior=prior, integrate=integrate)
+    for ask in (posterior.prob_below, posterior.prob_above):
+        each = np.array([ask(value)[i] for i, value in enumerate(x)])
+        np.testing.assert_allclose(ask(x), each, atol=1e-12)
+        np.testing.assert_allclose(ask(list(x)), ask(x[:, None]), atol=0)
+        for wrong in (x[:3], np.zeros((6, 2)), np.zeros((2, 6, 1)), np.nan, "a", None):
+            with pytest.raises(ValueError, match=r"threshold must be a number"):
+                ask(wrong)
+
+
+def test_arguments_that_are_no_numbers_are_refused_in_words():
+    posterior = eb.posterior_from([0.1, 0.5, 4.0], [0.4] * 3, prior="point_normal")
+    for q in ([0.1, 0.9], "a", None, np.nan):
+        with pytest.raises(ValueError, match="q must lie between 0 and 1"):
+            posterior.quantile(q)
+    for null in ("a", None, np.nan):
+        with pytest.raises(ValueError, match="null must be a finite number"):
+            posterior.lfdr(null)

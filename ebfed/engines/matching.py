@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import string
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,10 +107,10 @@ def _encoded(label: Any) -> bytes:
         return b"date:" + str(label.astype("datetime64[ns]")).encode()
     if isinstance(label, bool | np.bool_ | int | np.integer):
         return b"number:%d" % int(label)
-    if isinstance(label, float | np.floating):
-        number = float(label)
-        whole = number.is_integer()
-        return b"number:%d" % int(number) if whole else b"number:" + number.hex().encode()
+    if isinstance(label, float | np.floating | Decimal):
+        if label % 1 == 0:
+            return b"number:%d" % int(label)
+        return b"number:" + float(label).hex().encode()
     if isinstance(label, tuple):  # of several levels
         parts = [_encoded(each) for each in label]
         return b"levels:" + b"".join(b"%d:%s" % (len(part), part) for part in parts)

@@ -7,7 +7,9 @@ alone, so that all nodes of a federation give it the same one.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
@@ -247,7 +249,8 @@ def parents_of(ids: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
 def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
     """Return the number of each group's parents, shape (n, n_above); NaN without labels.
 
-    It follows from the label of the parent alone: the first 53 bits of a digest.
+    It follows from the label of the parent alone: the first 53 bits of a digest. Labels that are
+    written alike, as numbers or days and their text, have one.
 
     Examples
     --------
@@ -269,8 +272,10 @@ def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
 
 
 def _digest(label: Any) -> bytes:
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)
+    if isinstance(label, float | Decimal):
+        label = int(label) if label % 1 == 0 else float(label)
+    elif isinstance(label, dt.datetime) and label == dt.datetime.combine(label, dt.time()):
+        label = label.date()
     digest = EMPTY.copy()
     digest.update(str(label).encode())
     return digest.digest()

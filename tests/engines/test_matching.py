@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import hmac
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -189,6 +190,8 @@ def test_digests_are_hmacs_of_type_and_value():
         (True, 1, True),
         (0.1, np.float64(0.1), True),
         (0.1, np.float32(0.1), False),
+        (Decimal("1.00"), 1, True),
+        (Decimal("0.10"), 0.1, True),
         ("1", 1, False),
         ("a", np.str_("a"), True),
         (np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00:00:00.000"), True),

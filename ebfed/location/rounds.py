@@ -30,7 +30,7 @@ from ebfed.engines.protocol import (
 )
 from ebfed.engines.publishing import name_columns
 from ebfed.engines.robust import pair
-from ebfed.families import Family, Gaussian
+from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location import matching
 from ebfed.location.consent import ALL_CLIENTS, check_channels, named_channels, settled
@@ -612,7 +612,7 @@ class LocationRounds(Rounds):
             return {}
         if "exposure" in self.family.of_rows:
             return {"exposure": None}
-        return {"sample_weight": None} if isinstance(self.family, Gaussian) else {}
+        return {"sample_weight": None} if self.family.weights == "precision" else {}
 
     @staticmethod
     def received(state: LocationState, messages: dict[str, Message]) -> LocationState:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,8 +25,8 @@ __all__ = ["Discrete"]
 
 N_DRAWS, N_NODES = 50, 120
 
-Explore = Callable[[], None]
-"""Finds populations that the messages leave plausible, beside a fitted one."""
+Explore = tuple[Any, ...]
+"""Method that finds what populations the messages leave plausible, and what it is given."""
 
 
 @dataclass(eq=False, repr=False)
@@ -61,9 +59,9 @@ class Discrete(Prior):
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
-    ``2 log(1 + n)`` (a quarter of it for noisy reports), so they hold for continuous populations
-    too. Those of k atoms average over places and weights of k atoms, under uniform priors: where
-    the true population is continuous they are too short.
+    ``max(2 log(1 + n), sqrt(n))`` (``log(1 + n) / 2`` for noisy reports), so they hold for
+    continuous populations too. Those of k atoms average over places and weights of k atoms, under
+    uniform priors: where the true population is continuous they are too short.
 
     ``uncertainty="bootstrap"`` averages over 50 fits to new messages instead, which are drawn from
     the fitted population (a parametric bootstrap; Laird and Louis 1987, J. Am. Statist. Assoc. 82,
@@ -198,7 +196,10 @@ class Discrete(Prior):
             )
         explore = self._find(likelihood)
         if explore is not None:
-            self._bootstrap(likelihood) if self.uncertainty == "bootstrap" else explore()
+            if self.uncertainty == "bootstrap":
+                self._bootstrap(likelihood)
+            else:
+                self._find_later(*explore)
 
     def _find(self, likelihood: Likelihood) -> Explore | None:
         """Fit the population; the result is None where nothing else is plausible."""
@@ -276,7 +277,7 @@ class Discrete(Prior):
         tol = self.tol * counts.sum()
         weights, self.gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
-        return partial(self._draw_weights, rows, counts, atoms, start, float(len(atoms)), atoms)
+        return Discrete._draw_weights, rows, counts, atoms, start, float(len(atoms)), atoms
 
     @staticmethod
     def _explains(rows: Likelihood, atoms: NDArray) -> None:
@@ -300,16 +301,18 @@ class Discrete(Prior):
         self.gap_ = float(gap)
         self._set(total + sign * atoms[:, None], weights, free=2 * len(atoms) - 1)
         nodes = rows.nodes(N_NODES)
-        # as the number of clusters of a Dirichlet process, which grows like the logarithm
-        clusters = np.log1p(counts.sum())
+        # As the number of clusters of a Dirichlet process, which grows like the logarithm; of many
+        # messages more, for few clusters are no continuous population however much is known.
+        drawn = counts[enough(len(rows))].sum()
+        concentration = max(2 * np.log1p(counts.sum()), np.sqrt(drawn))
         start = np.full(len(nodes), 1 / len(nodes))
         if rows.is_noisy:  # estimates are averages of the draws: near the fit where it is good
-            clusters /= 4
+            concentration = np.log1p(counts.sum()) / 2
             nearest = np.abs(nodes - atoms[:, None]).argmin(axis=1)
             start = 0.999 * np.bincount(nearest, weights, len(nodes)) + 0.001 * start
         places = total + sign * nodes[:, None]
-        known = rows, counts, nodes[:, None], start, 2 * clusters
-        return partial(self._draw_weights, *known, places)
+        known = rows, counts, nodes[:, None], start, concentration
+        return Discrete._draw_weights, *known, places
 
     def _bootstrap(self, likelihood: Likelihood) -> None:
         """Fit populations to new messages of the same clients."""
@@ -396,11 +399,14 @@ class Discrete(Prior):
             )
         self._set(atoms, weights, free=len(atoms) * (1 + d) - 1)
 
-        def explore() -> None:
-            some = enough(len(rows))
-            self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, N_DRAWS))
+        return Discrete._draw_atoms, rows, counts, atoms, weights
 
-        return explore
+    def _draw_atoms(
+        self, rows: Likelihood, counts: NDArray, atoms: NDArray, weights: NDArray
+    ) -> None:
+        """Draw places and weights of as many atoms."""
+        some = enough(len(rows))
+        self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, N_DRAWS))
 
     def _numbers(self, n_distinct: int) -> range:
         """Numbers of atoms to try, no more than there are different messages."""

@@ -36,14 +36,16 @@ class LocationScale(Prior):
     estimate of error variance v_i; restricted, ``log |sum_i w_i w_i' / (s_i**2 + v_i)| / 2`` is
     taken off. Another shape is then fitted to ``(x_i - m_i) / s_i``, with errors of variance
     ``v_i / s_i**2``, as to any estimates. It is right whatever the shape that b and c are
-    those of mean and variance; they are not the most likely ones.
+    those of mean and variance; they are not the most likely ones. With such a shape they are at the
+    peak of likelihood times prior, as slopes of a spread that is hardly seen would go astray.
 
     With the normal shape, posteriors average over plausible b and c. These are weighted by the
-    likelihood times a prior: flat in b and, times ``(s**2 / (s**2 + v))**(1/5)`` with v a typical
-    error variance, in the spread s at average covariates; standard normal in the slopes of log s
-    over a standard deviation of the covariates. With other shapes they average over the plausible
-    shapes, and are wider by what errors of b and c add to the variance, to first order: errors with
-    the covariance that holds whatever the shape (the sandwich).
+    likelihood times a prior: flat in b; standard normal in the slopes of log s over a standard
+    deviation of the covariates; and at average covariates ``(s (s**2 / (s**2 + v))**(1/5))**k`` in
+    log s, with v a typical error variance. As c has k coefficients it is that of k kinds of client
+    with a spread each, flat in these but for the power of 1/5. With other shapes they average over
+    the plausible shapes, and are wider by what errors of b and c add to the variance, to first
+    order: errors with the covariance that holds whatever the shape (the sandwich).
 
     Parameters
     ----------
@@ -154,7 +156,7 @@ class LocationScale(Prior):
         mean, spread = self._designs(known)
         restricted = getattr(self.shape, "method", "reml") == "reml" or not self._is_normal
         fit = LocationScaleFit(messages.take(seen), mean, spread, restricted)
-        point, note = fit.likeliest()
+        point, note = fit.likeliest() if self._is_normal else (fit.likely(), "")
         if note:
             self._add_note(note)
         self._set(point)
@@ -484,9 +486,9 @@ class LocationScaleFit:
         if with_prior:
             share = self._share(c)
             total += self._log_prior(c)
-            slope[p] += 1 + 2 * TILT * share
+            slope[p] += len(c) * (1 + 2 * TILT * share)
             slope[p + 1 :] -= c[1:]
-            bend = [4 * TILT * share * (1 - share)] + [1.0] * (len(c) - 1)
+            bend = [4 * len(c) * TILT * share * (1 - share)] + [1.0] * (len(c) - 1)
             information[p:, p:] += np.diag(bend)
         return Figures(total, slope, information, scores)
 
@@ -500,7 +502,9 @@ class LocationScaleFit:
         return float(self.typical / (np.exp(2 * c[0]) + self.typical))
 
     def _log_prior(self, c: NDArray) -> float:
-        return float(c[0] + TILT * np.log1p(-self._share(c)) - 0.5 * c[1:] @ c[1:])
+        """Flat in the spreads of as many kinds of client, were they kinds, as c has numbers."""
+        each = c[0] + TILT * np.log1p(-self._share(c))
+        return float(len(c) * each - 0.5 * c[1:] @ c[1:])
 
     def _figures(self, point: NDArray) -> tuple[NDArray, float, NDArray, NDArray]:
         """Scales, log-likelihood, and ``-f'/f`` and ``f''/f`` of each message."""
@@ -568,8 +572,12 @@ class LocationScaleFit:
             point[p] = 0.5 * np.log(self.typical) + NONE
             return point, NO_SPREAD
         if (np.abs(point[p + 1 :]) > STEEPEST).any():
-            return self.climb(self.start(), with_prior=True)[0], STEEP
+            return self.likely(), STEEP
         return point, ""
+
+    def likely(self) -> NDArray:
+        """Coefficients at the peak of their posterior density, where there is always a spread."""
+        return self.climb(self.start(), with_prior=True)[0]
 
     def restriction(self, point: NDArray) -> float:
         """What integrating b out adds to the log-likelihood, ``log |2 pi C| / 2``."""
@@ -587,7 +595,8 @@ class LocationScaleFit:
 
     def plausible(self) -> tuple[NDArray, NDArray]:
         """Weighted points of the posterior distribution, under a normal shape."""
-        centre, figures, _ = self.climb(self.start(), with_prior=True)
+        centre = self.likely()
+        figures = self.at(centre, with_prior=True)
         root = np.linalg.cholesky(np.linalg.inv(figures.information))
         size = next(size for most, size in SIZES if len(self.rows) <= most)
         return reweighted(

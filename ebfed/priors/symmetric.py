@@ -502,13 +502,23 @@ class ScaleMixture(Symmetric):
             # in between even over scales and over their logarithms, of which the grid is even
             base = np.sqrt(np.maximum(scales, scales[1]))
             shapes = CONCENTRATION * base / base.sum()
-            draws = dirichlet_draws(likelihoods, counts, shapes, start, N_DRAWS)
-            self.plausible_ = {
-                "mode": np.full(N_DRAWS, float(self.mode)),
-                "weights_": draws,
-                "scales_": np.tile(scales, (N_DRAWS, 1)),
-                "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
-            }
+            self._find_later(ScaleMixture._draw_weights, likelihoods, counts, shapes, start, scales)
+
+    def _draw_weights(
+        self,
+        likelihoods: NDArray,
+        counts: NDArray,
+        shapes: NDArray,
+        start: NDArray,
+        scales: NDArray,
+    ) -> None:
+        """Draw weights of the scales under a Dirichlet prior."""
+        self.plausible_ = {
+            "mode": np.full(N_DRAWS, float(self.mode)),
+            "weights_": dirichlet_draws(likelihoods, counts, shapes, start, N_DRAWS),
+            "scales_": np.tile(scales, (N_DRAWS, 1)),
+            "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
+        }
 
     def _grid_of_scales(self, rows: Likelihood) -> NDArray:
         if self.scales is not None:

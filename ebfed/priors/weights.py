@@ -33,7 +33,7 @@ __all__ = [
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
-BURN_IN, THINNING = 200, 10  # steps of a Gibbs sampler
+BURN_IN, THINNING = 300, 20  # steps of a Gibbs sampler
 ENOUGH = 1500  # rows after which the population is hardly open
 FLOOR = 1e-13  # curvature that is added, as a share of what there is
 NONE = 1e-30  # curvature, as a share of the largest, of a column under which no row is possible

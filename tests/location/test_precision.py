@@ -74,3 +74,21 @@ def test_level_and_power():
     assert ((level > 0.025) & (level < 0.075)).all()
     assert rejected(mean=0.15)[0] > 0.9
     assert rejected(power=0.8)[1] > 0.9
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("n, prior", [(400, "normal"), (400, "npmle"), (120, "npmle")])
+def test_intervals_cover_where_the_spread_is_hardly_seen(n, prior):
+    covered, widths = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        error = np.exp(rng.normal(-0.7, 0.5, n))
+        spread = 0.35 * error**0.8
+        theta = 0.6 * np.log(error) + spread * rng.standard_normal(n)
+        x = theta + error * rng.standard_normal(n)
+        modelled = eb.posterior_from(x, error, prior, mean="~ log(se)", spread="~ log(se)")
+        lower, upper = (ends[:, 0] for ends in modelled.interval())
+        covered.append(((lower <= theta) & (theta <= upper)).mean())
+        widths.append((upper - lower).mean() / (3.92 / np.sqrt(error**-2 + spread**-2)).mean())
+    assert 0.93 < np.mean(covered) < 0.985  # with a prior that is flat in one spread .91 and .89
+    assert np.max(widths) < 4  # slopes of a spread that is hardly seen went astray: hundreds

@@ -77,7 +77,7 @@ def test_level_and_power():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("n, prior", [(400, "normal"), (400, "npmle"), (120, "npmle")])
+@pytest.mark.parametrize(("n", "prior"), [(400, "normal"), (400, "npmle"), (120, "npmle")])
 def test_intervals_cover_where_the_spread_is_hardly_seen(n, prior):
     covered, widths = [], []
     for seed in range(12):

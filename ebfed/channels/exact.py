@@ -50,3 +50,9 @@ class Exact(Channel):
     def bits(self) -> float:
         """Two numbers of 64 bits: mean and scatter."""
         return 128.0
+
+    def message_bits(self, summary: Summary) -> NDArray:
+        """64 for each number: means and scatters, exposures or weights, and the family's sums."""
+        sent = self.encode(summary)
+        numbers = sum(np.prod(sent[name].shape[1:]) for name in sent.keys() - {"n"})
+        return np.full(len(summary), 64.0 * numbers)

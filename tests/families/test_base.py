@@ -5,6 +5,7 @@ import pytest
 from scipy.special import psi
 
 from ebfed import families, priors
+from ebfed.channels import Exact
 from ebfed.families.base import IDENTITY, LOG, LOGIT
 
 FAMILIES = {
@@ -44,6 +45,17 @@ def test_the_conjugate_population_is_a_prior_on_the_support(name):
     assert family.likelihood(family.figures(family.blank(np.array([3]), 1))).support == (
         family.support
     )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_open_channel_counts_all_that_it_sends(name):
+    rows = np.array([[1.0], [2.0 if "duration" in name else 0.0], [1.0]])
+    given = {"sample_weight": np.array([1.0, 2.0, 3.0]), "exposure": np.full(3, 2.0)}
+    for weigh in ({}, given):
+        summary = FAMILIES[name].summarise(rows, np.array([0, 0, 1]), weigh)
+        sent = Exact().encode(summary)
+        bits = 8 * sum(values.nbytes for part, values in sent.items() if part != "n")
+        assert Exact().message_bits(summary).sum() == bits
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
@@ -452,11 +451,13 @@ def _em(
         atoms = np.clip(atoms, low + 1e-12, high - 1e-12)
         with np.errstate(divide="ignore"):
             joint = rows.logpdf(atoms) + np.log(weights)
-        evidence = logsumexp(joint, axis=1, keepdims=True)
-        path.append(float(counts @ evidence[:, 0]))
+        top = joint.max(axis=1)
+        parts = np.exp(joint - top[:, None])
+        whole = parts.sum(axis=1)
+        path.append(float(counts @ (top + np.log(whole))))
         if len(path) > 1 and path[-1] - path[-2] < tol * (1 + peak - path[-1]):
             break
-        expected = counts[:, None] * np.exp(joint - evidence)
+        expected = parts * (counts / whole)[:, None]
         total = expected.sum(axis=0)
         weights = total / total.sum()
         atoms = np.where(total[:, None] > 0, rows.combine(expected), atoms)

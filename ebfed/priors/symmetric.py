@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -243,19 +244,20 @@ class Symmetric(Prior):
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
     ) -> Posterior:
         assert isinstance(likelihood, Estimates)
-        symmetric = [one for one in populations if isinstance(one, Symmetric)]
-        first = symmetric[0]
-        same = all(
-            one.mode_ == first.mode_ and np.array_equal(one.scales_, first.scales_)
-            for one in symmetric
-        )
         share = shares[:, 0, 0]
-        components: Callable[[Any], Components] = partial(_components_of_all, symmetric, share)
-        if same:  # they differ in the weights of components only
-            weights = np.array([one.weights_ for one in symmetric])
-            components = partial(first._components, several=(share, weights))
-        sizes = [x._size(likelihood) for x in symmetric]
-        return MixturePosterior(components, sizes[0] if same else sum(sizes), likelihood)
+        alike: dict[Any, list[tuple[int, Symmetric]]] = {}
+        for k, one in enumerate(populations):
+            assert isinstance(one, Symmetric)
+            alike.setdefault((one.mode_, one.scales_.tobytes()), []).append((k, one))
+        parts, sizes = [], 0
+        for each in alike.values():  # they differ in the weights of components only
+            own, weights = share[[k for k, _ in each]], np.array([one.weights_ for _, one in each])
+            middle = copy(each[0][1])
+            middle.weights_ = own @ weights / own.sum()
+            several = own / own.sum(), weights
+            parts.append((own.sum(), partial(middle._components, several=several)))
+            sizes += middle._size(likelihood)
+        return MixturePosterior(partial(_components_of_all, parts), sizes, likelihood)
 
     def _components(
         self, likelihood: Estimates, several: tuple[NDArray, NDArray] | None = None
@@ -344,12 +346,12 @@ Normals = list[tuple[NDArray, NDArray]]
 
 
 def _components_of_all(
-    populations: Sequence[Symmetric], shares: NDArray, likelihood: Estimates
+    several: Sequence[tuple[float, Callable[[Any], Components]]], likelihood: Estimates
 ) -> Components:
-    """Components of posteriors under several populations with these probabilities."""
-    parts = [one._components(likelihood) for one in populations]
+    """Components of several posteriors with these probabilities."""
+    parts = [components(likelihood) for _, components in several]
     arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
-    weight = np.repeat(shares, [len(x.sides) for x in parts])
+    weight = np.repeat([share for share, _ in several], [len(x.sides) for x in parts])
     return Components(weight[:, None] * arrays[0], *arrays[1:])
 
 

@@ -308,22 +308,26 @@ class IntegratedPosterior(Posterior):
         rng = np.random.default_rng(random_state)
         parts, _ = self._mixture
         picked = self._picks(size, rng)
-        draws = np.empty(picked.shape)
+        draws = np.empty((size, *self._fitted.mean.shape))
         for k, part in enumerate(parts):
             chosen = picked == k
             most = int(chosen.sum(axis=0).max(initial=0))
-            if most:
+            own = part.sample(most, rng) if most else draws[:0]
+            if picked.shape[1] < draws.shape[1]:  # one population for all clients
+                for j, of_draws in enumerate(chosen[:, 0].T):
+                    draws[of_draws, :, j] = own[: of_draws.sum(), :, j]
+            elif most:
                 place = np.maximum(np.cumsum(chosen, axis=0) - 1, 0)
-                own = np.take_along_axis(part.sample(most, rng), place, axis=0)
-                draws[chosen] = own[chosen]
+                draws[chosen] = np.take_along_axis(own, place, axis=0)[chosen]
         return draws
 
     def _picks(self, size: int, rng: np.random.Generator) -> NDArray[np.int32]:
-        """Draw a population for each draw and client, shape (size, n, d)."""
+        """Draw a population for each draw, shape (size, 1, d), or draw and client, (size, n, d)."""
         _, weights = self._mixture
         below = np.cumsum(weights, axis=0)
-        shared = (below == below[:, :1]).all()
-        uniform = rng.random((size, 1 if shared else below.shape[1], self._n_picks))
+        if (below == below[:, :1]).all():
+            below = below[:, :1]
+        uniform = rng.random((size, below.shape[1], self._n_picks))
         picked = np.zeros((size, *below.shape[1:]), np.int32)
         for each in below[:-1]:
             picked += uniform > each

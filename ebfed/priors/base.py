@@ -147,6 +147,11 @@ class Prior(WithArguments, ABC):
     # Formulas that gave the covariates of location and spread, where these were formulas.
     formulas_: tuple[Any, Any] = (None, None)
 
+    @property
+    def _has_others(self) -> bool:
+        """Whether there are plausible populations, found or yet to be found, which takes long."""
+        return vars(self).get("plausible_") is not None
+
     def _find_later(self, find: Callable[..., None], *given: Any) -> None:
         """Let a method set the plausible populations when they are asked for.
 

@@ -178,12 +178,14 @@ def shrink_jointly(
     if integrate and prior.spread_is_unknown_:  # what the estimates say, no more
         alone = CorrelatedPosterior(values, values, *along, np.inf, 0.0, rows[:, :0])
         return IntegratedJointly(fitted, lambda: ([alone], np.ones((1, 1, 1))))
-    if not integrate or prior.plausible_ is None:
+    if not integrate or not prior._has_others:
         return fitted
-    populations, weights = prior.populations()
-    return IntegratedJointly(
-        fitted, lambda: ([under(one) for one in populations], weights[:, None, :])
-    )
+
+    def parts() -> tuple[list[CorrelatedPosterior], NDArray]:
+        populations, weights = prior.populations()
+        return [under(one) for one in populations], weights[:, None, :]
+
+    return IntegratedJointly(fitted, parts)
 
 
 def _fit_jointly(

@@ -451,8 +451,7 @@ def _em(
         atoms = np.clip(atoms, low + 1e-12, high - 1e-12)
         with np.errstate(divide="ignore"):
             joint = rows.logpdf(atoms) + np.log(weights)
-        top = joint.max(axis=1)
-        parts = np.exp(joint - top[:, None])
+        parts, top = relative_likelihoods(joint)
         whole = parts.sum(axis=1)
         path.append(float(counts @ (top + np.log(whole))))
         if len(path) > 1 and path[-1] - path[-2] < tol * (1 + peak - path[-1]):

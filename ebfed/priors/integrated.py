@@ -62,7 +62,7 @@ def integrated(prior: Any, likelihood: Likelihood, fitted: Posterior, *own: Any)
         found = IntegratedPosterior(fitted, partial(of_any, prior, likelihood))
         found._has_points = False  # these posteriors have densities
         return found
-    if vars(prior).get("plausible_") is None:  # not asked for here, as finding them takes long
+    if not prior._has_others:
         return fitted
     towards = None
     # rates of events may have populations so wide that no line is near the averages

@@ -23,7 +23,7 @@ from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import TILT
 from ebfed.priors.gamma import Gamma
-from ebfed.priors.integrated import SeparatePosteriors
+from ebfed.priors.integrated import IntegratedPosterior, SeparatePosteriors
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.priors.robust import LinearShrinkage
@@ -510,20 +510,30 @@ class LogSpline(Prior):
         own = likelihood.take(sharp)
         assert isinstance(own, Gaussian)
         mean, variance = self._moments_of_sharp(own)
+        known: Posterior = IndependentNormals(mean, np.sqrt(variance))
         if integrate:
-            populations, weights = self.populations()
-            each = np.array([one._moments_of_sharp(own) for one in populations])
-            means, variances = each.swapaxes(0, 1)
-            shares = weights[:, :, None]
-            centre = (shares * means).sum(axis=0)
-            variance = (shares * (variances + (means - centre) ** 2)).sum(axis=0)
-        parts: list[Posterior] = [IndependentNormals(mean, np.sqrt(variance))]
+            known = IntegratedPosterior(known, partial(self._parts_of_sharp, own))
+        parts = [known]
         if not sharp.all():
             parts.append(super().posterior(likelihood.take(~sharp), integrate))
         found = SeparatePosteriors(parts, np.where(sharp, 0, 1))
         if self.moments_ is not None and isinstance(likelihood, Gaussian):
             found._line = LinearShrinkage(self.moments_, likelihood)
         return found
+
+    def _parts_of_sharp(self, likelihood: Gaussian) -> tuple[list[Posterior], NDArray]:
+        """Normals of sharp estimates with the variance that they have over plausible populations.
+
+        Around the means under the fitted one, as others are hardly away from these.
+        """
+        populations, weights = self.populations()
+        each = np.array([one._moments_of_sharp(likelihood) for one in populations])
+        means, variances = each.swapaxes(0, 1)
+        shares = weights[:, :, None]
+        centre = (shares * means).sum(axis=0)
+        variance = (shares * (variances + (means - centre) ** 2)).sum(axis=0)
+        mean, _ = self._moments_of_sharp(likelihood)
+        return [IndependentNormals(mean, np.sqrt(variance))], np.ones((1, 1, 1))
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         check_is_fitted(self, "mean_")

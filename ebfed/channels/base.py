@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 import numpy as np
@@ -28,7 +29,7 @@ from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
 from ebfed.tables.clients import Summary
 
-__all__ = ["Channel", "ChannelMessage", "Message", "public_figures"]
+__all__ = ["Channel", "ChannelMessage", "Message", "bits_of", "public_figures"]
 
 
 class ChannelMessage(TypedDict, total=False):
@@ -129,8 +130,26 @@ class Channel(WithArguments, ABC):
         """Bits of one report on one coordinate; NaN where they depend on the number of rows."""
 
     def message_bits(self, summary: Summary) -> NDArray:
-        """Bits that each client sends, the number of its rows not counted, shape (n_clients,)."""
+        """Bits that each client sends, the number of its rows not counted, shape (n_clients,).
+
+        Those of its report, and 64 for each number that is sent as it is.
+        """
+        return self.report_bits(summary) + bits_of(public_figures(summary))
+
+    def report_bits(self, summary: Summary) -> NDArray:
+        """Bits of each client's report on all of its coordinates, shape (n_clients,)."""
         return np.full(len(summary), self.bits * summary.n_features)
+
+
+def bits_of(figures: Mapping[str, NDArray]) -> float:
+    """Count the bits of a client's figures as they are, the number of its rows not counted.
+
+    Examples
+    --------
+    >>> bits_of({"n": np.array([3, 2]), "mean": np.zeros((2, 3))})
+    192.0
+    """
+    return 64.0 * sum(math.prod(x.shape[1:]) for name, x in figures.items() if name != "n")
 
 
 def public_figures(summary: Summary) -> Message:

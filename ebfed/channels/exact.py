@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels.base import Channel, Message
+from ebfed.channels.base import Channel, Message, bits_of, public_figures
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.tables.clients import Summary
@@ -51,8 +51,7 @@ class Exact(Channel):
         """Two numbers of 64 bits: mean and scatter."""
         return 128.0
 
-    def message_bits(self, summary: Summary) -> NDArray:
-        """64 for each number: means and scatters, exposures or weights, and the family's sums."""
-        sent = self.encode(summary)
-        numbers = sum(np.prod(sent[name].shape[1:]) for name in sent.keys() - {"n"})
-        return np.full(len(summary), 64.0 * numbers)
+    def report_bits(self, summary: Summary) -> NDArray:
+        """64 for each number but exposures: means, scatters, and the family's sums."""
+        public = bits_of(public_figures(summary))
+        return np.full(len(summary), bits_of(self.encode(summary)) - public)

@@ -149,7 +149,7 @@ class RandomizedCategory(Channel):
         taken = np.where(size > 1, 1 - compare, 1.0)
         return np.where(size > 0, (noise + shares**2) / taken - shares**2, 0.0)
 
-    def message_bits(self, summary: Summary) -> NDArray:
+    def report_bits(self, summary: Summary) -> NDArray:
         answers, compare = self._checked()
         k, size = summary.n_features, summary.n
         asked = np.minimum(size, answers).tolist()

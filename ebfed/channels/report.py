@@ -205,7 +205,7 @@ class Report(Channel):
     def bits(self) -> float:
         return float(self._law(1).bits(np.zeros(1, np.int64))[0])
 
-    def message_bits(self, summary: Summary) -> NDArray:
+    def report_bits(self, summary: Summary) -> NDArray:
         d = summary.n_features
         bits = self._law(d).bits(summary.n)
         return bits * d if self.whole else bits + (math.ceil(math.log2(d)) if d > 1 else 0)

@@ -35,7 +35,8 @@ class LogVariance(Likelihood):
     degrees : ndarray of shape (n,)
         Degrees of freedom. At 0 the message says nothing.
     floor : ndarray of shape (d,), optional
-        Variance at which a sample variance of zero is drawn; a small share of the median if None.
+        Variance at which a sample variance of zero is drawn. If None, a small share of the median
+        one, and NaN where all are zero: then they say nothing of their scale.
 
     Examples
     --------
@@ -56,7 +57,7 @@ class LogVariance(Likelihood):
         """Settle the floor, which parts of a batch share."""
         if self.floor is not None:
             return
-        floor = np.ones(self.n_features)
+        floor = np.full(self.n_features, np.nan)
         for j, squares in enumerate(self.squares.T):
             some = squares > 0
             if some.any():
@@ -90,7 +91,7 @@ class LogVariance(Likelihood):
 
     @property
     def local(self) -> NDArray:
-        """Logarithms of the sample variances; NaN without degrees of freedom."""
+        """Logarithms of the sample variances; NaN without degrees of freedom, or if all are 0."""
         assert self.floor is not None
         degrees = np.where(self.degrees > 0, self.degrees, np.nan)[:, None]
         return np.log(np.maximum(self.squares / degrees, self.floor))
@@ -102,17 +103,17 @@ class LogVariance(Likelihood):
 
     def nodes(self, k: int) -> NDArray:
         """Cover the estimates and some errors beyond, with four nodes to a small error."""
-        has_data = self.degrees > 0
-        if not has_data.any():
+        seen = np.isfinite(self.local[:, 0])
+        if not seen.any():
             return np.linspace(-1.0, 1.0, k)
-        local, error = self.local[has_data, 0], self._errors()[has_data]
+        local, error = self.local[seen, 0], self._errors()[seen]
         low, high = (local - 2 * error).min(), (local + 4 * error).max()
         k = int(max(k, min(4 * (high - low) / np.quantile(error, 0.05), 2000)))
         return np.linspace(low, high, k)
 
     def search(self, k: int) -> NDArray:
         """Nodes, and values about half an error apart around each estimate."""
-        nodes, seen = self.nodes(k), self.degrees > 0
+        nodes, seen = self.nodes(k), np.isfinite(self.local[:, 0])
         more = between_scales(nodes, self.local[seen, 0], self._errors()[seen])
         return np.union1d(nodes, more)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import minimise
 from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
 from ebfed.tables.values import numbers
-from ebfed.wire import WhenAsked
+from ebfed.wire import Later, WhenAsked
 
 __all__ = [
     "Climbed",
@@ -186,17 +187,25 @@ class Dirichlet(Conjugate):
         (array([2.]), array([4.]))
         """
         one = Beta.known(self.mean_[[j]], 1 / self.concentration_)
-        one.notes_ = list(self.notes_)
-        for name in ("mean_variance_", "variance_variance_", "second_moment_", "fourth_moment_"):
+        as_it_is = copy(self)
+        one.notes_ = Later(lambda: list(as_it_is.notes_))
+        for name in ("mean_variance_", "variance_variance_"):
             setattr(one, name, getattr(self, name)[[j]])
-        if self.plausible_ is not None:
-            held = self.plausible_
-            one.plausible_ = {
-                "mean": held["mean"][:, [j]],
-                "dispersion": held["dispersion"][:, None],
-                "weights": held["weights"][:, [j]],
-            }
+        for name in ("second_moment_", "fourth_moment_"):
+            setattr(one, name, Later(partial(lambda name: getattr(as_it_is, name)[[j]], name)))
+        if self._has_others:
+            one.plausible_ = Later(partial(as_it_is._plausible_share, j))
         return one
+
+    def _plausible_share(self, j: int) -> dict[str, NDArray] | None:
+        """Plausible populations of the share of category j."""
+        if (held := self.plausible_) is None:
+            return None
+        return {
+            "mean": held["mean"][:, [j]],
+            "dispersion": held["dispersion"][:, None],
+            "weights": held["weights"][:, [j]],
+        }
 
     # Fitting ----------------------------------------------------------------------------------
 

@@ -236,8 +236,8 @@ class Normal(WithCovariates, Prior):
             self.restriction_ = self._restriction()
         known = np.array(
             [
-                information(table, profile, self.method)
-                for table, profile in zip(tables, profiles, strict=True)
+                information(table, profile, self.method, float(t))
+                for table, profile, t in zip(tables, profiles, ratio, strict=True)
             ]
         )
         if self.covariance == "spherical":

@@ -189,7 +189,7 @@ class WithCovariates(Prior):
             raise ValueError(f"covariates must have shape (n, {len(self.slopes_)}); got {shape}.")
         away = np.asarray(covariates, float) - self.covariates_mean_
         rows = np.hstack([np.ones((len(away), 1)), away])
-        variance = np.einsum("ni,dij,nj->nd", rows, self.coefficients_covariance_, rows)
+        variance = _variances(rows, self.coefficients_covariance_)
         linear = np.broadcast_to(self.predictor_, variance.shape)
         for column, slope in zip(away.T, self.slopes_, strict=True):
             # a product of matrices would round by how many clients are in it
@@ -253,6 +253,11 @@ class WithCovariates(Prior):
         predictor, slopes = self.plausible_["predictor_"], self.plausible_["slopes_"]
         first = predictor - np.einsum("i,kid->kd", self.covariates_mean_, slopes)
         return np.concatenate([first[None], slopes.swapaxes(0, 1)]), self.plausible_["weights"]
+
+
+def _variances(rows: NDArray, covariances: NDArray) -> NDArray:
+    """Variances ``w_i' C_j w_i`` of predictors, (n, d): at least 0, also where digits cancel."""
+    return np.maximum(np.einsum("ni,dij,nj->nd", rows, covariances, rows), 0.0)
 
 
 @dataclass
@@ -335,6 +340,10 @@ class RegressionTable(MomentTable):
         )
 
     @property
+    def rows(self) -> NDArray:
+        return self.matrix
+
+    @property
     def n_means(self) -> int:
         """Number of coefficients."""
         return self.matrix.shape[1]
@@ -369,11 +378,6 @@ class RegressionTable(MomentTable):
         return float(
             _least_squares(self.matrix, self.means, np.ones(len(self.means))).squares.sum()
         )
-
-    def gain(self) -> float:
-        """What a unit of variance adds to the weighted sum of squares around the regression."""
-        profile = self.profile(0.0)
-        return float(profile.slope_det + profile.slope_log_weight)
 
 
 def table_of(likelihood: Gaussian, column: int, noisy: bool, design: Design) -> MomentTable:
@@ -499,7 +503,7 @@ class RandomEffects:
             scaled = (covariates - self.design.centre) / self.design.scale
             matrix = np.column_stack([np.ones(len(scaled)), scaled])
         coefficients, covariance = self.profile.inner
-        return matrix @ coefficients, np.einsum("ni,ij,nj->n", matrix, covariance, matrix)
+        return matrix @ coefficients, _variances(matrix, covariance[None])[:, 0]
 
     # The variance between units ------------------------------------------------------------------
 
@@ -522,42 +526,21 @@ class RandomEffects:
     @property
     def sampling_variance(self) -> float:
         """Sampling variance of the fitted t, to leading order; see `information`."""
-        return float(1 / information(self.table, self.profile, self.method))
+        return float(1 / information(self.table, self.profile, self.method, self.variance))
 
     @property
     def variance_error(self) -> float:
         """Standard error of `variance`, with the coefficients estimated.
 
         With ``P = V^-1 - V^-1 X (X' V^-1 X)^-1 X' V^-1`` and d degrees of freedom, its square is
-        ``2 / tr(P P)`` of restricted likelihood, ``2 d / tr(P)**2`` of Paule and Mandel's moments,
-        and ``(2 d + 4 t tr(P) + 2 t**2 tr(P P)) / tr(P)**2`` of DerSimonian and Laird's, with P
-        at t = 0 there; of full likelihood that of `sampling_variance`.
+        ``2 / tr(P P)`` of restricted likelihood and ``2 d / tr(P)**2`` of Paule and Mandel's
+        moments; of full likelihood, and of other moments, it is `sampling_variance`.
         """
-        if self.method == "ml":
+        if self.method in ("ml", "moments"):
             return float(np.sqrt(self.sampling_variance))
-        t = 0.0 if self.method == "moments" else self.variance
-        unit, first, second = self._traces(t)
-        if self.method == "reml":
-            return float(unit * np.sqrt(2 / second))
-        noise = 2.0 * self.degrees
-        if self.method == "moments":
-            relative = self.variance / unit
-            noise = noise + 4 * relative * first + 2 * relative**2 * second
-        return float(unit * np.sqrt(noise) / first)
-
-    def _traces(self, t: float) -> tuple[float, float, float]:
-        """Return a unit of variance, and the traces of P and P P in that unit, at t."""
-        total = self.table.totals(t)
-        unit = float(total.min())
-        total = total / unit
-        counts = self.table.counts
-        matrix = getattr(self.table, "matrix", np.sqrt(counts)[:, None])
-        powers = [matrix.T @ (matrix / total[:, None] ** k) for k in (1, 2, 3)]
-        inner = np.linalg.inv(powers[0])
-        hat = inner @ powers[1]
-        first = counts @ (1 / total) - np.trace(hat)
-        second = counts @ total**-2.0 - 2 * np.trace(inner @ powers[2]) + np.trace(hat @ hat)
-        return unit, float(first), float(second)
+        unit, first, second = self.table.traces(self.variance)
+        noise = 2 / second if self.method == "reml" else 2 * self.degrees / first**2
+        return float(unit * np.sqrt(noise))
 
     @property
     def variance_bias(self) -> float:

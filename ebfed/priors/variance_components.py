@@ -164,6 +164,11 @@ class MomentTable:
         """Number of parameters of the mean, if it is open."""
         return 1
 
+    @property
+    def left(self) -> float:
+        """Number of messages, less that of parameters of the mean that are open."""
+        return self.size - self.n_means * (self.fixed_mean is None)
+
     def totals(self, ratio: Any) -> NDArray:
         """Variances of messages at this between-group variance, (r,), or (k, r) of k of them.
 
@@ -210,25 +215,51 @@ class MomentTable:
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Weighted sum of squares beyond what noise explains, and what a unit of variance adds."""
-        lost = self.n_means * (self.fixed_mean is None)
-        noise = (
-            scale if self.variances.all() else 0.0
-        )  # of noiseless messages, their plain variance
-        return float(self.profile(0.0).quadratic) - noise * (self.size - lost), self.gain()
+        noise = scale * bool(self.variances.all())  # of noiseless messages, their plain variance
+        unit, gain, _ = self.traces(0.0)
+        return float(self.profile(0.0).quadratic) - noise * self.left, gain / unit
 
-    def gain(self) -> float:
-        """What a unit of variance adds to the weighted sum of squares around the mean.
+    @property
+    def rows(self) -> NDArray:
+        """Rows of the design, (r, p): what messages of one variance have in common, rotated."""
+        return np.sqrt(self.counts)[:, None]
 
-        If the mean is open it is ``total - sum(each**2) / total``, without cancellation where one
-        weight outweighs the rest.
+    def traces(self, ratio: float) -> tuple[float, float, float]:
+        """Return a unit of variance, and the traces of P and P P in that unit, at a ratio.
+
+        ``P = V^-1 - V^-1 X (X' V^-1 X)^-1 X' V^-1``, or ``V^-1`` where the mean is fixed. The first
+        trace at 0 is what a unit of variance between groups adds to the weighted sum of squares.
+
+        With the p heaviest rows A of the design, which determine the coefficients, and the others
+        B, the contrasts ``y_B - C y_A`` with ``C = X_B X_A^-1`` have the variances ``M^-1 = V_B + C
+        V_A C'`` and ``P = [-C, 1]' M [-C, 1]``: no weight is subtracted from itself, however much
+        one outweighs the rest.
         """
-        weights = self.counts / self.totals(0.0)
-        if self.fixed_mean is not None:
-            return float(weights.sum())
-        before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
-        after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
-        others = before + after + weights / self.counts * (self.counts - 1)
-        return float((weights * others).sum() / weights.sum())
+        from scipy.linalg import qr, solve
+
+        total = self.totals(ratio)
+        unit = float(np.median(total)) if len(total) else 1.0
+        total = total / unit
+        if self.fixed_mean is not None or not len(total):
+            return unit, float(self.counts @ (1 / total)), float(self.counts @ total**-2.0)
+        design, p = self.rows, self.n_means
+        heaviest = qr((design / np.sqrt(total)[:, None]).T, mode="r", pivoting=True)[1][:p]
+        others = np.ones(len(total), bool)
+        others[heaviest] = False
+        left, starts = self.counts.copy(), np.flatnonzero(self.counts)
+        np.subtract.at(left, starts[np.searchsorted(starts, heaviest, "right") - 1], 1)
+        contrasts = solve(design[heaviest].T, design[others].T).T
+        one, two, three = (
+            contrasts.T @ (contrasts / total[others, None] ** power) for power in (1, 2, 3)
+        )
+        root = np.sqrt(total[heaviest])
+        inner = root[:, None] * np.linalg.inv(np.eye(p) + root[:, None] * one * root) * root
+        rest = np.eye(p) - inner @ one
+        outer = one @ rest
+        first = left @ (1 / total) - np.trace(inner @ two) + np.trace(outer)
+        within = np.trace(inner @ (two @ inner @ two - 2 * three))
+        second = left @ total**-2.0 + within + np.trace(2 * rest.T @ two @ rest + outer @ outer)
+        return unit, float(first), float(second)
 
 
 def fit_components(
@@ -308,13 +339,19 @@ def ratio_at(tables: list[MomentTable], goal: float) -> float:
     return ratio
 
 
-def information(table: MomentTable, profile: Profile, method: str) -> Any:
+def information(table: MomentTable, profile: Profile, method: str, ratio: float) -> Any:
     """Inverse of the sampling variance of an estimated ratio, if the scale is 1.
 
-    That of maximum likelihood, restricted or not, is ``sum(1 / v_i**2) / 2``. It is taken for the
-    moments of DerSimonian and Laird too; those of Paule and Mandel have ``(sum 1 / v_i)**2 / 2 m``
-    (Datta, Rao and Smith, 2005).
+    That of maximum likelihood, restricted or not, is ``sum(1 / v_i**2) / 2``. Moments of Paule and
+    Mandel have ``(sum 1 / v_i)**2 / 2 m`` (Datta, Rao and Smith, 2005). The sampling variance of
+    those of DerSimonian and Laird, before they are cut at zero, is that of a quadratic form,
+    ``(2 d + 4 t tr(P) + 2 t**2 tr(P P)) / tr(P)**2`` with d degrees of freedom and P at t = 0.
     """
+    if method == "moments":
+        unit, first, second = table.traces(0.0)
+        relative, noisy = ratio / unit, bool(table.variances.all())
+        spread = noisy * (2 * table.left + 4 * relative * first) + 2 * relative**2 * second
+        return (first / unit) ** 2 / spread if spread > 0 else np.inf
     if method != "paule_mandel":
         return profile.information
     return np.where(profile.slope_det == 0, np.inf, profile.slope_det**2 / (2 * table.size))

@@ -499,7 +499,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         endless = self.endless
         if endless is not None:
             endless = endless if endless.terms else None
-        elif UNBOUNDED not in notes:  # rows are at nodes
+        elif UNBOUNDED not in notes and self.family.may_be_endless:  # rows are at nodes
             k, perfect = fitted.ways.shape[1], bool(state["log_likelihood"] > state["perfect"])
             information = np.linalg.eigvalsh(-state["second"][:k, :k])
             if perfect or np.any(information < NO_INFORMATION):

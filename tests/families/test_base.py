@@ -5,7 +5,7 @@ import pytest
 from scipy.special import psi
 
 from ebfed import families, priors
-from ebfed.channels import Exact
+from ebfed.channels import Exact, OneBit
 from ebfed.families.base import IDENTITY, LOG, LOGIT
 
 FAMILIES = {
@@ -56,6 +56,16 @@ def test_the_open_channel_counts_all_that_it_sends(name):
         sent = Exact().encode(summary)
         bits = 8 * sum(values.nbytes for part, values in sent.items() if part != "n")
         assert Exact().message_bits(summary).sum() == bits
+
+
+def test_channels_count_the_exposures_that_they_send():
+    private = OneBit(1.0, (0, 3))
+    for given in ({}, {"exposure": np.full(3, 2.0)}):
+        summary = FAMILIES["poisson"].summarise(np.ones((3, 1)), np.array([0, 0, 1]), given)
+        sent = private.encode(summary, 0)
+        assert ("weight" in sent) == (summary.weight is not None)
+        expected = private.bits + 64 * ("weight" in sent)
+        np.testing.assert_array_equal(private.message_bits(summary), np.full(2, expected))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

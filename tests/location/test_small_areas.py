@@ -306,3 +306,14 @@ def test_predictions_need_the_covariates_of_the_fit():
         eb.fay_herriot(X, S, W).predict([1.0, 2.0], labels=["a"])
     with pytest.raises(ValueError, match="lack the column 'major_area_3'"):
         milk().predict(MAJOR[["major_area_2"]])
+
+
+def test_an_area_that_is_nearly_known_has_an_error():
+    """The variance of its synthetic estimate is less than the rounding of others'."""
+    rng = np.random.default_rng(3)
+    w, errors = rng.normal(size=(20, 1)), rng.uniform(0.2, 1, 20)
+    x = 3 + w[:, 0] + rng.normal(0, 1, 20) + errors * rng.normal(size=20)
+    errors[0] = 1e-10
+    found = eb.fay_herriot(x, errors, w, method="ml")
+    assert (found.random_effects.predict()[1] >= 0).all()
+    assert found.to_frame()["cv"][0] < 1e-9

@@ -11,6 +11,7 @@ from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
 import ebfed as eb
+from ebfed.likelihoods import Gaussian
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 # sums in another order
@@ -235,3 +236,27 @@ def test_predictions_need_the_covariates_of_the_fit():
         found.predict(W[["latitude"]])
     with pytest.raises(ValueError, match="covariates have 1 columns; the fit had 2"):
         found.predict([1.0, 2.0])
+
+
+@pytest.mark.parametrize("covariates", [None, np.linspace(-1, 2, 9)])
+@pytest.mark.parametrize("ratio", [1.0, 30.0, 1e4, 1e7])
+def test_the_error_of_the_variance_where_a_study_outweighs_all(ratio, covariates):
+    """By eigenvalues of contrasts without the study, which is as good as known at 1e4."""
+    rng = np.random.default_rng(3)
+    errors = np.append(0.5 / ratio, rng.uniform(0.3, 0.7, 8))
+    x = rng.normal(0, 1, 9) + errors * rng.normal(size=9)
+    found = eb.meta_analysis(x, errors, covariates, method="dl")
+    design = np.column_stack([np.ones(9)] + ([] if covariates is None else [covariates]))
+    # contrasts with the heaviest studies, whose covariances have no large weights
+    p = design.shape[1]
+    contrast = np.hstack([-design[p:] @ np.linalg.inv(design[:p]), np.eye(9 - p)])
+    inner = np.linalg.inv(contrast @ (errors[:, None] ** 2 * contrast.T))
+    form = np.linalg.eigvals(inner @ contrast @ ((found.tau2 + errors**2)[:, None] * contrast.T))
+    error = np.sqrt(2 * (form.real**2).sum()) / np.trace(inner @ contrast @ contrast.T)
+    assert found.random_effects.variance_error == pytest.approx(error, rel=1e-7)
+    prior = eb.priors.Normal(method="moments").fit(
+        Gaussian(x[:, None], errors[:, None] ** 2),
+        None if covariates is None else covariates[:, None],
+    )
+    assert prior.variance_[0] == pytest.approx(found.tau2, rel=1e-7)
+    assert np.sqrt(prior.variance_variance_[0]) == pytest.approx(error, rel=1e-7)

@@ -109,3 +109,12 @@ def test_new_groups_have_an_estimate_after_noisy_reports(seed):
     new = fit.predict(groups=[999])
     assert fit.posterior(groups=[999]).sd > 0
     assert 0.25 < new[0] / fit.prior_.scale_[0] < 4
+
+
+@pytest.mark.parametrize("prior", ["inverse_gamma", "log_spline", "npmle"])
+def test_groups_without_any_variance_leave_the_population_unknown(prior):
+    rows, groups = np.repeat([1.0, 4.0, 2.0], 4), np.repeat([0, 1, 2], 4)
+    with pytest.warns(eb.priors.IdentificationWarning, match="population is unknown"):
+        fit = eb.VarianceEB(prior=prior).fit(rows, groups=groups)
+    assert np.ptp(fit.predict(groups=[0, 1, 2])) == 0
+    assert np.isfinite(np.concatenate(fit.posterior().interval())).all()

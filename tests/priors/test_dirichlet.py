@@ -144,3 +144,16 @@ def test_wrong_parameters():
             Dirichlet(alpha).fit(votes)
     with pytest.raises(TypeError, match="3 categories needs"), warnings.catch_warnings():
         Dirichlet(1.0).fit(votes).posterior(Multinomial(np.array([[1, 2]])))
+
+
+def test_plausible_shares_of_a_category_wait_until_they_are_asked_for(monkeypatch):
+    votes, calls = drawn([2.0, 1.0, 3.0], 40), []
+    hold = Dirichlet._hold_plausible
+    monkeypatch.setattr(
+        Dirichlet, "_hold_plausible", lambda *given: (calls.append(1), hold(*given))[1]
+    )
+    prior = Dirichlet().fit(votes)
+    share = prior.column(1)
+    assert not calls
+    np.testing.assert_array_equal(share.plausible_["mean"], prior.plausible_["mean"][:, [1]])
+    np.testing.assert_array_equal(share.fourth_moment_, prior.fourth_moment_[[1]])

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 import ebfed as eb
 from ebfed.regression.separation import direction_without_end
+from ebfed.testing.nodes import fit_on_nodes
 
 
 def told(model, X, y, groups):
@@ -109,3 +110,16 @@ def test_large_tables_and_distant_columns(shift):
     direction, complete = direction_without_end(X * np.where(y0, 1.0, -1.0)[:, None])
     np.testing.assert_allclose(direction, [0.0, 0.0, -1.0], atol=1e-9)
     assert not complete
+
+
+def test_equal_rows_of_a_gamma_law_at_nodes_have_an_end():
+    groups = np.repeat(np.arange(3), 30)
+    X = np.random.default_rng(3).normal(size=(90, 1))
+    parts = [
+        {"X": X[own], "y": np.ones(own.sum()), "groups": groups[own]}
+        for own in (groups == 0, groups > 0)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nodes, *_ = fit_on_nodes(models("gamma"), parts)
+    assert not [note for note in nodes[0].notes_ if "without end" in note]

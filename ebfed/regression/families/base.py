@@ -146,6 +146,12 @@ class ResponseFamily(ABC):
         """
         return None
 
+    @property
+    def may_be_endless(self) -> bool:
+        """Whether there are rows whose likelihood rises without end as a coefficient grows."""
+        nothing = np.empty(0)
+        return self.bounds(np.empty((0, 1)), Responses(nothing, nothing, nothing)) is not None
+
     @abstractmethod
     def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean response where the linear predictor is normal with this centre and variance."""

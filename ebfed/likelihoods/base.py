@@ -75,6 +75,8 @@ class Likelihood(ABC):
         Parameters
         ----------
         theta : ndarray of shape (k, d)
+            Of likelihoods whose local estimates have a `sampling_variance`, also of shape (n, k,
+            d): k values for each client.
 
         Returns
         -------
@@ -115,7 +117,7 @@ class Likelihood(ABC):
         Parameters
         ----------
         mean, variance : float
-            Moments of the population of the first coordinate.
+            Moments of the population of the first coordinate; a mean may be that of each client.
         """
         raise TypeError(f"{type(self).__name__} clients have no local estimates of known variance.")
 
@@ -501,7 +503,17 @@ class Joined(Likelihood):
         return sum(map(len, self.parts))
 
     def logpdf(self, theta: NDArray) -> NDArray:
-        return np.concatenate([part.logpdf(theta) for part in self.parts])
+        own = [theta] * len(self.parts)
+        if theta.ndim == 3:
+            own = np.split(theta, np.cumsum([len(part) for part in self.parts])[:-1])
+        return np.concatenate([part.logpdf(at) for part, at in zip(self.parts, own, strict=True)])
+
+    def sampling_variance(self, mean: Any, variance: float) -> NDArray:
+        own = [mean] * len(self.parts)
+        if np.ndim(mean):
+            own = np.split(mean, np.cumsum([len(part) for part in self.parts])[:-1])
+        pairs = zip(self.parts, own, strict=True)
+        return np.concatenate([part.sampling_variance(at, variance) for part, at in pairs])
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         return np.concatenate([part.marginal(mean, variance) for part in self.parts])

@@ -58,7 +58,7 @@ class Binomial(Likelihood):
         from scipy.special import xlog1py, xlogy
 
         total = self.log_coefficient()[:, None]
-        for successes, rate in zip(self.successes.T, theta.T, strict=True):
+        for successes, rate in zip(self.successes.T, np.moveaxis(theta, -1, 0), strict=True):
             failures = self.trials - successes
             total = total + xlogy(successes[:, None], rate) + xlog1py(failures[:, None], -rate)
         return total

@@ -79,9 +79,10 @@ class Gaussian(Likelihood):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Sum over coordinates of ``log N(values; theta, variances)``."""
-        total = np.zeros((len(self), len(theta)))
+        total = np.zeros((len(self), theta.shape[-2]))
         variances = np.broadcast_to(self.variances, self.values.shape)
-        for value, variance, at in zip(self.values.T, variances.T, theta.T, strict=True):
+        columns = zip(self.values.T, variances.T, np.moveaxis(theta, -1, 0), strict=True)
+        for value, variance, at in columns:
             has_data = np.isfinite(variance) & (variance > 0)
             variance = np.where(has_data, variance, 1.0)[:, None]
             term = (value[:, None] - at) ** 2

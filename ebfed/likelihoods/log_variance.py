@@ -71,8 +71,8 @@ class LogVariance(Likelihood):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density of the logarithms of the sums of squares."""
-        total = self._log_base()[:, None] - self._half * theta.sum(axis=1)
-        for squares, at in zip(self.squares.T, theta.T, strict=True):
+        total = self._log_base()[:, None] - self._half * theta.sum(axis=-1)
+        for squares, at in zip(self.squares.T, np.moveaxis(theta, -1, 0), strict=True):
             total -= 0.5 * squares[:, None] * np.exp(np.minimum(-at, 700.0))
         return total
 

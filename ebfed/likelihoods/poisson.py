@@ -95,7 +95,7 @@ class Poisson(Events):
 
         total = self.log_peak()[:, None]
         exposure = self.exposure[:, None]
-        for counts, rate in zip(self.counts.T, theta.T, strict=True):
+        for counts, rate in zip(self.counts.T, np.moveaxis(theta, -1, 0), strict=True):
             y, each = counts[:, None], np.maximum(counts, 1)[:, None]
             total = total + xlogy(y, exposure / each * rate) + (y - exposure * rate)
         return total
@@ -448,8 +448,8 @@ class NegativeBinomial(Events):
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of the counts."""
-        total = np.zeros((len(self), len(theta)))
-        columns = zip(self.counts.T, self._finite.T, theta.T, strict=True)
+        total = np.zeros((len(self), theta.shape[-2]))
+        columns = zip(self.counts.T, self._finite.T, np.moveaxis(theta, -1, 0), strict=True)
         for counts, sizes, rate in columns:
             mean = self.exposure[:, None] * rate
             total += log_masses(counts, sizes, mean)

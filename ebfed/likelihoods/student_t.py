@@ -87,7 +87,7 @@ class StudentT(Likelihood):
         """Log-density less that at the peak, ``-(df + 1) / 2 log(1 + z**2 / df)``, (n, k)."""
         normal = np.isinf(self.degrees)
         degrees = np.where(normal, 1.0, self.degrees)
-        z2 = self.values - theta[:, 0]  # in place: this is what fits on grids take their time for
+        z2 = self.values - theta[..., 0]  # in place: this is what fits on grids take their time for
         z2 *= z2
         z2 /= (self._safe * degrees)[:, None]
         some = z2[normal]

@@ -52,7 +52,14 @@ from ebfed.priors.dependence import FEWEST_TO_TEST, estimates_of, note_of_depend
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import explore, interval_of, spread_of, thinned
 from ebfed.priors.identification import UNKNOWN_NOISE, IdentificationWarning
-from ebfed.priors.integrated import IntegratedPosterior, integrated, of_distinct, several
+from ebfed.priors.integrated import (
+    IntegratedPosterior,
+    SeparatePosteriors,
+    integrated,
+    of_distinct,
+    several,
+)
+from ebfed.priors.narrow import Around, NarrowPosterior, error_of
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.priors.robust import LinearShrinkage, moments_of
 from ebfed.priors.search import maximise
@@ -754,7 +761,19 @@ class Prior(WithArguments, ABC):
         of_each = partial(_posterior_of_each, self, integrate)
         if self.mean_.ndim > 1:  # each client has a population of its own
             return of_each(likelihood)
-        return of_distinct(of_each, likelihood)
+        narrow = self._is_narrow(likelihood)
+        if not narrow.any():
+            return of_distinct(of_each, likelihood)
+        own = likelihood.take(narrow)
+        parts: list[Posterior] = [NarrowPosterior(own, self._around(own, [self], np.ones((1, 1))))]
+        if integrate:
+            parts = [integrated(self, own, parts[0])]
+        if not narrow.all():
+            parts.append(of_distinct(of_each, likelihood.take(~narrow)))
+        found = SeparatePosteriors(parts, np.where(narrow, 0, 1))
+        if self.moments_ is not None and isinstance(likelihood, Gaussian):
+            found._line = LinearShrinkage(self.moments_, likelihood)
+        return found
 
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""
@@ -780,9 +799,51 @@ class Prior(WithArguments, ABC):
         """
         return self.posterior(likelihood)
 
+    # Messages that are sharper than a grid ----------------------------------------------------
+
+    def _cells(self, likelihood: Likelihood) -> NDArray:
+        """Length of the grid's cell at each local estimate, shape (n,)."""
+        at = self._grid(likelihood)[0][:, 0]
+        place = np.clip(np.searchsorted(at, likelihood.local[:, 0]), 1, max(len(at) - 1, 1))
+        return at[place] - at[place - 1] if len(at) > 1 else np.zeros(len(likelihood))
+
+    def _is_narrow(self, likelihood: Likelihood) -> NDArray[np.bool_]:
+        """Which messages, about values inside of the support, a grid of it cannot show."""
+        if isinstance(likelihood, Joined):
+            return np.concatenate([self._is_narrow(part) for part in likelihood.parts])
+        is_open = isinstance(likelihood, Gaussian) and likelihood.scatter is not None
+        on_grid = self._mixes(likelihood) and type(self)._grid is Prior._grid
+        on_grid = on_grid and self.variance_[0] > 0 and not len(self.points()[0])
+        if likelihood.is_noisy or is_open or not on_grid:
+            return np.zeros(len(likelihood), bool)
+        x = likelihood.local[:, 0]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            errors = error_of(likelihood)
+            narrow = (errors > 0) & (self.support[0] < x) & (x < self.support[1])
+        if narrow.any():
+            narrow[narrow] = errors[narrow] < self._cells(likelihood.take(narrow))
+        return narrow
+
+    def _around(
+        self, likelihood: Likelihood, populations: Sequence[Any], shares: NDArray
+    ) -> Around:
+        """Average density of populations around narrow messages; shares have shape (K, 1 or n)."""
+        return Around.of(populations, shares, likelihood, self._cells(likelihood), self.support)
+
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log marginal likelihood of each client's message, shape (n,)."""
         check_is_fitted(self, "mean_")
+        narrow = self._is_narrow(likelihood)
+        if not narrow.any():
+            return self._log_marginal_on_grid(likelihood)
+        found, own = np.empty(len(likelihood)), likelihood.take(narrow)
+        if not narrow.all():
+            found[~narrow] = self._log_marginal_on_grid(likelihood.take(~narrow))
+        posterior = NarrowPosterior(own, self._around(own, [self], np.ones((1, 1))))
+        found[narrow] = self.logpdf(own.local) + posterior.log_integral()
+        return found
+
+    def _log_marginal_on_grid(self, likelihood: Likelihood) -> NDArray:
         atoms, log_masses = self._grid(likelihood)
         n_blocks = 1 + len(likelihood) * len(atoms) // 4_000_000
         marginal = np.concatenate(

@@ -15,6 +15,7 @@ from ebfed.likelihoods import Binomial, Gaussian, Likelihood, StudentT, join
 from ebfed.likelihoods.lattice import Lattice
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.exploration import thinned
+from ebfed.priors.narrow import NarrowPosterior
 from ebfed.priors.posterior import IndependentNormals, Posterior
 
 __all__ = [
@@ -71,6 +72,8 @@ def integrated(prior: Any, likelihood: Likelihood, fitted: Posterior, *own: Any)
         towards = likelihood.local, _caution(populations, weights, likelihood)
     # a partial function, as a local one cannot be pickled
     parts = partial(_parts, prior, likelihood, isinstance(fitted, DiscretePosterior), *own)
+    if isinstance(fitted, NarrowPosterior):
+        parts = partial(_narrow_parts, prior, likelihood)
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
 
 
@@ -91,6 +94,14 @@ def _parts(
     if prior._mixes(likelihood):
         return [prior._mixed(populations, shares, likelihood)], np.ones((1, 1, 1))
     return [one._posterior(likelihood, *own) for one in populations], shares
+
+
+def _narrow_parts(prior: Any, likelihood: Likelihood) -> tuple[Sequence[Posterior], NDArray]:
+    """Posterior of narrow messages under the average of the plausible populations."""
+    populations, weights = prior.populations()
+    shares = _shares(prior, populations, weights, likelihood)[:, :, 0]
+    around = prior._around(likelihood, populations, shares)
+    return [NarrowPosterior(likelihood, around)], np.ones((1, 1, 1))
 
 
 def several(populations: Sequence[Any], shares: NDArray, likelihood: Likelihood) -> Posterior:

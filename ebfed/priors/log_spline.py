@@ -16,17 +16,15 @@ from scipy.special import log_ndtr, ndtr, ndtri, stdtr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Joined, Likelihood, Reported, StudentT
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, Reported, StudentT, join
 from ebfed.likelihoods.base import parts_of, without_gaps
 from ebfed.priors.base import Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import TILT
 from ebfed.priors.gamma import Gamma
-from ebfed.priors.integrated import IntegratedPosterior, SeparatePosteriors
+from ebfed.priors.narrow import error_of
 from ebfed.priors.normal import Normal
-from ebfed.priors.posterior import IndependentNormals, Posterior
-from ebfed.priors.robust import LinearShrinkage
 
 __all__ = ["GModel", "LogSpline", "Maximum", "natural_basis"]
 
@@ -53,7 +51,6 @@ SELDOM, NEVER, BEYOND = 0.5, 0.005, 4.0
 SHARPEST = 800  # cells of the range; estimates with smaller errors are known from the density there
 LEAST = 1e-6  # of the mass of a node, of which more is left than nothing
 SHARP = 100  # power of the share of its own at which an estimate counts as sharp
-MOST_SHARP = 300  # estimates that have nodes of their own
 
 
 class LogSpline(Prior):
@@ -454,100 +451,37 @@ class LogSpline(Prior):
         exact = likelihood.exact
         return errors if exact is None else np.where(np.isnan(exact), errors, 0.0)
 
-    # Estimates that are sharper than a grid ----------------------------------------------------
+    # Messages that are sharper than a grid -----------------------------------------------------
 
-    def _cells(self, likelihood: Gaussian) -> NDArray:
+    def _cells(self, likelihood: Likelihood) -> NDArray:
         """Length of the cell of each estimate, shape (n,), of cells that are fine beside knots."""
         low, high = self.range_
         edges = self._place(np.linspace(0, 1, SHARPEST + 1))
-        at = np.clip(likelihood.values[:, 0], low, high)
+        at = np.clip(likelihood.local[:, 0], low, high)
         place = np.clip(np.searchsorted(edges, at), 1, SHARPEST)
         return edges[place] - edges[place - 1]
 
     def _no_sharper_than_cells(self, likelihood: Likelihood) -> Likelihood:
-        """Estimates with an error of at least a cell, over which a spline hardly changes."""
-        if not isinstance(likelihood, Gaussian) or likelihood.scatter is not None:
+        """Messages with an error of at least a cell, over which a spline hardly changes."""
+        if isinstance(likelihood, Joined):
+            return join([self._no_sharper_than_cells(part) for part in likelihood.parts])
+        if isinstance(likelihood, Gaussian):
+            if likelihood.scatter is not None:
+                return likelihood
+            variances = np.maximum(likelihood.variances, self._cells(likelihood)[:, None] ** 2)
+            variances = np.where(likelihood.variances > 0, variances, likelihood.variances)
+            return replace(likelihood, variances=variances)
+        if likelihood.is_noisy:
             return likelihood
-        variances = np.maximum(likelihood.variances, self._cells(likelihood)[:, None] ** 2)
-        variances = np.where(likelihood.variances > 0, variances, likelihood.variances)
-        return replace(likelihood, variances=variances)
-
-    def _is_sharp(self, likelihood: Likelihood) -> NDArray[np.bool_]:
-        """Which estimates have a smaller error than a cell, and are inside of the interval."""
-        if not isinstance(likelihood, Gaussian) or likelihood.scatter is not None:
-            return np.zeros(len(likelihood), bool)
-        x, errors = likelihood.values[:, 0], np.sqrt(likelihood.variances[:, 0])
-        low, high = self.range_
-        inside = np.minimum(x - low, high - x) >= BEYOND * errors * (1 - 1e-9)
-        return inside & (errors > 0) & (errors < self._cells(likelihood))
-
-    def _around(self, likelihood: Gaussian) -> tuple[NDArray, NDArray]:
-        """First and second derivative of the log-density at sharp estimates, shape (n,) each."""
-        x, step = likelihood.values[:, 0], self._cells(likelihood) / 2
-        low, high = self.range_
-        x = np.clip(x, low + step, high - step)
-        before, at, after = (
-            self._basis(x + side * step) @ self.coefficients_ for side in (-1, 0, 1)
-        )
-        bend = (before + after - 2 * at) / step**2
-        # no more than half of the estimate's own: that of a knot is far less
-        return (after - before) / (2 * step), np.minimum(bend, 0.5 / likelihood.variances[:, 0])
-
-    def _moments_of_sharp(self, likelihood: Gaussian) -> tuple[NDArray, NDArray]:
-        """Mean and variance of the posterior of sharp estimates, shape (n, 1) each.
-
-        There the density is ``exp(b t + c t**2 / 2)`` at the distance t from the estimate.
-        """
-        slope, bend = (each[:, None] for each in self._around(likelihood))
-        variance = likelihood.variances / (1 - bend * likelihood.variances)
-        return likelihood.values + slope * variance, variance
-
-    def posterior(self, likelihood: Likelihood, integrate: bool = True) -> Posterior:
-        check_is_fitted(self, "mean_")
-        sharp = self._is_sharp(likelihood)
+        informed = _informed(likelihood)
+        sharp, cells = informed.copy(), self._cells(likelihood)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            errors = error_of(likelihood)
+        sharp[informed] = (errors[informed] > 0) & (errors[informed] < cells[informed])
         if not sharp.any():
-            return super().posterior(likelihood, integrate)
-        own = likelihood.take(sharp)
-        assert isinstance(own, Gaussian)
-        mean, variance = self._moments_of_sharp(own)
-        known: Posterior = IndependentNormals(mean, np.sqrt(variance))
-        if integrate:
-            known = IntegratedPosterior(known, partial(self._parts_of_sharp, own))
-        parts = [known]
-        if not sharp.all():
-            parts.append(super().posterior(likelihood.take(~sharp), integrate))
-        found = SeparatePosteriors(parts, np.where(sharp, 0, 1))
-        if self.moments_ is not None and isinstance(likelihood, Gaussian):
-            found._line = LinearShrinkage(self.moments_, likelihood)
-        return found
-
-    def _parts_of_sharp(self, likelihood: Gaussian) -> tuple[list[Posterior], NDArray]:
-        """Normals of sharp estimates with the variance that they have over plausible populations.
-
-        Around the means under the fitted one, as others are hardly away from these.
-        """
-        populations, weights = self.populations()
-        each = np.array([one._moments_of_sharp(likelihood) for one in populations])
-        means, variances = each.swapaxes(0, 1)
-        shares = weights[:, :, None]
-        centre = (shares * means).sum(axis=0)
-        variance = (shares * (variances + (means - centre) ** 2)).sum(axis=0)
-        mean, _ = self._moments_of_sharp(likelihood)
-        return [IndependentNormals(mean, np.sqrt(variance))], np.ones((1, 1, 1))
-
-    def log_marginal(self, likelihood: Likelihood) -> NDArray:
-        check_is_fitted(self, "mean_")
-        sharp = self._is_sharp(likelihood)
-        if not sharp.any():
-            return super().log_marginal(likelihood)
-        found = np.empty(len(likelihood))
-        if not sharp.all():
-            found[~sharp] = super().log_marginal(likelihood.take(~sharp))
-        own = likelihood.take(sharp)
-        assert isinstance(own, Gaussian)
-        slope, bend = self._around(own)
-        found[sharp] = self.logpdf(own.values) + own.variances[:, 0] * (slope**2 + bend) / 2
-        return found
+            return likelihood
+        known = Gaussian(likelihood.local[sharp], cells[sharp, None] ** 2)
+        return join([known] if sharp.all() else [likelihood.take(~sharp), known])
 
     # Using ------------------------------------------------------------------------------------
 
@@ -577,12 +511,7 @@ class LogSpline(Prior):
         if np.isfinite(self.bend_).all():
             nodes = _graded(np.union1d(nodes, self._place(np.linspace(0, 1, self.n_nodes))))
         # messages may be vague, on the scale of the interval, or all in a part of it
-        nodes = without_gaps(nodes, self.n_nodes)
-        own = _around_sharp(likelihood, nodes)
-        if len(own):
-            nodes = np.union1d(nodes, own[(own > low) & (own < high)])
-            nodes = _graded(nodes)
-        return nodes[:, None]
+        return without_gaps(nodes, self.n_nodes)[:, None]
 
     def _range(self) -> tuple[float, float]:
         return float(self.range_[0]), float(self.range_[1])
@@ -604,28 +533,6 @@ class LogSpline(Prior):
             masses = masses * np.maximum(powers @ tilt, LEAST)
         with np.errstate(divide="ignore"):
             return np.log(masses)
-
-
-def _around_sharp(likelihood: Likelihood, nodes: NDArray) -> NDArray:
-    """Nodes at the scale of each estimate that is sharper than nodes near it lie apart.
-
-    Of a few hundred estimates; of more, nodes at quantiles of all stand for them.
-    """
-    x = likelihood.local[_informed(likelihood), 0]
-    if likelihood.is_noisy or isinstance(likelihood, Joined) or not 0 < len(x) <= MOST_SHARP:
-        return np.empty(0)
-    rows = likelihood.take(_informed(likelihood))
-    if isinstance(rows, Gaussian | StudentT):
-        errors = np.sqrt(np.broadcast_to(rows.variances, rows.values.shape)[:, 0])
-    else:
-        each = (rows.take(np.array([i])).sampling_variance(float(x[i]), 0.0) for i in range(len(x)))
-        errors = np.sqrt(np.concatenate(list(each)))
-    gaps = np.diff(nodes)
-    first = np.clip(np.searchsorted(nodes, x - 5 * errors, "right") - 1, 0, len(gaps) - 1)
-    last = np.clip(np.searchsorted(nodes, x + 5 * errors), first + 1, len(gaps))
-    widest = np.array([gaps[a:b].max() for a, b in zip(first, last, strict=True)])
-    sharp = (errors > 0) & (2 * errors < widest)
-    return (x[sharp, None] + errors[sharp, None] * np.linspace(-5, 5, 41)).ravel()
 
 
 def _graded(nodes: NDArray) -> NDArray:

@@ -269,10 +269,10 @@ class CrossedLaplace:
         zero = np.zeros(self._shape), np.zeros(self._count)
         if self._last is None:
             return *zero, *self._inner(fixed, roots, shapes, *zero)
-        *before, last, least = self._last
+        old_roots, old_beta, old_shapes, last, least = self._last
         own = last.first, last.others
-        away = [one - other for one, other in zip(roots, before[0], strict=True)]
-        moves = self._tangent(last, away, beta - before[1], shapes - before[2], before[2])
+        away = [one - other for one, other in zip(roots, old_roots, strict=True)]
+        moves = self._tangent(last, away, beta - old_beta, shapes - old_shapes, old_shapes)
         best = own[0] + moves[0], own[1] + moves[1]
         reached = self._inner(fixed, roots, shapes, *best)
         if not reached[0] < least + FARTHER:

@@ -15,8 +15,11 @@ import dataclasses
 import datetime as dt
 import json
 from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -40,7 +43,15 @@ PARTS = (
 # Arguments that have an entry for each group.
 OF_GROUPS = ("participation",)
 LEARNED = "_"  # how the names of learned attributes end
-TIMES = (dt.date, dt.datetime)
+# Labels that JSON has no form for, and are what their text says.
+WRITTEN: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    dt.date: (dt.date.isoformat, dt.date.fromisoformat),
+    dt.datetime: (dt.datetime.isoformat, dt.datetime.fromisoformat),
+    dt.time: (dt.time.isoformat, dt.time.fromisoformat),
+    Decimal: (str, Decimal),
+    Fraction: (str, Fraction),
+    UUID: (str, UUID),
+}
 
 
 def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
@@ -285,8 +296,8 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, np.ndarray) and obj.dtype.kind == "O":
         values = [_plain(value) for value in obj.ravel().tolist()]
         return {"object": "labels", "arguments": {"shape": list(obj.shape), "values": values}}
-    if type(obj) in TIMES:
-        return {"object": type(obj).__name__, "arguments": {"text": obj.isoformat()}}
+    if (label := _plain_label(obj)) is not None:
+        return label
     learned: dict[str, Any] = {}
     if isinstance(obj, BaseEstimator):
         arguments = obj.get_params(deep=False)
@@ -297,6 +308,62 @@ def _plain(obj: Any) -> Any:
         return obj
     described = {"object": _name_of(type(obj)), "arguments": _plain(_of_any_process(arguments))}
     return described | ({"learned": _plain(learned)} if learned else {})
+
+
+def _plain_label(obj: Any) -> dict[str, Any] | None:
+    """Return a label as a dict of its kind and arguments; None if it is data, or of no known kind.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> _plain_label(pd.Interval(0.5, 1))["arguments"]
+    {'left': 0.5, 'right': 1, 'closed': 'right'}
+    """
+    kind, name = type(obj), type(obj).__name__
+    arguments: dict[str, Any]
+    if kind in WRITTEN:
+        arguments = {"text": WRITTEN[kind][0](obj)}
+    elif kind is dt.timedelta:
+        arguments = {"days": obj.days, "seconds": obj.seconds, "microseconds": obj.microseconds}
+    elif not kind.__module__.startswith("pandas"):
+        return None
+    elif name == "Timestamp":
+        arguments = {"at": obj.asm8, "zone": None if obj.tz is None else str(obj.tz)}
+    elif name == "Timedelta":
+        arguments = {"span": obj.asm8}
+    elif name == "Period":
+        arguments = {"ordinal": obj.ordinal, "freq": obj.freqstr}
+    elif name == "Interval":
+        ends = {"left": _plain(obj.left), "right": _plain(obj.right)}
+        arguments = {**ends, "closed": obj.closed}
+    else:
+        return None
+    return {"object": name, "arguments": arguments}
+
+
+def _label(name: str, arguments: dict[str, Any]) -> Any:
+    """Make a label again; None if this is no kind of label.
+
+    Examples
+    --------
+    >>> _label("Decimal", {"text": "0.10"})
+    Decimal('0.10')
+    """
+    for kind, (_, from_text) in WRITTEN.items():
+        if name == kind.__name__:
+            return from_text(arguments["text"])
+    if name == "timedelta":
+        return dt.timedelta(**arguments)
+    if name not in ("Timestamp", "Timedelta", "Period", "Interval"):
+        return None
+    import pandas as pd
+
+    if name == "Timestamp":
+        at, zone = pd.Timestamp(arguments["at"]), arguments["zone"]
+        return at if zone is None else at.tz_localize("UTC").tz_convert(zone)
+    if name == "Timedelta":
+        return pd.Timedelta(arguments["span"])
+    return getattr(pd, name)(**arguments)
 
 
 def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
@@ -314,9 +381,8 @@ def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
         for i, value in enumerate(arguments["values"]):  # a tuple is one label
             labels[i] = value
         return labels.reshape(arguments["shape"])
-    for kind in TIMES:
-        if name == kind.__name__:
-            return kind.fromisoformat(arguments["text"])
+    if (label := _label(name, arguments)) is not None:
+        return label
     made = _class_of(name, classes)(**arguments)
     for attribute, value in obj.get("learned", {}).items():  # a fitted prior is used as it is
         if not attribute.endswith(LEARNED):

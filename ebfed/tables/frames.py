@@ -103,7 +103,8 @@ class Style:
             native = {"categories": categories, "ordered": bool(self.native.ordered)}
         elif self.native is not None and pd.api.types.pandas_dtype(str(self.native)) == self.native:
             native = str(self.native)
-        dtype = None if self.dtype is None else repr(self.dtype)
+        known = self.dtype is None or isinstance(native, dict)  # as that of the library says
+        dtype = None if known else repr(self.dtype)
         data = {"backend": self.backend, "group": self.group, "dtype": dtype, "native": native}
         data |= {} if self.rows is None else {"rows": self.rows}
         return data | {"above": [each.as_data() for each in self.above]}
@@ -123,6 +124,8 @@ class Style:
         elif native is not None:
             native = pd.api.types.pandas_dtype(native)
         dtype = None if data["dtype"] is None else _type_of(data["dtype"])
+        if isinstance(native, pd.CategoricalDtype):
+            dtype = style_of(pd.Series([], dtype=native)).dtype
         above = tuple(map(cls.of_data, data["above"]))
         named = str(data["backend"]), str(data["group"])
         return cls(*named, dtype, native, above, data.get("rows"))

@@ -209,6 +209,11 @@ class InverseGamma(ByColumn):
             return points, weights
         near = mean, float(self.kind.share_of(dispersion))
         points, weights = plausible_moments(rows, counts, (np.nan, np.nan), near)
+        # Reports say little against any width, and logarithms so wide are of no variances: the
+        # populations are those among which the likeliest is looked for.
+        low, high = self.trials_of_reports(rows)[2]
+        kept = ((points >= low) & (points <= high)).all(axis=1)
+        points, weights = points[kept], weights[kept] / weights[kept].sum()
         return np.column_stack([points[:, 0], self.kind.dispersion_of(points[:, 1])]), weights
 
     def doubts(self, j: int, rows: LogVariance, counts: NDArray) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """Inverse gamma population of variances."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -156,3 +158,22 @@ def test_other_populations_cover_the_rarer_kind():
         covered[type(prior).__name__] = np.mean(found)
     assert covered["InverseGamma"] < 0.87
     assert covered["LogSpline"] > 0.9
+
+
+@pytest.mark.parametrize("m", [6, 15])
+def test_few_noisy_reports_leave_intervals_that_are_numbers(m):
+    """Populations of any width are plausible then, and estimates of the widest are no numbers."""
+    rng = np.random.default_rng(0)
+    variances = 4 / rng.chisquare(4, m)
+    rows = rng.normal(size=(m, 6)) * np.sqrt(variances)[:, None]
+    channel, guess = eb.channels.Gaussian(4.0, 1e-6), eb.channels.Guess(mean=(-1, 1), spread=1)
+    est = eb.VarianceEB(guess=guess, channel=channel, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # little is known of the population
+        posterior = est.fit(rows.reshape(-1, 1), groups=np.repeat(np.arange(m), 6)).posterior()
+    lower, upper = posterior.interval()
+    assert (lower > 0).all()
+    assert (lower < upper).all()
+    assert (upper < 1e6).all()
+    assert ((variances > lower[:, 0]) & (variances < upper[:, 0])).mean() > 0.8
+    assert (posterior.mean < 1e3).all()

@@ -20,7 +20,13 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import families, priors
-from ebfed.evaluation.coverage.settings import BOOTSTRAP, ROW_VARIANCE, SETTINGS, TruePopulation
+from ebfed.evaluation.coverage.settings import (
+    BOOTSTRAP,
+    MODELLED,
+    ROW_VARIANCE,
+    SETTINGS,
+    TruePopulation,
+)
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import nested as parents
 
@@ -39,7 +45,7 @@ CASES = [
     for prior in setting.priors
     for population in setting.populations["large"]
     if setting.holds(prior, population)
-    and prior not in BOOTSTRAP
+    and prior not in {**BOOTSTRAP, **MODELLED}
     and (likelihood, prior, population) not in LEFT_OUT | RARE
 ]
 

@@ -30,7 +30,7 @@ def run(reps: int | None = None, seed: int = 0, **settings: Any) -> CoverageStud
     Parameters
     ----------
     reps : int, optional
-        Number of fits with 8 groups, of which there are fewer with more groups; 12 if None.
+        Number of fits with 6 groups, of which there are fewer with more groups; 12 if None.
     seed : int
         Seed of all random numbers.
     **settings
@@ -53,7 +53,7 @@ def run(reps: int | None = None, seed: int = 0, **settings: Any) -> CoverageStud
     >>> study = run(4, quick=True, **wanted)
     >>> study.table[["prior", "m", "inside", "fits"]]
        prior  m  inside  fits
-    0  gamma  8    True     4
+    0  gamma  6    True     4
     >>> bool(study.table["coverage"].between(0.9, 1).all())
     True
     """

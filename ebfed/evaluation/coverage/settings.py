@@ -34,7 +34,7 @@ from ebfed.location import (
     VarianceEB,
     posterior_from,
 )
-from ebfed.priors import Discrete, GaussianMixture, Posterior
+from ebfed.priors import Discrete, GaussianMixture, LocationScale, Posterior
 from ebfed.tables.clients import Summary
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "EQUAL",
     "EXACT",
     "INFORMATIVE",
+    "MODELLED",
     "NONPARAMETRIC",
     "ROW_VARIANCE",
     "SETTINGS",
@@ -174,15 +175,20 @@ class EstimatesEB(BaseEstimator):
         return []
 
 
-GROUPS = (8, 20, 50, 200, 2000)
+GROUPS = (6, 15, 40, 200, 2000)
 # Share of the study's fits, by number of groups.
-EFFORT = {8: 1.0, 20: 0.6, 50: 0.4, 200: 0.25, 2000: 0.2}
+EFFORT = {6: 1.0, 15: 0.6, 40: 0.4, 200: 0.25, 2000: 0.2}
 EQUAL, UNEQUAL, INFORMATIVE = "equal", "unequal", "informative"
 SHAPELESS = ("log_spline", "npmle")
 # Scale mixtures of normals are every symmetric shape with one peak that has heavier tails.
-NONPARAMETRIC = ("scale_mixture", *SHAPELESS, "npmle_bootstrap")
+NONPARAMETRIC = ("scale_mixture", *SHAPELESS, "npmle_bootstrap", "npmle, modelled")
 # The NPMLE has intervals of two kinds.
 BOOTSTRAP = {"npmle_bootstrap": Discrete("npmle", uncertainty="bootstrap")}
+# Populations whose location and spread depend on the logarithm of the number of rows.
+MODELLED = {
+    "normal, modelled": LocationScale(),
+    "npmle, modelled": LocationScale(Discrete("npmle")),
+}
 # Populations to which all priors are fitted.
 FOR_ALL = ("normal", "bimodal", "t(3)", "skewed", "spikes")
 EXACT = "exact"
@@ -192,7 +198,7 @@ QUICK: dict[str, Sequence[Any]] = {
     "population": ("normal", "beta", "gamma", "skewed"),
     "spread": ("large",),
     "n": (EQUAL,),
-    "m": (8,),
+    "m": (6,),
     "priors": ("normal", "beta", "gamma", "npmle"),
 }
 
@@ -340,20 +346,27 @@ class Setting:
         """Population that is in the family of the first prior."""
         return next(iter(self.inside))
 
-    def tried(self, population: str, channel: str) -> tuple[str, ...]:
-        """Priors that are fitted: to a population of one family, those whose family it is in."""
+    def tried(self, population: str, channel: str, n: str) -> tuple[str, ...]:
+        """Priors that are fitted: to a population of one family, those whose family it is in.
+
+        If numbers of rows differ, those that depend on them too.
+        """
         first = next(iter(self.priors))
         if channel.startswith("TwoBit"):
             return (first, *SHAPELESS)
         if channel != EXACT:
             return (first,)
-        if population in FOR_ALL:
-            return tuple(self.priors)
-        return tuple(name for name in self.priors if self.holds(name, population))
+        return tuple(
+            name
+            for name in self.priors
+            if population in FOR_ALL or self.holds(name, population)
+            if name not in MODELLED or n in (UNEQUAL, INFORMATIVE)
+        )
 
     def holds(self, prior: str, population: str) -> bool:
         """Whether this population is in the family of the prior."""
-        return prior.removesuffix("_bootstrap") in self.inside[population]
+        own = prior.removesuffix("_bootstrap").removesuffix(", modelled")
+        return own in self.inside[population]
 
 
 SETTINGS = {
@@ -367,6 +380,7 @@ SETTINGS = {
             "mixture": GaussianMixture(2, random_state=0),
             **{name: name for name in SHAPELESS},
             **BOOTSTRAP,
+            **MODELLED,
         },
         inside={
             "normal": ("normal", "point_normal", "scale_mixture", "mixture", *SHAPELESS),
@@ -572,7 +586,7 @@ def list_cells(quick: bool, **chosen: Sequence[Any]) -> list[dict[str, Any]]:
                     "spread": spread,
                     "n": n,
                     "m": m,
-                    "priors": setting.tried(population, channel),
+                    "priors": setting.tried(population, channel, n),
                 }
                 for channel, population, n in places
                 for m in GROUPS

@@ -695,7 +695,8 @@ def test_channel_of_variances(channel):
     n = np.array([4, 2, 9, 3, 0])
     summary = VARIANCE.blank(n, 1)
     logs = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
-    check_channel(channel, replace(summary, mean=logs), VARIANCE, secure=0)
+    scatter = np.exp(logs) * np.maximum(n - 1, 0)[:, None]
+    check_channel(channel, replace(summary, mean=logs, scatter=scatter), VARIANCE, secure=0)
 
 
 @pytest.mark.parametrize(

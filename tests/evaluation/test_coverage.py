@@ -210,7 +210,8 @@ def test_normal_population():
     chosen = {"likelihood": ("gaussian",), "channel": ("exact",)}
     chosen |= {"population": ("normal",), "n": ("equal",), "m": (40,)}
     table = coverage.run(30, priors=("normal",), n_jobs=1, **chosen).table
-    assert table["coverage"].between(0.93, 0.985).all()
+    # a small spread is not known of 40 groups, and intervals are wide
+    assert table["coverage"].between(0.93, 0.99).all()
     assert (table["zero_width"] == 0).all()
     assert (table["relative_width"] > 0.95).all()
 

@@ -57,8 +57,6 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
 GROWTH, STEPS = 1.8, 40
 # Share of the last step to which an end is found, and the slope at which a search is done.
 PRECISE, FLAT = 1e-6, 1e-5
-# Smallest curvature that the next search begins with, over the largest.
-LEAST_BEND = 1e-12
 # Least entry of a root from which a search by slopes starts, in its own size.
 AWAY = 0.05
 # A correlation of 1 in the search.
@@ -448,8 +446,7 @@ class Profile:
         options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
         found = minimize(along, np.zeros(turn.shape[1]), method="BFGS", jac=True, options=options)
         bend = (found.hess_inv + found.hess_inv.T) / 2
-        curved = np.linalg.eigvalsh(bend) if np.isfinite(bend).all() else np.full(1, np.nan)
-        if curved[0] > LEAST_BEND * curved[-1]:  # of less, factors of it round to nothing
+        if np.isfinite(bend).all() and np.linalg.eigvalsh(bend)[0] > 0:
             self._bend[held] = bend
         return float(found.fun), begin + turn @ found.x
 

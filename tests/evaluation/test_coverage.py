@@ -208,10 +208,9 @@ def test_violations(study):
 def test_normal_population():
     """The sd of the mean coverage is below .004: false alarms below 1 in 1,000."""
     chosen = {"likelihood": ("gaussian",), "channel": ("exact",)}
-    chosen |= {"population": ("normal",), "n": ("equal",), "m": (40,)}
+    chosen |= {"population": ("normal",), "n": ("equal",), "m": (200,)}
     table = coverage.run(30, priors=("normal",), n_jobs=1, **chosen).table
-    # a small spread is not known of 40 groups, and intervals are wide
-    assert table["coverage"].between(0.93, 0.99).all()
+    assert table["coverage"].between(0.93, 0.985).all()
     assert (table["zero_width"] == 0).all()
     assert (table["relative_width"] > 0.95).all()
 

@@ -36,7 +36,7 @@ LEVEL = 0.95
 SCORED = 50
 ENDS = ("conf.low", "conf.high")
 
-# Coverage that a parametric prior must have inside its family, and others from 50 groups on.
+# Coverage that a parametric prior must have inside its family, and others from 40 groups on.
 LIMITS = (0.93, 0.985)
 LEAST, FROM = 0.90, 40
 PLACE = ["likelihood", "channel", "prior", "population", "spread", "n", "m"]
@@ -143,8 +143,9 @@ def _score(
 ) -> dict[str, Any]:
     """Compare the intervals of a fit with the truth; the last one is of a group without data.
 
-    `parameter` puts the ends of intervals on the scale of the parameter. With covariates that
-    numbers of rows decide, a group without data has none, and its interval is not scored.
+    `parameter` puts the ends of intervals on the scale of the parameter. Where `covariates`, the
+    logarithms of numbers of rows, are given, the interval of the group without data is not scored,
+    as it has no rows.
     """
     some = slice(len(known.masses))
     groups, asked = np.append(est.groups_[some], len(est.groups_)), {}

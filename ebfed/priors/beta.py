@@ -284,7 +284,7 @@ class Beta(ByColumn):
         rate = atoms[:, 0]
         share = masses / masses.sum()
         target = np.array([share @ np.log(rate), share @ np.log1p(-rate)])
-        here: Any = self._around(self.mean_)
+        here: Any = self._with_mean(self.mean_)
         alpha_beta = np.concatenate([here.alpha, here.beta])
         for _ in range(100):
             gradient = target - psi(alpha_beta) + psi(alpha_beta.sum())

@@ -220,19 +220,19 @@ class Conjugate(Prior):
     def _posterior_of_mean(self) -> Posterior:
         return TwoMoments(self.kind, self.mean_[None], np.sqrt(self.mean_variance_)[None])
 
-    def _around(self, mean: NDArray) -> Distribution:
+    def _with_mean(self, mean: NDArray) -> Distribution:
         return self.kind.at(mean, np.maximum(self.dispersion_, TINIEST))
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, d), shape (k,); of given covariates, (n, k)."""
-        return self._around(self.mean_[..., None, :]).logpdf(theta).sum(axis=-1)
+        return self._with_mean(self.mean_[..., None, :]).logpdf(theta).sum(axis=-1)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         shape = (size, self.mean_.shape[-1])
-        return self._around(self.mean_).draw(shape, np.random.default_rng(random_state))
+        return self._with_mean(self.mean_).draw(shape, np.random.default_rng(random_state))
 
     def _log_masses(self, atoms: NDArray) -> NDArray:
-        return self._around(self.mean_).log_masses(atoms[:, 0], self.mean_[0])
+        return self._with_mean(self.mean_).log_masses(atoms[:, 0], self.mean_[0])
 
     def _set(self, mean: NDArray, dispersion: NDArray) -> None:
         """Set every attribute from mean and overdispersion."""

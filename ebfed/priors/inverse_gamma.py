@@ -164,7 +164,7 @@ class InverseGamma(ByColumn):
 
     def _range(self) -> tuple[float, float]:
         """Range of practically all of the population, whose upper tail is long."""
-        each: Any = self._around(self.mean_)
+        each: Any = self._with_mean(self.mean_)
         high = np.minimum(each.quantile(1 - 1e-12), each.centre + 690.0)
         return self.mean_[0] - 9 * np.sqrt(self.variance_[0]), float(high[0])
 

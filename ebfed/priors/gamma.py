@@ -272,6 +272,8 @@ FINE = 0.5
 # Of the likelihood of other populations: such steps; relative error of a mean that is known well,
 # dispersions at which it is found then, and errors of the dispersion up to the largest of these.
 SMOOTH, WELL, N_NODES, FAR = 0.75, 0.02, 10, 10.0
+# Dispersion beyond which none is plausible.
+HIGHEST = 1e4
 # Dispersions below lose digits in derivatives: these are then by differences.
 LEAST = 1e-6
 
@@ -330,11 +332,13 @@ def log_likelihood_of_overdispersed(
 
     Where the mean is known well, it is found at some dispersions only, with its derivatives in the
     mean at the best one. In the mean it is then close to ``A log(mean) - C mean``, as of Poisson
-    counts; A, C and the height are polynomials of the dispersion in between.
+    counts; A, C and the height are polynomials in between, of ``log(1 + dispersion / noise)`` with
+    the noise of rates in units of their squared mean, as it bends over that.
     """
     (mean, dispersion), covariance = maximise_overdispersed(rows, times)
-    if not covariance[0, 0] < (WELL * mean) ** 2:
-        return lambda means, dispersions: np.array(
+
+    def exact(means: NDArray, dispersions: NDArray) -> NDArray:
+        return np.array(
             [
                 times @ rows.gamma_marginal(one, phi, _integrals(rows, one, phi, SMOOTH))
                 for one, phi in zip(means, dispersions, strict=True)
@@ -349,13 +353,26 @@ def log_likelihood_of_overdispersed(
         events = -(mean**2) * second[0, 0]
         return np.array([height, events, events / mean - slope[0]])
 
+    expected, sizes = rows.exposure * mean, rows._finite[:, 0]
+    noise = float(times.sum() / (times @ (expected / (1 + expected / sizes))))
     highest = dispersion + FAR * np.sqrt(covariance[1, 1])
+    known = covariance[0, 0] < (WELL * mean) ** 2
+    if not dispersion > 0:  # the likelihood falls from there on, whatever its curvature there
+        top, highest = exact(np.array([mean]), np.zeros(1))[0], FAR**2 * noise / times.sum()
+        while (found := figures(highest))[0] > top - FAR**2 / 2 and highest < HIGHEST:
+            highest *= 2
+        known = found[1] > 1 / WELL**2
+    if not known:
+        return exact
+
+    furthest = np.log1p(highest / noise)
     line = np.cos((np.arange(N_NODES) + 0.5) * np.pi / N_NODES)
-    table = chebfit(line, [figures(highest * (1 + x) / 2) for x in line], N_NODES - 1)
+    at = noise * np.expm1(furthest * (1 + line) / 2)
+    table = chebfit(line, [figures(phi) for phi in at], N_NODES - 1)
 
     def log_likelihood(means: NDArray, dispersions: NDArray) -> NDArray:
         inside = np.minimum(dispersions, highest)
-        height, events, exposure = chebval(2 * inside / highest - 1, table)
+        height, events, exposure = chebval(2 * np.log1p(inside / noise) / furthest - 1, table)
         height = height + events * np.log(means / mean) - exposure * (means - mean)
         return height - FAR**2 * (dispersions - inside) / highest
 

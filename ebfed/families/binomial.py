@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,9 +14,18 @@ from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import numbered_rows
-from ebfed.tables.of_rows import NOTHING, are_shares, check_whole, won_of_shares
+from ebfed.tables.of_rows import (
+    NOTHING,
+    ROUNDED,
+    WHOLE_SUCCESSES,
+    are_shares,
+    check_whole,
+    won_of_shares,
+)
 
 __all__ = ["Binomial"]
+
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,20 @@ class Binomial(Family):
             ids, n, ones = ids[some], n[some], ones[some]
         rate = ones / (n if weight is None else np.maximum(n, 1))[:, None]
         return Summary(ids, n, rate, n[:, None] * rate * (1 - rate))
+
+    def figures_of_rows(
+        self, value: Any, of_rows: Mapping[str, Any], once: Callable[[Any], Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return ones of rows, of shares per trial, and their squares; what must hold of them."""
+        trials = of_rows.get("sample_weight")
+        if trials is None:
+            rules = {"X must hold only 0 and 1": (value == 0) | (value == 1)}
+        else:
+            rules = {"X must hold 0 and 1, or shares between": (value >= 0) & (value <= 1)}
+            won = (value * trials + 0.5).floor()
+            rules[f"X {WHOLE_SUCCESSES}"] = (value * trials - won).abs() <= ROUNDED
+            value = won / (trials + TINY)  # of no trials too
+        return {"events": value, "squares": value}, rules
 
     def converted(self, summary: Summary) -> Summary:
         """Count the rows of a summary by their weights."""

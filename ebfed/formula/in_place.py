@@ -322,6 +322,8 @@ def sums_of(
     scan, model = rows.scan, rows.model
     if scan is None or not is_a(estimator, "LinearEB", "LocationEstimator"):
         raise NotPushedError(model.text)
+    if model.counts and rows.weighed is not None:  # of frequencies, numbers of equal rows
+        raise NotPushedError(model.text)
     values = response_of(scan, response)
     learn_figures(scan, design)
     columns = {} if is_a(estimator, "LinearEB") else columns_of(scan, design)

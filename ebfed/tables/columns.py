@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -329,7 +329,7 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
         raise TypeError("na_values must be values that are missing in every column; got a mapping.")
     single = isinstance(na_values, str) or not np.iterable(na_values)  # as of R
     words = [str(each) for each in ([na_values] if single else na_values)]
-    figures = [float(each) for each in words if re.fullmatch(NUMBER, each)]
+    figures = [Decimal(each) for each in words if re.fullmatch(NUMBER, each)]
     columns = []
     if isinstance(table, nw.LazyFrame):
         for name, kind in table.collect_schema().items():
@@ -340,32 +340,51 @@ def without_values(table: Any, na_values: Sequence[Any]) -> Any:
     for column in table.iter_columns():
         absent = _among_values(column, figures, words)
         if absent is not None and absent.any():
-            columns.append(nw.when(~absent).then(column).alias(column.name))
+            columns.append(nw.when(~absent).then(_nullable(column)).alias(column.name))
     return table.with_columns(*columns) if columns else table
 
 
-def _among(column: Any, kind: Any, figures: list[float], words: list[str]) -> Any:
+def _nullable(column: Any) -> Any:
+    """Return a series of which whole numbers stay what they are beside missing ones."""
+    import narwhals as nw
+
+    if not (column.dtype.is_integer() and column.implementation.is_pandas()):
+        return column
+    whole = column.to_native().convert_dtypes()
+    return nw.from_native(whole, series_only=True)
+
+
+def _among(column: Any, kind: Any, figures: list[Decimal], words: list[str]) -> Any:
     """Whether a column has one of some numbers, or words; None if it has neither."""
     import narwhals as nw
 
+    if kind.is_integer():  # as floats, large ones would be equal to others
+        least, most = (0, 2**64) if kind.is_unsigned_integer() else (-(2**63), 2**63)
+        some = [x for x in figures if least <= x < most and x == x.to_integral_value()]
+        return column.is_in([int(x) for x in some])
     if kind.is_numeric():
-        return column.cast(nw.Float64).is_in(figures)
+        rounded = np.float32 if kind == nw.Float32 else np.float64
+        with np.errstate(over="ignore"):
+            return column.cast(nw.Float64).is_in([float(rounded(float(x))) for x in figures])
     if kind in (nw.String, nw.Categorical, nw.Enum):
         return column.cast(nw.String).is_in(words)
     return None
 
 
-def _among_values(column: Any, figures: list[float], words: list[str]) -> Any:
+def _among_values(column: Any, figures: list[Decimal], words: list[str]) -> Any:
     """Whether a series has one of some numbers, or words, as `_among`; also of objects."""
     import narwhals as nw
 
     values = of_categories(column)
     if values.dtype != nw.Object:
         return _among(values, values.dtype, figures, words)
+    floats = {float(x) for x in figures}
 
     def hit(each: Any) -> bool:
+        if isinstance(each, Integral) and not isinstance(each, bool):
+            return int(each) in figures
         number = isinstance(each, Real | Decimal) and not isinstance(each, bool)
-        return float(each) in figures if number else str(each) in words
+        return float(each) in floats if number else str(each) in words
 
     if values.implementation.is_pandas():  # with its index
         return nw.from_native(values.to_native().map(hit).astype(bool), series_only=True)

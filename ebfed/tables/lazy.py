@@ -401,7 +401,8 @@ def added_up(
     of_rows : mapping of str to str
         Columns of what goes with rows. A row is counted ``sample_weight`` times.
     figures : callable
-        Figures of rows: ``events`` and ``exposure``, of which the mean is the ratio, and others.
+        Figures of rows: ``events`` and ``exposure``, of which the mean is the ratio, and others;
+        or ``events`` and their ``squares``, of which numbers of rows are the weights.
 
     Raises
     ------
@@ -463,6 +464,8 @@ def added_up(
     weight = sums.pop("exposure")[:, 0] if "exposure" in sums else n.astype(np.float64)
     mean = events / np.where(weight > 0, weight, 1.0)[:, None]
     labels, n = found.select(*keys).to_native(), n.astype(np.int64)
+    if "squares" in sums:
+        return Statistics(labels, n, mean, sums["squares"] - n[:, None] * mean**2)
     return Statistics(labels, n, mean, np.zeros_like(mean), weight, sums)
 
 

@@ -17,6 +17,8 @@ from ebfed.tables.values import column, read_labels, read_response
 
 __all__ = [
     "NOTHING",
+    "ROUNDED",
+    "WHOLE_SUCCESSES",
     "OfRows",
     "Predicted",
     "are_shares",
@@ -52,6 +54,9 @@ class OfRows(TypedDict, total=False):
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 # What `predict` returns: the expected response of a row as given, or that at an exposure of 1.
 Predicted = Literal["response", "rate"]
+# What must hold of shares with weights, up to an error of rounded shares.
+WHOLE_SUCCESSES = "times its weight, the number of trials, must be a whole number of successes"
+ROUNDED = 1e-3
 PURPOSE = {
     "exposure": "for counts of events",
     "observed": "for durations until an event",
@@ -212,8 +217,7 @@ def won_of_shares(shares: NDArray, trials: NDArray, name: str = "y") -> NDArray[
     """
     check_whole(trials, "binomial")
     won = shares * trials
-    text = f"{name} times its weight, the number of trials, must be a whole number of successes"
-    _refuse(~(np.abs(won - np.rint(won)) <= 1e-3), won, text)
+    _refuse(~(np.abs(won - np.rint(won)) <= ROUNDED), won, f"{name} {WHOLE_SUCCESSES}")
     return np.rint(won).astype(np.int64)
 
 

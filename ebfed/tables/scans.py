@@ -689,6 +689,8 @@ def _joined(table: Any, columns: Mapping[str, NDArray], labels: Mapping[str, NDA
         import polars as pl
 
         schema = native.collect_schema()
+        # of labels that are Python objects, such as decimals, polars finds the type in lists
+        both = {x: each.tolist() if each.dtype == object else each for x, each in both.items()}
         other = pl.LazyFrame(both).cast({on[name]: schema[name] for name in on})
         options: Any = {"left_on": list(on), "right_on": list(on.values())}
         joined = native.join(other, how="left", maintain_order="left", **options)

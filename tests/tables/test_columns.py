@@ -11,6 +11,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.tables.columns import Columns, without_values
+from ebfed.tables.scans import blanked
 
 NAN = float("nan")
 MISSING = {
@@ -112,6 +113,25 @@ def test_numbers_that_mean_missing_are_found_in_columns_of_any_type(kind, given)
     found = without_values(Columns.of(rows).table, given).to_native()
     assert found.index.tolist() == ["b", "a", "c"]
     assert found["x"].isna().tolist()[:2] == [False, True]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64", "int64[pyarrow]"])
+def test_a_large_number_that_means_missing_is_no_other(dtype):
+    large = [2**53, 2**53 + 1, 2**53 + 2]
+    rows = pd.DataFrame({"x": pd.Series(large, dtype=dtype)})
+    found = without_values(Columns.of(rows).table, [2**53 + 1, -1, 0.5, "1e99"]).to_native()["x"]
+    assert found.isna().tolist() == [False, True, False]
+    assert found.dropna().tolist() == [2**53, 2**53 + 2]  # nor as a float
+    lazy = blanked(pl.from_pandas(rows).lazy(), 2**53 + 1).collect()
+    assert lazy["x"].to_list() == [2**53, None, 2**53 + 2]
+
+
+def test_single_floats_that_mean_missing_are_found():
+    rows = pd.DataFrame({"x": np.array([0.1, -99.9], np.float32)})
+    assert without_values(Columns.of(rows).table, -99.9).to_native()["x"].isna().tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_values_that_mean_missing_are_no_mapping():

@@ -3,6 +3,7 @@
 import datetime as dt
 import importlib.util
 import warnings
+from decimal import Decimal
 from functools import partial
 
 import duckdb
@@ -420,18 +421,36 @@ def test_predictions_stay_where_the_rows_are(lazy):
         ("small ~ C(bit) + (1 | g)", {}),  # a point in the name of a column
         ("bit ~ small + (1 | g)", {"family": "binomial"}),
         ("events ~ 1 + offset(log(years)) + (1 | g)", {"family": "poisson"}),
+        ("cbind(events, lost) | g", {"weights": "times"}),
+        ("I(events / (events + lost)) | g", {"family": "binomial", "weights": "trials"}),
     ],
 )
 def test_formulas_read_the_columns_that_they_use(lazy, formula, settings):
     table = table_of("strings", ["small", "whole", "bit"])
     table = table.append_column("years", [EXPOSURE]).append_column("events", [EVENTS])
-    table = table.append_column("not read", [LABELS["days"]])
+    table = table.append_column("not read", [LABELS["days"]]).append_column("times", [TIMES])
+    table = table.append_column("lost", [ENDED + 1])
+    table = table.append_column("trials", [EVENTS + ENDED + 1])
     fitted = eb.from_formula(formula, lazy(table), **settings)
     expected = eb.from_formula(formula, table, **settings)
     assert fitted.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
     np.testing.assert_allclose(
         fitted.fixef()["estimate"], expected.fixef()["estimate"], rtol=1e-6, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("labels", ["decimals", "hours"])
+def test_predictions_beside_labels_that_are_python_objects(lazy, labels):
+    cells = {
+        "decimals": [Decimal(int(code)) / 4 for code in CODES],
+        "hours": [dt.time(int(code) % 24) for code in CODES],
+    }
+    table = table_of("strings", ["small"]).set_column(0, "g", pa.array(cells[labels]))
+    fitted = eb.from_formula("small | g", table)
+    found = in_memory(fitted.predict(lazy(table)))
+    wanted = table.append_column(".fitted", [fitted.predict(table)])
+    names = ["small", ".fitted"]
+    np.testing.assert_allclose(in_order(found, *names), in_order(wanted, *names), rtol=1e-12)
 
 
 def test_formulas_of_too_many_rows_are_refused(lazy):
@@ -472,6 +491,7 @@ def test_predictions_that_cannot_be_made_in_place(lazy):
 
 ANSWERS = np.array(["yes", "no", "perhaps"])[RNG.integers(0, 3, len(CODES))]
 ENDED = RNG.integers(0, 2, len(CODES))
+SHARES = np.round(RNG.binomial(TIMES, 0.4) / np.maximum(TIMES, 1), 4)  # as in printed tables
 GROUPED = (1.0 + CODES % 3).astype(float)
 SUMS = [
     (eb.PoissonEB, {"events": EVENTS}, {}),
@@ -486,6 +506,13 @@ SUMS = [
         partial(eb.NegativeBinomialEB, dispersion=0.2),
         {"events": EVENTS, "years": GROUPED},
         {"exposure": "years"},
+    ),
+    (eb.BernoulliEB, {"won": ENDED}, {}),
+    (eb.BernoulliEB, {"share": SHARES, "w": TIMES}, {"sample_weight": "w"}),
+    (
+        partial(eb.BernoulliEB, channel=eb.channels.TwoBit(epsilon=1)),
+        {"won": ENDED, "w": TIMES},
+        {"sample_weight": "w"},
     ),
     (eb.CategoricalEB, {"answer": ANSWERS}, {}),
     (eb.CategoricalEB, {"answer": ANSWERS, "w": TIMES}, {"sample_weight": "w"}),
@@ -524,6 +551,19 @@ WRONG = [
     (
         eb.PoissonEB,
         {"events": EVENTS, "w": WEIGHTS},
+        {"sample_weight": "w"},
+        "sample_weight must be whole numbers",
+    ),
+    (eb.BernoulliEB, {"won": EVENTS}, {}, "X must hold only 0 and 1; .* rows have others"),
+    (
+        eb.BernoulliEB,
+        {"share": SHARES, "w": TIMES + 1},
+        {"sample_weight": "w"},
+        "number of trials, must be a whole number of successes",
+    ),
+    (
+        eb.BernoulliEB,
+        {"won": ENDED, "w": np.full(len(CODES), 0.5)},
         {"sample_weight": "w"},
         "sample_weight must be whole numbers",
     ),

@@ -57,6 +57,8 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
 GROWTH, STEPS = 1.8, 40
 # Share of the last step to which an end is found, and the slope at which a search is done.
 PRECISE, FLAT = 1e-6, 1e-5
+# Smallest curvature that the next search begins with, over the largest.
+LEAST_BEND = 1e-12
 # Least entry of a root from which a search by slopes starts, in its own size.
 AWAY = 0.05
 # A correlation of 1 in the search.
@@ -202,7 +204,8 @@ class Criterion(ABC):
         Number of shapes that `tidy` shows.
     n_groups : int
     largest : float
-        Largest spread in units; at others the deviance is as there.
+        Largest spread in units; at others the deviance is as there. First steps from a coefficient
+        are of no more units: its error says nothing where the likelihood rises without end.
     curved : bool
         Whether there are second derivatives.
     n_dense : int
@@ -446,7 +449,8 @@ class Profile:
         options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
         found = minimize(along, np.zeros(turn.shape[1]), method="BFGS", jac=True, options=options)
         bend = (found.hess_inv + found.hess_inv.T) / 2
-        if np.isfinite(bend).all() and np.linalg.eigvalsh(bend)[0] > 0:
+        curved = np.linalg.eigvalsh(bend) if np.isfinite(bend).all() else np.full(1, np.nan)
+        if curved[0] > LEAST_BEND * curved[-1]:  # of less, factors of it round to nothing
             self._bend[held] = bend
         return float(found.fun), begin + turn @ found.x
 
@@ -543,8 +547,8 @@ class Profile:
         mean, shapes = best[: self.p] * given.units, best[self._ends[-2] :]
         if held.kind == "mean":
             centre = given.mean_at(held.first, Point(mean, self._roots(best, None), shapes))
-            step = float(given.errors[held.first])
-            return centre, anywhere, step or float(given.units[held.first] if self.p else 1.0)
+            step, unit = float(given.errors[held.first]), given.units[held.first] if self.p else 1.0
+            return centre, anywhere, float(min(step or unit, given.largest * unit))
         if held.kind == "shape":
             centre = given.shape_at(held.first, mean, shapes)
             if given.classes:

@@ -16,6 +16,7 @@ from ebfed.inference.sums import LinearMixedFit
 from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_notes import UNBOUNDED
+from ebfed.regression.numerics.crossed_laplace import FARTHEST
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.quadrature_population import HIGH, square_of
 from ebfed.regression.posteriors import quadrature
@@ -425,6 +426,8 @@ class CrossedLaplaceCriterion(_OfFactors, _OfFamily):
     ----------
     estimator : CrossedEB
     """
+
+    largest = FARTHEST
 
     def __init__(self, estimator: Any):
         fit, rows, family = estimator._fit, estimator._problem, estimator._family

@@ -38,8 +38,11 @@ Criterion = Callable[[NDArray], tuple[float, NDArray]]
 
 # Spreads, and coefficients of columns whose squares have the mean 1, stay below this.
 FARTHEST = 60.0
-# Newton's steps to the mode end where the last was of less than the root of this, for a row.
-CLOSE = 1e-16
+# Newton's steps to the mode end where one is of less than the root of this, for a row; or after one
+# of less than that of the second, whose square is below the first.
+CLOSE, QUADRATIC = 1e-16, 1e-10
+# The objective of the modes may be above that of the last one by this, where the last one leads.
+FARTHER = 10.0
 # What a quadratic has left to fall, of the criterion, where the search ends.
 TOLERANCE = 1e-8
 # Weights of rows are above this at the start, also where columns separate rows.
@@ -130,11 +133,9 @@ class CrossedLaplace:
         self.n_entries, self.p = len(self.entries), columns.shape[1]
         self._start, self._shapes = family.begin(family.figures(rows).sum(axis=0))
         self._base = None if len(self._shapes) else self._of_base(self._shapes)
-        sizes = design.sizes * design.widths
-        self._last = (
-            np.zeros((int(design.sizes[0]), int(design.widths[0]))),
-            np.zeros(int(sizes[1:].sum())),
-        )
+        self._shape = int(design.sizes[0]), int(design.widths[0])
+        self._count = int((design.sizes * design.widths)[1:].sum())
+        self._last: tuple[Sequence[NDArray], NDArray, NDArray, Mode, float] | None = None
 
     # Rows -------------------------------------------------------------------------------------
 
@@ -203,7 +204,7 @@ class CrossedLaplace:
         _, found = self._rows(self.columns @ beta + self._responses.offset, self._shapes)
         sums = self.design.sums(np.maximum(found[1], LEAST), none)
         first, others = self.design.totals(found[0][:, None])
-        slopes = [first.reshape(self._last[0].shape), *sums.split(others[:, 0])]
+        slopes = [first.reshape(self._shape), *sums.split(others[:, 0])]
         spreads = [
             np.sqrt(np.clip(one_way(sums.weights_of(k)[:, a], slopes[k][:, a], 1.0), 1e-4, 25.0))
             if a == b
@@ -219,28 +220,14 @@ class CrossedLaplace:
         return self.mode_at(self.roots(point), self.beta(point), self.shapes(point))
 
     def mode_at(self, roots: Sequence[NDArray], beta: NDArray, shapes: NDArray) -> Mode:
-        """Find the mode by Newton's method, from the last one, or from zero if that is better."""
-        design = self.design
-        fixed = self.columns @ beta + self._responses.offset
-        none, flat = np.zeros((len(fixed), 0)), np.zeros(len(self._last[1]))
-
-        def natural(first: NDArray, others: NDArray) -> list[NDArray]:
-            pairs = zip(design.spans, roots[1:], strict=True)
-            parts = [others[own].reshape(-1, len(R)) @ R.T for own, R in pairs]
-            return [first @ roots[0].T, *parts]
-
-        def at(first: NDArray, others: NDArray) -> tuple[float, NDArray, NDArray]:
-            predictor = fixed + design.predictor(natural(first, others))
-            value, found = self._rows(predictor, shapes)
-            return value + float(np.vdot(first, first) + others @ others), found, predictor
-
-        zero = np.zeros_like(self._last[0]), flat
-        reached, (first, others) = at(*self._last), self._last
-        if (beside := at(*zero))[0] < reached[0] or not np.isfinite(reached[0]):
-            reached, (first, others) = beside, zero
-        value, found, predictor = reached
+        """Find the mode by Newton's method, from where the last one leads, or from zero."""
+        design, none = self.design, np.zeros((len(self.columns), 0))
+        first, others, value, found, predictor = self._begin(roots, beta, shapes)
+        fixed, close = self.columns @ beta + self._responses.offset, False
         for _ in range(100):
             equations = CrossedEquations(design.sums(found[1], none), roots)
+            if close:
+                break
             top, bottom = self._spherical(equations, found[0])
             top, bottom = top - first, bottom - others
             move = equations.solve(top, bottom)
@@ -250,21 +237,85 @@ class CrossedLaplace:
             length = 1.0
             while True:
                 trial = first + length * move[0], others + length * move[1]
-                reached = at(*trial)
+                reached = self._inner(fixed, roots, shapes, *trial)
                 if reached[0] <= value + 1e-12 * abs(value) or length < 1e-8:
                     break
                 length /= 2
             first, others = trial
             value, found, predictor = reached
-        self._last = first, others
-        value += equations.log_det
-        value += self._of_base(shapes) if self._base is None else self._base
-        return Mode(equations, first, others, predictor, found, value)
+            close = length == 1.0 and size < QUADRATIC * len(fixed)
+        criterion = value + equations.log_det
+        criterion += self._of_base(shapes) if self._base is None else self._base
+        mode = Mode(equations, first, others, predictor, found, criterion)
+        self._last = roots, beta, shapes, mode, value
+        return mode
+
+    def _inner(
+        self, fixed: NDArray, roots: Sequence[NDArray], shapes: NDArray, *effects: NDArray
+    ) -> tuple[float, NDArray, NDArray]:
+        """Return what the mode minimises, slopes and weights of rows, and their predictors."""
+        first, others = effects
+        pairs = zip(self.design.spans, roots[1:], strict=True)
+        parts = [others[own].reshape(-1, len(R)) @ R.T for own, R in pairs]
+        predictor = fixed + self.design.predictor([first @ roots[0].T, *parts])
+        value, found = self._rows(predictor, shapes)
+        return value + float(np.vdot(first, first) + others @ others), found, predictor
+
+    def _begin(
+        self, roots: Sequence[NDArray], beta: NDArray, shapes: NDArray
+    ) -> tuple[NDArray, NDArray, float, NDArray, NDArray]:
+        """Effects where the last mode leads; the last ones, or zeros, where these are better."""
+        fixed = self.columns @ beta + self._responses.offset
+        zero = np.zeros(self._shape), np.zeros(self._count)
+        if self._last is None:
+            return *zero, *self._inner(fixed, roots, shapes, *zero)
+        old_roots, old_beta, old_shapes, last, least = self._last
+        own = last.first, last.others
+        away = [one - other for one, other in zip(roots, old_roots, strict=True)]
+        moves = self._tangent(last, away, beta - old_beta, shapes - old_shapes, old_shapes)
+        best = own[0] + moves[0], own[1] + moves[1]
+        reached = self._inner(fixed, roots, shapes, *best)
+        if not reached[0] < least + FARTHER:
+            for each in (own, zero):
+                beside = self._inner(fixed, roots, shapes, *each)
+                if beside[0] < reached[0] or not np.isfinite(reached[0]):
+                    reached, best = beside, each
+        return *best, *reached
+
+    def _tangent(
+        self,
+        mode: Mode,
+        roots: Sequence[NDArray],
+        beta: NDArray,
+        move: NDArray,
+        shapes: NDArray,
+    ) -> tuple[NDArray, NDArray]:
+        """How the mode moves with the parameters, by these changes of them; `shapes` are its own.
+
+        The equations ``R' Z' s = b`` of the mode, differentiated.
+        """
+        equations, split = mode.equations, mode.equations.sums.split
+        slopes, weight = mode.found
+        parts = [
+            each @ root.T
+            for each, root in zip([mode.first, *split(mode.others)], roots, strict=True)
+        ]
+        turn = -weight * (self.columns @ beta + self.design.predictor(parts))
+        if len(move) and move.any():
+            turn += self._by_shape(mode.predictor, shapes)[1] @ move
+        if not any(root.any() for root in roots):
+            return equations.solve(*self._spherical(equations, turn))
+        top, bottom = self.design.totals(np.stack([turn, slopes], axis=1))
+        top = top.reshape(*mode.first.shape, 2)
+        own = top[..., 0] @ equations.roots[0] + top[..., 1] @ roots[0]
+        pairs = zip(split(bottom), equations.roots[1:], roots[1:], strict=True)
+        rest = [(each[..., 0] @ R + each[..., 1] @ dR).ravel() for each, R, dR in pairs]
+        return equations.solve(own, np.concatenate(rest))
 
     def _spherical(self, equations: CrossedEquations, values: NDArray) -> tuple[NDArray, NDArray]:
         """``R' Z'`` times values of rows."""
         top, bottom = self.design.totals(values[:, None])
-        own = top.reshape(self._last[0].shape) @ equations.roots[0]
+        own = top.reshape(self._shape) @ equations.roots[0]
         return own, equations.spherical(bottom[:, 0])
 
     def _along(self, equations: CrossedEquations, first: NDArray, others: NDArray) -> NDArray:
@@ -374,9 +425,10 @@ class CrossedLaplace:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
             point, path, converged = descend(criterion, point, metric, FARTHEST, TOLERANCE)
         point = self._without(point, path[-1])
-        slope = criterion(point)[1]
+        mode = self.mode(point)
+        slope = self.slope(point, mode)
         free = np.flatnonzero((point != 0) | (np.arange(len(point)) >= K))
-        sizes = np.sqrt(2 * np.abs(np.diag(self._metric(last[0]))))
+        sizes = np.sqrt(2 * np.abs(np.diag(self._metric(mode))))
         bends = self._bends(criterion, point, free, np.where(sizes > 0, sizes, 1.0))
         inverse, known = _inverse(bends), None
         if inverse is not None:
@@ -471,28 +523,34 @@ class CrossedLaplace:
 
     def _positive(self, point: NDArray) -> NDArray:
         """Turn columns of roots so that diagonals are positive."""
-        point = point.copy()
+        point, moved = point.copy(), False
         place = {entry: m for m, entry in enumerate(self.entries)}
         for (k, a, b), m in place.items():
             if a == b and point[m] < 0:
                 for (factor, _, column), other in place.items():
                     if (factor, column) == (k, b):
                         point[other] *= -1
-        self._last = np.zeros_like(self._last[0]), np.zeros_like(self._last[1])
+                        moved = True
+        if moved:  # the mode has other signs
+            self._last = None
         return point
 
     def _bends(
         self, criterion: Criterion, point: NDArray, free: NDArray, errors: NDArray
     ) -> NDArray:
-        """Second derivatives, by differences of slopes."""
-        bends = np.empty((len(free),) * 2)
+        """Second derivatives, by differences of slopes; modes are sought from that at `point`."""
+        bends, last = np.empty((len(free),) * 2), self._last
         for row, j in enumerate(free):
             step = np.zeros(len(point))
             step[j] = STEP * errors[j]
             if j < self.n_entries:
                 step[j] = min(step[j], abs(point[j]) / 2)
-            up, down = (criterion(point + s * step)[1][free] for s in (1, -1))
-            bends[row] = (up - down) / (2 * step[j])
+            slopes = []
+            for s in (1, -1):
+                self._last = last
+                slopes.append(criterion(point + s * step)[1][free])
+            bends[row] = (slopes[0] - slopes[1]) / (2 * step[j])
+        self._last = last
         return (bends + bends.T) / 2
 
 

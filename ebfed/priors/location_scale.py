@@ -142,7 +142,7 @@ class LocationScale(Prior):
         self._fit_with_covariates(likelihood, np.empty((len(likelihood), 0)))
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
-        self._check()
+        self._check(covariates.shape[1])
         self.__dict__.pop("shape_state_", None)
         messages = join(parts_of(self._settled(likelihood)))
         assert isinstance(messages, Gaussian | StudentT)
@@ -171,7 +171,16 @@ class LocationScale(Prior):
         if self._is_normal:
             self._find_later(LocationScale._learn_plausible, fit)
 
-    def _check(self) -> None:
+    def _check(self, n_covariates: int) -> None:
+        for name in ("mean", "spread"):
+            columns = getattr(self, name)
+            if columns is None:
+                continue
+            if isinstance(columns, str) or not set(columns) <= set(range(n_covariates)):
+                raise ValueError(
+                    f"{name} must be numbers of columns, of the {n_covariates} covariates; got "
+                    f"{columns!r}. Formulas are for `posterior_from(…, {name}='~ log(se)')`."
+                )
         if self.shape is not None and not isinstance(self.shape, Prior):
             raise TypeError(f"shape must be a prior of ebfed.priors; got {self.shape!r}.")
         if not isinstance(self.shape, Normal):

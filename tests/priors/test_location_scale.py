@@ -197,6 +197,9 @@ def test_what_is_refused():
         LocationScale(Normal(0.0)).fit(x, w)
     with pytest.raises(TypeError, match="shape must be a prior"):
         LocationScale("npmle").fit(x, w)
+    for wrong in ("~ log(se)", [0, 1], ["w"]):
+        with pytest.raises(ValueError, match="spread must be numbers of columns, of the 1 cov"):
+            LocationScale(spread=wrong).fit(x, w)
     with pytest.raises(ValueError, match=r"covariates must have shape \(n, 1\); got \(20, 2\)"):
         LocationScale().fit(x, w).at(np.hstack([w, w]))
     for covariates in (np.ones((20, 1)), np.hstack([w, 2 * w])):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.mixed import slope_in_covariance as slope_in_covariance
     from ebfed.kernels.mixed import whitened_products as whitened_products
     from ebfed.kernels.modes import laplace as laplace
+    from ebfed.kernels.moments import weighted_moments as weighted_moments
     from ebfed.kernels.nested import below as below
     from ebfed.kernels.nested import nested_products as nested_products
     from ebfed.kernels.nested import stacked_factors as stacked_factors

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import summarise_rows
+from ebfed.kernels import summarise_rows, weighted_moments
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import Unanswered, minimise, minimum_near, together
@@ -101,6 +101,7 @@ def informative(
         variances, values = variances[has_data], values[has_data]
     if not noisy:
         variances, scatter = np.zeros_like(variances), None
+    variances, values = np.ascontiguousarray(variances), np.ascontiguousarray(values)
     return has_data, variances, values, scatter, likelihood.degrees if noisy else 0
 
 
@@ -182,29 +183,25 @@ class MomentTable:
 
         At several in one call, if `ratio` is an array.
         """
-        total = self.totals(ratio)
-        weights = self.counts / total
-        weight = weights.sum(axis=-1)
+        ratio = np.asarray(ratio, float)
+        given = ratio if self.variances.any() else np.where(ratio > 0, ratio, 1.0)
+        weight, mean, quadratic, log_det, slope, slope_quadratic = weighted_moments(
+            given.ravel(),
+            self.variances,
+            self.counts,
+            self.means,
+            self.scatters,
+            np.nan if self.fixed_mean is None else self.fixed_mean,
+        ).reshape(6, *ratio.shape)
         silent = weight == 0
-        if silent.any():
-            weight = weight + silent
-        mean = weights @ self.means / weight if self.fixed_mean is None else self.fixed_mean
-        mean = np.asarray(mean)
-        squares = self.scatters + self.counts * (self.means - mean[..., None]) ** 2
-        squares = squares / total
-        slope = (weights / total).sum(axis=-1)
-        known, information, slope_det = weight, slope, weight
-        if not slope.all():  # of a few numbers, each of these is a tenth of the time
-            information = np.where(slope == 0, np.inf, slope)
-            known, slope_det = np.where(silent, np.inf, weight), np.where(silent, 0.0, weight)
         return Profile(
             mean=mean,
-            weight=known,
-            information=0.5 * information,
-            quadratic=squares.sum(axis=-1),
-            log_det=np.log(total) @ self.counts,
-            slope_det=slope_det,
-            slope_quadratic=-(squares / total).sum(axis=-1),
+            weight=np.where(silent, np.inf, weight),
+            information=0.5 * np.where(slope == 0, np.inf, slope),
+            quadratic=quadratic,
+            log_det=log_det,
+            slope_det=np.where(silent, 0.0, weight),
+            slope_quadratic=-slope_quadratic,
             slope_weight=-slope,
         )
 

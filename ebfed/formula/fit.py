@@ -564,8 +564,9 @@ class FormulaFit:
         """Estimate marginal means or slopes, as emmeans does.
 
         Means are those of the linear predictor at each combination of the levels of `terms`; other
-        factors are averaged over, other numbers are at their means over rows, and an offset is
-        zero, so that counts are at an exposure of 1 (Searle, Speed, Milliken 1980).
+        factors, and columns of true and false, are averaged over, other numbers are at their
+        means over rows, and an offset is zero, so that counts are at an exposure of 1 (Searle,
+        Speed, Milliken 1980).
 
         Parameters
         ----------

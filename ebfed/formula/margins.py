@@ -192,6 +192,9 @@ class ReferenceGrid:
         if unknown := [name for name in at if name not in self.columns]:
             raise ValueError(self._unknown(unknown[0]))
         self.factors = _levels_of_columns(design, self.columns)
+        for name in self.columns:  # truths are numbers to the design, and have no mean that is one
+            if name not in self.factors and data.values(name).dtype.kind == "b":
+                self.factors[name] = np.unique(data.values(name)).tolist()
         self.values: dict[str, list[Any]] = {}
         for name in self.columns:
             if name in at:

@@ -134,6 +134,27 @@ def test_factors_of_other_columns_and_of_other_frames():
     assert "estimate" in repr(fit.margins("year"))
 
 
+@pytest.mark.parametrize("kind", ["bool", "boolean", "bool[pyarrow]"])
+def test_truths_have_two_levels(kind):
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(12), 8), "x": rng.normal(size=96)})
+    rows["late"] = rng.random(96) < 0.3
+    rows["y"] = rng.normal(size=96) + rows["late"] * rows["x"]
+    named = rows.assign(late=np.where(rows["late"], "yes", "no"))
+    terms, text = ("late", ()), "y ~ late * x + (1 | g)"
+    fits = [eb.from_formula(text, each) for each in (rows.astype({"late": kind}), named)]
+    for term in terms:
+        of_truths, of_names = (fit.margins(term).frame() for fit in fits)
+        if term:
+            assert of_truths["late"].tolist() == [False, True]
+        columns = ["estimate", "std.error", "conf.low"]
+        np.testing.assert_allclose(of_truths[columns], of_names[columns], rtol=1e-6)
+    share = [fit.margins(weights="proportional").frame()["estimate"][0] for fit in fits]
+    assert share[0] == pytest.approx(share[1])
+    with pytest.raises(ValueError, match="is a factor and has no slope"):
+        fits[0].margins(slope="late")
+
+
 def test_what_cannot_be_is_refused():
     fit = fit_of("fewer")
     with pytest.raises(ValueError, match="'block' is not a column of the terms of all groups"):

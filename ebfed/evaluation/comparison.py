@@ -31,7 +31,8 @@ Refit = Callable[..., NDArray]
 
 # Populations of location models that are normal, of which a smaller one is a larger one's boundary.
 NORMAL = ("normal", "Normal", "NestedNormal", *(f"{link}-normal" for link in LINKS))
-# Of the log likelihood, by which a larger model may lie below a smaller one: what optimisers leave.
+# Of the log likelihood, by which a larger model may lie below or above a smaller one that is as
+# likely: what optimisers leave.
 ROUNDING = 1e-6
 TESTED = ("statistic", "df", "p.value", "reference")
 
@@ -472,7 +473,8 @@ def _ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any], more: int) -> 
 
     statistic = smaller["deviance"] - larger["deviance"]
     df = float(larger["npar"] - smaller["npar"])
-    if statistic < -2 * ROUNDING * max(1.0, abs(larger["logLik"])):
+    rounding = 2 * ROUNDING * max(1.0, abs(larger["logLik"]))
+    if statistic < -rounding:
         warnings.warn(
             f"{larger['fit']!r} has more parameters than {smaller['fit']!r} and a smaller "
             "likelihood: they are not nested, or one has not converged.",
@@ -484,8 +486,8 @@ def _ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any], more: int) -> 
         return dict(zip(TESTED, (statistic, df, np.nan, ""), strict=True))
     p, reference = chi2.sf(statistic, df), "chi2"
     if more == 1:
-        # with 0 degrees of freedom the statistic is 0
-        below = chi2.sf(statistic, df - 1) if df > 1 else float(statistic <= 0)
+        # with 0 degrees of freedom the statistic is 0, up to what optimisers leave
+        below = chi2.sf(statistic, df - 1) if df > 1 else float(statistic <= rounding)
         p, reference = (p + below) / 2, "mixture"
     elif more > 1:
         reference = "chi2 (conservative)"

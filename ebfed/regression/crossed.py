@@ -785,6 +785,12 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         rows = problem.design[~out], problem.responses.take(~out), [own for _, own in numbered]
         return copy(self)._fit_rows(*rows, ids, self._styles, self._kept)
 
+    def _products(self) -> NDArray[np.float64]:
+        """Products of the columns of the mean with themselves and the response; see `GroupView`."""
+        problem = self._rows_of_fit("comparing restricted likelihoods")
+        X, rows = problem.design[:, self._of_mean], problem.responses
+        return (X * rows.weight[:, None]).T @ np.column_stack([X, rows.y - rows.offset])
+
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit: of groups, those of the first factor."""
         check_is_fitted(self, "mean_")
@@ -830,6 +836,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             log_likelihood=lambda: self.log_likelihood_,
             likelihood_kind=name if gaussian else "approximate",
             maximum=self._fit.maximum if gaussian else None,
+            design_products=self._products if gaussian and self._problem is not None else None,
             population=f"normal effects of the levels of {counts}",
             has_density=gaussian,
             parameters=lambda: found,

@@ -679,7 +679,11 @@ class LinearEB(RegressorMixin, NestedModel):
             def maximum() -> float:
                 return copy(self).set_params(method="ml")._fit(self.clients_, {}).log_likelihood_
 
-            view = replace(view, maximum=maximum, design_products=self.clients_.products)
+            def products() -> NDArray:
+                own = self._of_mean
+                return self.clients_.products()[np.ix_(own, np.append(own, -1))]
+
+            view = replace(view, maximum=maximum, design_products=products)
         population, known = self._population(), self._covariates
         if not self.covariate_names_:
             return view

@@ -347,10 +347,29 @@ def test_one_variance_more_lies_on_the_boundary():
     assert found["reference"] == "mixture"
 
 
+@pytest.mark.parametrize("above", [0.0, 2e-10])
+def test_a_variance_that_is_zero_explains_nothing(above):
+    """Also where the search leaves a likelihood that is larger in the tenth digit."""
+    smaller = {"fit": "flat", "npar": 4, "logLik": -360.0, "deviance": 720.0}
+    larger = {"fit": "lines", "npar": 5, "logLik": -360.0 + above / 2, "deviance": 720.0 - above}
+    assert comparison._ratio(smaller, larger, 1)["p.value"] > 0.999
+
+
 def test_restricted_likelihoods_are_kept_on_request():
     fits = [eb.from_formula(DAYS + x, SLEEP) for x in ("(1 | Subject)", "(Days | Subject)")]
     found = eb.anova(*fits, refit=False)["deviance"]
     np.testing.assert_allclose(found, [-2 * fit.log_likelihood_ for fit in fits], rtol=1e-12)
+
+
+def test_restricted_likelihoods_of_other_means_do_not_compare():
+    """A column of which groups' coefficients have a mean of zero is not one of the mean."""
+    means = "1 + (Days | Subject)", "Days + (Days | Subject)"
+    small, large = (eb.from_formula("Reaction ~ " + mean, SLEEP) for mean in means)
+    table = eb.compare(small=small, large=large)
+    assert table["likelihood"].tolist() == ["ML (refitted)", "ML (refitted)"]
+    found = eb.anova(small, large, refit=False)["logLik"]
+    exact = [eb.from_formula(each.formula, SLEEP, method="ml") for each in (small, large)]
+    np.testing.assert_allclose(found, [each.log_likelihood_ for each in exact], atol=1e-6)
 
 
 def test_more_variances_are_conservative():
@@ -449,6 +468,8 @@ def test_crossed_factors_are_tested():
     np.testing.assert_allclose(restricted["logLik"], exact["logLik"], atol=1e-6)
     assert restricted["reference"].tolist() == ["", "mixture", "mixture"]
     assert restricted["df"].tolist()[1:] == [1, 2]
+    kept = eb.anova(*fitted("reml")[:3], refit=False)["logLik"]
+    np.testing.assert_array_equal(kept, [fit.log_likelihood_ for fit in fitted("reml")[:3]])
     for one, other in zip(fitted("reml")[1:], fitted("ml")[1:], strict=True):
         assert view_of(one.estimator_).maximum() == pytest.approx(other.estimator_.log_likelihood_)
 

@@ -398,7 +398,7 @@ def _read_columns(
             raise ValueError(f"{text}; fill them in, or drop them with --na-action drop")
         if text:
             typer.echo(f"Left out {(~complete).sum():,} of {len(rows):,} rows.", err=True)
-        rows = rows.loc[complete, columns]
+        rows = rows.loc[complete, columns].infer_objects()  # true and false, without missing ones
         for column in columns[1:]:
             if rows[column].dtype.kind not in "biuf":
                 raise ValueError(f"column {column!r} is not numeric")

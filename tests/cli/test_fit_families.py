@@ -117,6 +117,26 @@ def test_durations_without_a_column_are_all_observed(table):
     assert f"{expected.prior_.mean_[0]:.4g}" in result.stdout
 
 
+@pytest.mark.parametrize("words", [("False", "True"), ("false", "TRUE")])
+def test_durations_of_which_it_is_not_known_whether_they_ended(words, tmp_path):
+    rows = pd.DataFrame({"g": list("aabb") * 5, "days": np.arange(20) + 1.0})
+    ended = np.arange(20) % 3 > 0
+    rows["ended"] = np.where(ended, words[1], words[0])
+    rows.loc[4, "ended"] = ""
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    columns = ("--group", "g", "--value", "days", "--family", "duration", "--observed", "ended")
+    out = tmp_path / "out.csv"
+    result = invoke("fit", tmp_path / "rows.csv", *columns, "--na-action", "drop", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "Left out 1 of 20 rows." in result.stderr
+    known = np.arange(20) != 4
+    expected = eb.DurationEB().fit(
+        rows["days"][known], groups=rows["g"][known], observed=ended[known]
+    )
+    found = pd.read_csv(out)["estimate"]
+    np.testing.assert_allclose(found, expected.posterior().mean[:, 0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("family", ["variance", "duration"])
 def test_other_populations(family, table):
     columns, _ = KINDS[family]

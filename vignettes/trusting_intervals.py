@@ -223,9 +223,8 @@ print("\nwide gamma populations, on average:")
 print(100 * wide[wide["prior"] == "gamma"].groupby("m")["coverage"].mean().round(3))
 
 # %% [markdown]
-# The NPMLE through two-bit reports covers less the more groups there are: such reports leave its
-# shape nearly free, and intervals do not say so. The bootstrap finds no spread in some fits, and
-# its intervals then have no width. Wide gamma populations of few groups are a little low.
+# The bootstrap finds no spread in some fits, and its intervals then have no width. Wide gamma
+# populations of few groups are a little low.
 
 # %% [markdown]
 # ## When to trust which
@@ -236,8 +235,7 @@ print(100 * wide[wide["prior"] == "gamma"].groupby("m")["coverage"].mean().round
 #   the answers of `npmle` and `log_spline` depend on assumptions that the data cannot check.
 # - `npmle` and `log_spline`: from about forty groups on, if the shape is not known. A log-spline is
 #   smooth: where the population has spikes or a pole, at a rate of 0 for example, use the NPMLE.
-#   Through channels the intervals of a log-spline cover as well as without them, and those of the
-#   NPMLE less well. Choose the log-spline there.
+#   Through channels the intervals of both cover nearly as well as without them.
 # - `Discrete("npmle", uncertainty="bootstrap")` assumes no prior of the population's shape. Its
 #   intervals are shorter than those of `"npmle"`, and cover less: in some settings below 85 %,
 #   where the fit finds no spread though there is some. A fit takes 50 times as long.

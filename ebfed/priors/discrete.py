@@ -58,9 +58,9 @@ class Discrete(Prior):
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
-    ``max(2 log(1 + n), sqrt(n))`` (``log(1 + n) / 2`` for noisy reports), so they hold for
-    continuous populations too. Those of k atoms average over places and weights of k atoms, under
-    uniform priors: where the true population is continuous they are too short.
+    ``max(2 log(1 + n), sqrt(n))``, so they hold for continuous populations too. Those of k atoms
+    average over places and weights of k atoms, under uniform priors: where the true population is
+    continuous they are too short.
 
     ``uncertainty="bootstrap"`` averages over 50 fits to new messages instead, which are drawn from
     the fitted population (a parametric bootstrap; Laird and Louis 1987, J. Am. Statist. Assoc. 82,
@@ -305,10 +305,6 @@ class Discrete(Prior):
         drawn = counts[enough(len(rows))].sum()
         concentration = max(2 * np.log1p(counts.sum()), np.sqrt(drawn))
         start = np.full(len(nodes), 1 / len(nodes))
-        if rows.is_noisy:  # estimates are averages of the draws: near the fit where it is good
-            concentration = np.log1p(counts.sum()) / 2
-            nearest = np.abs(nodes - atoms[:, None]).argmin(axis=1)
-            start = 0.999 * np.bincount(nearest, weights, len(nodes)) + 0.001 * start
         places = total + sign * nodes[:, None]
         known = rows, counts, nodes[:, None], start, concentration
         return Discrete._draw_weights, *known, places

@@ -242,7 +242,8 @@ class LocationScale(Prior):
         covariance = fit.covariance(point, robust=not self._is_normal)
         p, errors = len(self._split(point)[0]), []
         for own, move in zip(np.split(np.arange(len(point)), [p]), self._unscaled(), strict=True):
-            errors.append(np.sqrt(np.diag(move @ covariance[np.ix_(own, own)] @ move.T))[:, None])
+            root = root_of(covariance[np.ix_(own, own)])
+            errors.append(np.linalg.norm(move @ root, axis=1, keepdims=True))
         self.coefficient_errors_, self.spread_coefficient_errors_ = errors
         self.doubt_ = np.empty((0, len(point)))
         if not self._is_normal:

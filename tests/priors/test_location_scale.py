@@ -189,6 +189,16 @@ def test_a_formula_keeps_what_it_learned():
     np.testing.assert_allclose(new.mean, past.mean[:5])
 
 
+def test_errors_are_numbers_where_one_client_alone_shows_a_slope():
+    """The robust covariance is then zero along it, but for rounding, which may be negative."""
+    x = np.array([-0.53262590, 0.09226597, 2.32333824, 0.20927350, 0.14734977, 0.25152388])
+    n = np.array([32.0, 32, 1, 32, 32, 32])
+    rows = Gaussian(x[:, None], 4 / n[:, None])
+    prior = LocationScale(Discrete("npmle")).fit(rows, np.log(n)[:, None])
+    errors = [prior.coefficient_errors_, prior.spread_coefficient_errors_]
+    assert all((each >= 0).all() for each in errors)
+
+
 def test_what_is_refused():
     _, x, w = dependent(20)
     with pytest.raises(ValueError, match="shape must have the method 'reml' or 'ml'"):

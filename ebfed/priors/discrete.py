@@ -23,6 +23,8 @@ from ebfed.tables.values import numbers
 __all__ = ["Discrete"]
 
 N_DRAWS, N_NODES = 50, 120
+# Of a number of atoms: draws times clients, and most draws.
+DRAWS_OF_CLIENTS, MOST_DRAWS = 10_000, 200
 
 Explore = tuple[Any, ...]
 """Method that finds what populations the messages leave plausible, and what it is given."""
@@ -401,7 +403,9 @@ class Discrete(Prior):
     ) -> None:
         """Draw places and weights of as many atoms."""
         some = enough(len(rows))
-        self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, N_DRAWS))
+        # few clients leave more open, and draws follow one another: their errors would be seen
+        size = int(np.clip(DRAWS_OF_CLIENTS / counts[some].sum(), N_DRAWS, MOST_DRAWS))
+        self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, size))
 
     def _numbers(self, n_distinct: int) -> range:
         """Numbers of atoms to try, no more than there are different messages."""

@@ -34,6 +34,8 @@ __all__ = [
 
 # What becomes of rows that lack a value.
 NA_ACTIONS = ("raise", "drop", "exclude")
+# Engines have decimals of 38 digits.
+MOST_OF_DECIMALS = Decimal("1e38")
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
@@ -362,6 +364,8 @@ def _among(column: Any, kind: Any, figures: list[Decimal], words: list[str]) -> 
         least, most = (0, 2**64) if kind.is_unsigned_integer() else (-(2**63), 2**63)
         some = [x for x in figures if least <= x < most and x == x.to_integral_value()]
         return column.is_in([int(x) for x in some])
+    if kind == nw.Decimal:
+        return column.is_in([x for x in figures if abs(x) < MOST_OF_DECIMALS])
     if kind.is_numeric():
         rounded = np.float32 if kind == nw.Float32 else np.float64
         with np.errstate(over="ignore"):
@@ -381,10 +385,11 @@ def _among_values(column: Any, figures: list[Decimal], words: list[str]) -> Any:
     floats = {float(x) for x in figures}
 
     def hit(each: Any) -> bool:
-        if isinstance(each, Integral) and not isinstance(each, bool):
-            return int(each) in figures
-        number = isinstance(each, Real | Decimal) and not isinstance(each, bool)
-        return float(each) in floats if number else str(each) in words
+        if isinstance(each, bool) or not isinstance(each, Real | Decimal):
+            return str(each) in words
+        if isinstance(each, Integral | Decimal):
+            return (each if isinstance(each, Decimal) else int(each)) in figures
+        return float(each) in floats
 
     if values.implementation.is_pandas():  # with its index
         return nw.from_native(values.to_native().map(hit).astype(bool), series_only=True)

@@ -126,6 +126,13 @@ def test_a_large_number_that_means_missing_is_no_other(dtype):
     assert lazy["x"].to_list() == [2**53, None, 2**53 + 2]
 
 
+def test_a_decimal_that_means_missing_is_no_other():
+    large = [Decimal(2**53), Decimal(2**53 + 1), Decimal("0.25")]
+    for rows in (pd.DataFrame({"x": large}), pl.DataFrame({"x": large})):
+        found = without_values(Columns.of(rows).table, [2**53 + 1, "0.250", "1e99"])
+        assert found["x"].is_null().to_list() == [False, True, True]
+
+
 def test_single_floats_that_mean_missing_are_found():
     rows = pd.DataFrame({"x": np.array([0.1, -99.9], np.float32)})
     assert without_values(Columns.of(rows).table, -99.9).to_native()["x"].isna().tolist() == [

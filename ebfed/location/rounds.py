@@ -240,6 +240,7 @@ class LocationRounds(Rounds):
                     clipped=int(memory["clipped"][asked].sum()) if "clipped" in memory else None,
                     bits=float(channel.message_bits(reporting).sum()),
                     n_features=clients.n_features,
+                    exposures=clients.weight is not None,
                 )
             )
         if sent["round"] == 0 and memory["covariates"].size:

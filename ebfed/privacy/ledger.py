@@ -27,7 +27,14 @@ NO_PROMISE = "simulated noise: no promise"
 
 
 def release(
-    who: str, channel: Any, *, clients: int, clipped: int | None, bits: float, n_features: int
+    who: str,
+    channel: Any,
+    *,
+    clients: int,
+    clipped: int | None,
+    bits: float,
+    n_features: int,
+    exposures: bool = False,
 ) -> dict[str, Any]:
     """Describe one kind of release, a row of the ledger.
 
@@ -43,6 +50,8 @@ def release(
     bits : float
         Number of bits that all of them sent.
     n_features : int
+    exposures : bool
+        Whether they sent exposures as they are, beside numbers of rows.
     """
     with warnings.catch_warnings():  # the row has the same content as the warning
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -52,7 +61,8 @@ def release(
     row["clipped"] = math.nan if clipped is None else clipped
     if math.isfinite(epsilon):
         row["relation"] = LOCAL
-        row["assumptions"] = "numbers of rows are public; no other party must be trusted"
+        public = "numbers of rows and exposures" if exposures else "numbers of rows"
+        row["assumptions"] = f"{public} are public; no other party must be trusted"
     return row
 
 

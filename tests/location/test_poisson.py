@@ -116,6 +116,8 @@ def test_populations_through_channels(channel):
     risk = np.mean((est.predict() - THETA) ** 2)
     assert risk < 0.8 * np.mean((EVENTS / YEARS - THETA) ** 2)
     assert np.isfinite(est.privacy_["bits"]).all()
+    if np.isfinite(est.privacy_["epsilon"].item()):
+        assert "numbers of rows and exposures are public" in est.privacy_["assumptions"].item()
 
 
 def test_consent_and_other_populations():

@@ -303,12 +303,13 @@ class Response:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether a value is a number, or text of one."""
+    """Tell whether a value is a number, or text of one, as files have it."""
     try:
         float(value)
     except (TypeError, ValueError):
         return False
-    return True
+    # Python's own numbers have underscores, and digits of other scripts
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)
 
 
 def _plain(labels: list[Any]) -> bool:

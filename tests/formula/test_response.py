@@ -1,5 +1,7 @@
 """The response of a formula: what `predict` says of it, labels, shares of trials, exposures."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -346,7 +348,9 @@ def test_a_response_is_evaluated_once_in_a_fit(family):
     np.testing.assert_array_equal(fit.mean_, expected.mean_)
 
 
-def test_a_response_that_is_no_number_is_shown_with_its_row():
-    rows = ROWS.assign(y=ROWS["x"].astype(str).where(ROWS.index != 4, "."))
-    with pytest.raises(ValueError, match=r"'y' must be numbers for LinearEB; got '\.' in row 4\."):
+@pytest.mark.parametrize("cell", [".", "1_000", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_response_that_is_no_number_is_shown_with_its_row(cell):
+    rows = ROWS.assign(y=ROWS["x"].astype(str).where(ROWS.index != 4, cell))
+    wrong = f"'y' must be numbers for LinearEB; got {cell!r} in row 4."
+    with pytest.raises(ValueError, match=re.escape(wrong)):
         eb.from_formula("y ~ x + (1 | g)", rows)

@@ -615,20 +615,18 @@ def _moments(likelihood: Likelihood) -> tuple[float, float]:
         conjugate.fit(likelihood)
     mean, variance = float(conjugate.mean_[0]), float(conjugate.variance_[0])
     if variance == 0 and mean in likelihood.support:
-        mean = _pooled_end(likelihood, mean)
+        # where no client has an event, say, they together still allow for a rate above zero
+        allowed = _pooled(likelihood)
+        mean = float(allowed[np.argmax(np.abs(allowed - mean))])
     return mean, variance
 
 
-def _pooled_end(likelihood: Likelihood, mean: float) -> float:
-    """Mean that is farthest from an end of the support, with a likelihood of exp(-2) or more.
-
-    Where no client has an event, say, they together still allow for a rate above zero.
-    """
+def _pooled(likelihood: Likelihood) -> NDArray[np.float64]:
+    """Nodes whose likelihood, as the parameter of all, is exp(-2) of the largest or more."""
     rows, counts = likelihood.compress()
     nodes = rows.nodes(Prior.n_nodes)
     total = counts @ rows.logpdf(nodes[:, None])
-    allowed = nodes[total >= total.max() - 2]
-    return float(allowed[np.argmax(np.abs(allowed - mean))])
+    return nodes[total >= total.max() - 2]
 
 
 def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, float]:
@@ -650,8 +648,10 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
         high = high if np.isfinite(high) else float(nodes[-1])
         if not nodes[1] < mean < nodes[-2]:  # all reports are of one kind, and no mean is excluded
             return float(low), float(high)
-        reach = 4 * np.sqrt(variance)
-        return float(max(low, mean - reach)), float(min(high, mean + reach))
+        means = np.append(mean, _pooled(likelihood)[[0, -1]])  # few reports leave many plausible
+        most = [variance, *(_widest(likelihood, float(each), 0.0) for each in means[1:])]
+        reach = 4 * np.sqrt(most)
+        return float(max(low, (means - reach).min())), float(min(high, (means + reach).max()))
     informed = _informed(likelihood)
     x = likelihood.local[informed, 0]
     s2 = likelihood.sampling_variance(mean, min(variance, _most(likelihood, mean)))[informed]

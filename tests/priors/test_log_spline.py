@@ -373,6 +373,18 @@ def test_few_reports_of_one_kind_are_no_point():
         assert prior.variance_[0] > 1e-3
 
 
+@pytest.mark.parametrize("seed", [8, 24, 31])
+def test_few_reports_that_point_to_an_end_leave_other_means(seed):
+    """Their best mean is near 1, and the interval was about it alone: .91 to 1."""
+    rng = np.random.default_rng(seed)
+    theta, groups = rng.beta(2, 2, 6), np.repeat(np.arange(6), 8)
+    rows = rng.random(48) < theta[groups]
+    fit = eb.BernoulliEB(channel=TwoBit(0.5), prior="log_spline", random_state=seed)
+    posterior = fit.fit(rows, groups=groups).posterior(rows, groups=groups)
+    assert np.ptp(fit.prior_.range_) > 0.8
+    assert np.abs(posterior.mean.ravel() - (rows.reshape(6, 8).mean(axis=1))).max() < 0.25
+
+
 @pytest.mark.parametrize("factor", [10.0, 1e3, 1e5])
 def test_a_population_narrower_than_the_grid_is_nearly_a_point(factor):
     """Plausible populations may be narrow; the likelihood is then that of a point."""

@@ -78,8 +78,10 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
         with the same columns and coefficients of the mean. Beside other fits, ``logLik``, ``AIC``
         and ``BIC`` of a fit by REML are those of the same model refitted by maximum likelihood, as
         lme4's ``anova`` has them; ``likelihood`` is then ``"ML (refitted)"``, and the other columns
-        are of the fit as it is. Likelihoods of rates are those of single rows of 0 and 1, so that
-        beta and logit-normal populations compare.
+        are of the fit as it is. Beside Laplace's approximations, as of crossed factors, other
+        likelihoods of generalized models are of the same model refitted by it,
+        ``"approximate (refitted)"``, as lme4 compares them. Likelihoods of rates are those of
+        single rows of 0 and 1, so that beta and logit-normal populations compare.
 
     Raises
     ------
@@ -87,9 +89,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
         If something is no fit.
     ValueError
         If there is nothing to compare, two fits have one name, or fits have different responses
-        or numbers of rows or groups; if some likelihoods are exact and some approximations; if
-        scores are of different kinds; or if a fit by REML would have to be refitted and a channel
-        added noise to what it was fitted to.
+        or numbers of rows or groups; if scores are of different kinds; or if a fit would have
+        to be refitted whose rows are not all there, or to which a channel added noise.
 
     References
     ----------
@@ -281,14 +282,11 @@ def _align_likelihoods(
         If they cannot be of one kind.
     """
     kinds = {row["fit"]: row["likelihood"] for row in rows if row["likelihood"]}
-    if "approximate" in kinds.values() and len(set(kinds.values())) > 1:
-        rough = [name for name, kind in kinds.items() if kind == "approximate"]
-        exact = [name for name, kind in kinds.items() if kind != "approximate"]
-        raise ValueError(
-            f"likelihoods must be of one kind; that of {_listed(rough)} is an approximation, and "
-            f"that of {_listed(exact)} is exact. Refit by a method whose likelihood is exact, or "
-            "compare the scores of the fits on held-out rows."
-        )
+    if "approximate" in kinds.values():
+        for row in rows:
+            if kinds.get(row["fit"], "approximate") != "approximate":
+                _approximate(row, views[row["fit"]])
+        return
     restricted = [name for name, kind in kinds.items() if kind == "REML"]
     alike = len(restricted) == len(kinds) and keep_restricted
     if alike and _have_one_design([views[name] for name in restricted]):
@@ -304,11 +302,26 @@ def _align_likelihoods(
                 "and compares with fits by REML with the same columns of the mean alone. Refit it "
                 "with method='ml'."
             )
-        refitted = replace(view, likelihood_kind="ML (refitted)", log_likelihood=view.maximum)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the first fit has warned already
-            facts = {key: values[0] for key, values in glance(refitted).items()}
-        row |= {key: facts[key] for key in ("logLik", "likelihood", "AIC", "BIC")}
+        row |= _refitted(view, "ML (refitted)", view.maximum)
+
+
+def _approximate(row: dict[str, Any], view: FitView) -> None:
+    """Put Laplace's approximation in the place of a likelihood, to compare it with others'."""
+    if not isinstance(view, GroupView) or view.approximation is None:
+        raise ValueError(
+            f"likelihoods must be of one kind; that of {row['fit']!r} is exact, and others are "
+            "approximations. Compare the scores of the fits on held-out rows."
+        )
+    row |= _refitted(view, "approximate (refitted)", view.approximation)
+
+
+def _refitted(view: GroupView, kind: str, log_likelihood: Callable[[], float]) -> dict[str, Any]:
+    """Return the criteria of a fit with another likelihood of the same model."""
+    refitted = replace(view, likelihood_kind=kind, log_likelihood=log_likelihood)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the first fit has warned already
+        facts = {key: values[0] for key, values in glance(refitted).items()}
+    return {key: facts[key] for key in ("logLik", "likelihood", "AIC", "BIC")}
 
 
 def _have_one_design(views: list[FitView]) -> bool:

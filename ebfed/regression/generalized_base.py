@@ -129,7 +129,14 @@ class ResponseRegression(NestedModel):
 
     def __ebfed_view__(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        return replace(super().__ebfed_view__(), has_density=False)
+        again = self._by_laplace if has_rows_of_all(self) else None
+        return replace(super().__ebfed_view__(), has_density=False, approximation=again)
+
+    def _by_laplace(self) -> float:
+        """Log-likelihood of the same model, fitted to the same rows by Laplace's approximation."""
+        other = copy(self)
+        other.method = "laplace"
+        return float(other._beginning_at(self)._fit(self.clients_, {}).log_likelihood_)
 
     def _redraws(self, rng: np.random.Generator) -> Callable[[], Any]:
         """Return a function that draws responses of a family, and fits again."""

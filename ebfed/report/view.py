@@ -177,6 +177,9 @@ class GroupView(FitView):
     maximum : callable or None
         Log marginal likelihood of the same model fitted to the same rows by maximum likelihood;
         None where it cannot be fitted again.
+    approximation : callable or None
+        Laplace's approximation of the log marginal likelihood, of the same model fitted by it to
+        the same rows; None where it cannot be fitted again.
     design_products : callable or None
         Products ``X' [X y]`` of the columns X of the mean with themselves and the response, summed
         over rows; None where they are not known.
@@ -196,6 +199,7 @@ class GroupView(FitView):
     population: str = "normal"
     likelihood_kind: str = "ML"
     maximum: Callable[[], float] | None = None
+    approximation: Callable[[], float] | None = None
     design_products: Callable[[], NDArray] | None = None
 
     def effects(self) -> tuple[Posterior, NDArray | float]:

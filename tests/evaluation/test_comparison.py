@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from r_fits import data_of, stored
+from scipy.special import expit
 from scipy.stats import binom, chi2, multivariate_normal, norm
 
 import ebfed as eb
@@ -287,6 +288,29 @@ def test_what_cannot_be_refitted_is_refused():
         eb.compare(private=private, other=other)
 
 
+def test_exact_likelihoods_are_approximated_beside_approximations():
+    rng = np.random.default_rng(4)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(20), 10), "h": np.tile(np.arange(10), 20)})
+    rows["x"] = rng.normal(size=200)
+    z = 0.5 * rows["x"] + rng.normal(size=20)[rows["g"]]
+    rows["y"] = (rng.random(200) < expit(z)) * 1
+    rows["w"] = rng.poisson(np.exp(z / 2 + rng.normal(size=10)[rows["h"]]))
+    for family, y in (("binomial", "y"), ("poisson", "w")):
+        one = eb.from_formula(f"{y} ~ x + (1 | g)", rows, family=family)
+        two = eb.from_formula(f"{y} ~ x + (1 | g) + (1 | h)", rows, family=family)
+        laplace = eb.from_formula(f"{y} ~ x + (1 | g)", rows, family=family, method="laplace")
+        table = eb.compare(one, two)
+        kinds = ["approximate (refitted)", "approximate"]
+        assert table["likelihood"].tolist() == kinds
+        expected = laplace.glance()["logLik"].item()
+        assert table["logLik"][0] == pytest.approx(expected, rel=1e-6)
+        tested = eb.anova(one, two)
+        assert tested["statistic"][1] == pytest.approx(
+            max(2 * (table["logLik"][1] - expected), 0.0), abs=1e-4
+        )
+        assert one.glance()["likelihood"].item() == "ML"
+
+
 def test_approximate_likelihoods_do_not_compare_with_exact_ones():
     few = ROWS[:400].assign(hit=(ROWS["x"] > 0)[:400] * 1)
     lines = eb.LogisticEB(method="laplace").fit(few[["z"]], few["hit"], groups=few["g"])
@@ -295,7 +319,7 @@ def test_approximate_likelihoods_do_not_compare_with_exact_ones():
     assert lines.glance()["likelihood"].item() == "approximate"
     assert "approx. logLik: -" in str(lines.summary())
     assert eb.compare(lines, again=lines)["likelihood"].tolist() == ["approximate"] * 2
-    message = "that of 'lines' is an approximation, and that of 'rates' is exact. Refit"
+    message = "that of 'rates' is exact, and others are approximations. Compare the scores"
     with pytest.raises(ValueError, match=message):
         eb.compare(lines=lines, rates=rates)
 

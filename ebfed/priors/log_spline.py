@@ -648,10 +648,9 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
         high = high if np.isfinite(high) else float(nodes[-1])
         if not nodes[1] < mean < nodes[-2]:  # all reports are of one kind, and no mean is excluded
             return float(low), float(high)
-        means = np.append(mean, _pooled(likelihood)[[0, -1]])  # few reports leave many plausible
-        most = [variance, *(_widest(likelihood, float(each), 0.0) for each in means[1:])]
-        reach = 4 * np.sqrt(most)
-        return float(max(low, (means - reach).min())), float(min(high, (means + reach).max()))
+        reach, pooled = 4 * np.sqrt(variance), _pooled(likelihood)  # few reports leave many means
+        first, last = min(mean - reach, pooled[0]), max(mean + reach, pooled[-1])
+        return float(max(low, first)), float(min(high, last))
     informed = _informed(likelihood)
     x = likelihood.local[informed, 0]
     s2 = likelihood.sampling_variance(mean, min(variance, _most(likelihood, mean)))[informed]

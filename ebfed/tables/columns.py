@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
 from numbers import Integral, Real
+from operator import or_
 from typing import Any, Self
 
 import numpy as np
@@ -363,9 +365,9 @@ def _among(column: Any, kind: Any, figures: list[Decimal], words: list[str]) -> 
     if kind.is_integer():  # as floats, large ones would be equal to others
         least, most = (0, 2**64) if kind.is_unsigned_integer() else (-(2**63), 2**63)
         some = [x for x in figures if least <= x < most and x == x.to_integral_value()]
-        return column.is_in([int(x) for x in some])
+        return _is_one(column, [int(x) for x in some])
     if kind == nw.Decimal:
-        return column.is_in([x for x in figures if abs(x) < MOST_OF_DECIMALS])
+        return _is_one(column, [x for x in figures if abs(x) < MOST_OF_DECIMALS])
     if kind.is_numeric():
         rounded = np.float32 if kind == nw.Float32 else np.float64
         with np.errstate(over="ignore"):
@@ -373,6 +375,14 @@ def _among(column: Any, kind: Any, figures: list[Decimal], words: list[str]) -> 
     if kind in (nw.String, nw.Categorical, nw.Enum):
         return column.cast(nw.String).is_in(words)
     return None
+
+
+def _is_one(column: Any, values: Sequence[Any]) -> Any:
+    """Whether a column is equal to one of some values; None if there are none.
+
+    `is_in` takes whole numbers as floats in polars 1.30, and no decimals with other digits.
+    """
+    return reduce(or_, [column == each for each in values]) if values else None
 
 
 def _among_values(column: Any, figures: list[Decimal], words: list[str]) -> Any:

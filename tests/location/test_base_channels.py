@@ -171,9 +171,12 @@ def test_a_discrete_population_through_a_channel():
     fit = eb.BernoulliEB(prior=prior, channel=ch.UnaryEncoding(2), random_state=0).fit(data)
     np.testing.assert_allclose(fit.prior_.atoms_.ravel(), [0.2, 0.7], atol=0.05)
     best = eb.BernoulliEB(channel=ch.UnaryEncoding(2), prior="npmle", random_state=0).fit(data)
+    # plausible populations are smooth, so that intervals hold: of two points that costs estimates
     exact = eb.BernoulliEB(prior="npmle").fit(data)
-    loss = ((best.predict() - p) ** 2).mean() / ((exact.predict() - p) ** 2).mean()
-    assert loss < 1.3
+    beta = eb.BernoulliEB(channel=ch.UnaryEncoding(2), random_state=0).fit(data)
+    risk, least, smooth = (((each.predict() - p) ** 2).mean() for each in (best, exact, beta))
+    assert risk < 2.2 * least
+    assert risk < 0.75 * smooth
 
 
 def test_participation_keeps_the_others_silent():

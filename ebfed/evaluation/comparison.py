@@ -284,7 +284,7 @@ def _align_likelihoods(
     kinds = {row["fit"]: row["likelihood"] for row in rows if row["likelihood"]}
     if "approximate" in kinds.values():
         for row in rows:
-            if kinds.get(row["fit"], "approximate") != "approximate":
+            if row["likelihood"] not in ("", "approximate"):
                 _approximate(row, views[row["fit"]])
         return
     restricted = [name for name, kind in kinds.items() if kind == "REML"]

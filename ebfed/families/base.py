@@ -30,8 +30,11 @@ from ebfed.tables.of_rows import NOTHING
 if TYPE_CHECKING:
     from ebfed.likelihoods import Likelihood
 
-__all__ = ["IDENTITY", "LINKS", "LOG", "LOGIT", "Family", "Figures", "Link"]
+__all__ = ["IDENTITY", "LINKS", "LOG", "LOGIT", "TINY", "Family", "Figures", "Link"]
 
+# Added to exposures and trials, for some engines refuse to divide by 0, or its logarithm. It is far
+# below the last digit of any but 0.
+TINY = 1e-300
 # Arrays of a summary, or of the message of a channel that hides nothing.
 Figures = Mapping[str, NDArray]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.blocks import blocks
-from ebfed.families.base import LOGIT, Family, Figures, Link
+from ebfed.families.base import LOGIT, TINY, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import numbered_rows
@@ -24,8 +24,6 @@ from ebfed.tables.of_rows import (
 )
 
 __all__ = ["Binomial"]
-
-TINY = 1e-300
 
 
 @dataclass(frozen=True)

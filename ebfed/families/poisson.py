@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.families.base import LOG, Family, Figures, Link
+from ebfed.families.base import LOG, TINY, Family, Figures, Link
 from ebfed.likelihoods import Poisson as PoissonLikelihood
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
 from ebfed.tables.labels import numbered_rows
@@ -20,9 +20,6 @@ from ebfed.tables.scans import where
 __all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
 
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
-# Added to exposures before their logarithm, for some engines refuse that of 0. It is far below the
-# last digit of any exposure but 0.
-TINY = 1e-300
 # Coefficients, of the highest power first, of the polynomials in x of which the ratio is
 # log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, by interpolation at Chebyshev's points in 1/x.
 REMAINDER = (

@@ -175,24 +175,27 @@ class MomentTable:
 
         Where every variance is zero (equal messages), they are one.
         """
-        total = self.variances + np.asarray(ratio)[..., None]
-        return total if total.all() else np.where(total.any(axis=-1, keepdims=True), total, 1.0)
+        return self.variances + self._above_zero(ratio)[..., None]
+
+    def _above_zero(self, ratio: Any) -> NDArray[np.float64]:
+        """Between-group variances; one in place of zero where every other variance is zero."""
+        given = np.asarray(ratio, float)
+        return given if self.variances.any() else np.where(given > 0, given, 1.0)
 
     def profile(self, ratio: Any) -> Profile:
         """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
 
         At several in one call, if `ratio` is an array.
         """
-        ratio = np.asarray(ratio, float)
-        given = ratio if self.variances.any() else np.where(ratio > 0, ratio, 1.0)
+        ratios = self._above_zero(ratio)
         weight, mean, quadratic, log_det, slope, slope_quadratic = weighted_moments(
-            given.ravel(),
+            ratios.ravel(),
             self.variances,
             self.counts,
             self.means,
             self.scatters,
             np.nan if self.fixed_mean is None else self.fixed_mean,
-        ).reshape(6, *ratio.shape)
+        ).reshape(6, *ratios.shape)
         silent = weight == 0
         return Profile(
             mean=mean,

@@ -134,9 +134,8 @@ class ResponseRegression(NestedModel):
 
     def _by_laplace(self) -> float:
         """Log-likelihood of the same model, fitted to the same rows by Laplace's approximation."""
-        other = copy(self)
-        other.method = "laplace"
-        return float(other._beginning_at(self)._fit(self.clients_, {}).log_likelihood_)
+        other = copy(self).set_params(method="laplace")._beginning_at(self)
+        return other._fit(self.clients_, {}).log_likelihood_
 
     def _redraws(self, rng: np.random.Generator) -> Callable[[], Any]:
         """Return a function that draws responses of a family, and fits again."""

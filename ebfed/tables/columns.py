@@ -378,7 +378,7 @@ def _among(column: Any, kind: Any, figures: list[Decimal], words: list[str]) -> 
 
 
 def _is_one(column: Any, values: Sequence[Any]) -> Any:
-    """Whether a column is equal to one of some values; None if there are none.
+    """Tell where a column has one of the values; None without values, as in `_among`.
 
     `is_in` takes whole numbers as floats in polars 1.30, and no decimals with other digits.
     """

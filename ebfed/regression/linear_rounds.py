@@ -35,7 +35,7 @@ from ebfed.regression.levels import (
     stated_levels,
 )
 from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
-from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
+from ebfed.regression.numerics.mixed_model import Covariance, Fit
 from ebfed.regression.numerics.mixed_model_sums import (
     Answer,
     Question,
@@ -43,7 +43,7 @@ from ebfed.regression.numerics.mixed_model_sums import (
     search,
     shapes_of,
 )
-from ebfed.regression.numerics.nested_model import fit_nested_model
+from ebfed.regression.numerics.nested_model import fit_mixed_model
 from ebfed.regression.posteriors.parents import posterior_of_levels
 from ebfed.regression.protocol import (
     LinearMessage,
@@ -289,9 +289,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         terms, n_rows = columns.sizes_of_terms(known), int(n.sum())
 
         def fitted(rows: NDArray) -> Fit:
-            if levels:
-                return fit_nested_model(rows, parents, n_rows, known, sizes=terms, **given)
-            return fit_mixed_model(rows, n_rows, known[0], sizes=terms[0], **given)
+            return fit_mixed_model(rows, parents, n_rows, known, sizes=terms, **given)
 
         fit, learned = self._minimised(state, messages, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}

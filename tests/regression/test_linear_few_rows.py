@@ -5,7 +5,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.numerics.mixed_model import Problem, _CommonProblem
+from ebfed.regression.numerics.mixed_model import CommonProblem, Problem
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -75,7 +75,7 @@ def test_turned_rows_have_the_criterion_of_whitened_ones(rows, intercept):
     factors = Factors.of(Clients.from_rows(X[:-1], groups, y[:-1]))
     varying = np.arange(X.shape[1] - 1)
     given = (factors.rows, len(groups), varying, "spherical", "reml", intercept)
-    common, whitened = _CommonProblem(*given), Problem(*given)
+    common, whitened = CommonProblem(*given), Problem(*given)
     for size in (0.0, 0.3, 1.0, 40.0):
         root = size * np.eye(len(varying))
         one, other = common.whiten(root), whitened.whiten(root)

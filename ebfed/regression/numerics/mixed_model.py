@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -40,7 +39,6 @@ from scipy.linalg import block_diag
 from ebfed import kernels
 from ebfed.inference.estimable import null_of
 from ebfed.kernels.factors import BATCH
-from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.covariance_descent import descend_covariances
 from ebfed.regression.numerics.noiseless import (
     FAR,
@@ -52,9 +50,7 @@ from ebfed.regression.numerics.noiseless import (
 )
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
-    CommonRoot,
     DiagonalRoot,
-    RootEntries,
     best_size,
     raised_inverse,
     sizes_near,
@@ -62,12 +58,12 @@ from ebfed.regression.numerics.roots import (
 )
 
 __all__ = [
+    "CommonProblem",
     "Covariance",
     "Fit",
     "Problem",
     "Profile",
     "column_products",
-    "fit_mixed_model",
 ]
 
 Covariance = Literal["spherical", "diag", "full"]
@@ -83,9 +79,6 @@ FLAT = 1e-13
 FEW_DIGITS = 1e-6
 
 BLOCK = 2048  # rows that stay in the processor's cache
-
-# Numbers of which products are computed by one thread in any case.
-FEW = 8192
 
 
 @dataclass
@@ -128,46 +121,6 @@ class Fit:
     converged: bool
     null: NDArray
     confounded: NDArray = field(default_factory=lambda: np.zeros(0, bool))
-
-
-def fit_mixed_model(
-    rows: NDArray,
-    n_rows: int,
-    varying: NDArray,
-    *,
-    covariance: Covariance = "diag",
-    method: Literal["reml", "ml"] = "reml",
-    intercept: bool = False,
-    fixed: NDArray | None = None,
-    sizes: Sequence[int] | None = None,
-) -> Fit:
-    """Minimise the criterion.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_clients, r, p + 1)
-        Factors of ``[X_i y_i]``; see `Factors`.
-    n_rows : int
-        Number of rows N that they stand for.
-    varying : int64 ndarray of shape (q,)
-        Columns whose coefficients vary.
-    covariance : {"spherical", "diag", "full"}
-        Kind of T: a multiple of the identity, diagonal, or any.
-    method : {"reml", "ml"}
-    intercept : bool
-        Whether the first column is all ones.
-    fixed : int64 ndarray, optional
-        Columns that have a coefficient in beta, which is zero for the others; all if None.
-    sizes : sequence of int, optional
-        Numbers of columns that vary of each term, whose coefficients are independent of those of
-        other terms: T has a block for each. One term if None.
-    """
-    kind = _CommonProblem if covariance == "spherical" and len(varying) else Problem
-    terms = None if sizes is None else [sizes]
-    # to find the library takes longer than a small fit, for which it starts no threads
-    with one_thread() if rows.size > FEW else nullcontext():
-        problem = kind(rows, n_rows, varying, covariance, method, intercept, terms, fixed)
-        return problem.fit()
 
 
 class Problem:
@@ -415,9 +368,9 @@ class Problem:
         first = min((first, self.score(first)), key=self.value_at)
         if self.covariance == "spherical":
             sizes = [len(first[b]) for b in self.blocks if len(first[b])]
-            return self.descend(CommonRoot(sizes), np.diag(first))
+            return self.descend(DiagonalRoot(sizes), np.diag(first))
         if self.covariance == "diag":
-            return self.descend(DiagonalRoot(), np.diag(first))
+            return self.descend(DiagonalRoot([1] * len(first)), np.diag(first))
         return self.descend_in_any(first)
 
     def descend_in_any(self, first: NDArray) -> tuple[NDArray, list[float]]:
@@ -479,7 +432,7 @@ class Problem:
         small = [np.full(len(first), SMALL_ROOT)] if len(self.blocks) == 1 else []
         return [np.full(len(first), SECOND_ROOT), *small, first]
 
-    def descend(self, entries: RootEntries, root: NDArray) -> tuple[NDArray, list[float]]:
+    def descend(self, entries: DiagonalRoot, root: NDArray) -> tuple[NDArray, list[float]]:
         """Descend in the free entries of a root."""
 
         def criterion(free: NDArray) -> tuple[float, NDArray]:
@@ -649,7 +602,7 @@ class Problem:
         return self.map.T @ profile.products @ self.map / self.n_clients
 
 
-class _CommonProblem(Problem):
+class CommonProblem(Problem):
     """The criterion where all coefficients that vary share a variance.
 
     ``V_i = I + size**2 Z_i Z_i'`` has the same axes whatever the size: once rows are turned into

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Literal
 
@@ -34,6 +35,7 @@ from ebfed.kernels.threads import one_thread
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.regression.numerics.mixed_model import (
     BLOCK,
+    CommonProblem,
     Covariance,
     Fit,
     Problem,
@@ -42,15 +44,17 @@ from ebfed.regression.numerics.mixed_model import (
 )
 from ebfed.regression.numerics.noiseless import MOST_EFFECTS, Between
 
-__all__ = ["fit_nested_model"]
+__all__ = ["fit_mixed_model"]
 
+# Numbers of which products are computed by one thread in any case.
+FEW = 8192
 NO_LIMIT = (
     "Groups explain their rows all but without noise, and one parent has too many of them for the "
     "limit: the variances have too few digits, and are not right."
 )
 
 
-def fit_nested_model(
+def fit_mixed_model(
     rows: NDArray,
     parents: Sequence[NDArray],
     n_rows: int,
@@ -62,29 +66,39 @@ def fit_nested_model(
     fixed: NDArray | None = None,
     sizes: Sequence[Sequence[int]] | None = None,
 ) -> Fit:
-    """Minimise the criterion of a model with several levels.
+    """Minimise the criterion of a model of groups, of one level or of several.
 
     Parameters
     ----------
     rows : ndarray of shape (n_groups, r, p + 1)
-        Factors of ``[X_i y_i]`` of the groups of the lowest level.
+        Factors of ``[X_i y_i]`` of the groups of the lowest level; see `Factors`.
     parents : sequence of int64 ndarrays
         From the second level: the place of each group's parent in the level above; see
-        `ebfed.tables.labels.number_parents`.
+        `ebfed.tables.labels.number_parents`. None of groups of one level.
     n_rows : int
         Number of rows N that they stand for.
     varying : sequence of int64 ndarrays
         Columns whose coefficients vary, of each level from the top; none of a level whose variance
         is not identified.
-    covariance, method, intercept, fixed
-        As in `fit_mixed_model`.
+    covariance : {"spherical", "diag", "full"}
+        Kind of T: a multiple of the identity, diagonal, or any.
+    method : {"reml", "ml"}
+    intercept : bool
+        Whether the first column is all ones.
+    fixed : int64 ndarray, optional
+        Columns that have a coefficient in beta, which is zero for the others; all if None.
     sizes : sequence of sequence of int, optional
-        Numbers of columns of each term of each level; see `fit_mixed_model`. One term if None.
+        Numbers of columns that vary of each term of each level, whose coefficients are independent
+        of those of other terms: T has a block for each. One term if None.
     """
-    with one_thread():
-        given = varying, covariance, method, intercept, sizes, fixed
-        problem = NestedProblem(rows, parents, n_rows, *given)
-        return problem.fit()
+    given = covariance, method, intercept, sizes, fixed
+    # to find the library takes longer than a small fit, for which it starts no threads
+    with one_thread() if len(parents) or rows.size > FEW else nullcontext():
+        if len(parents):
+            return NestedProblem(rows, parents, n_rows, varying, *given).fit()
+        [own] = varying
+        kind = CommonProblem if covariance == "spherical" and len(own) else Problem
+        return kind(rows, n_rows, own, *given).fit()
 
 
 class NestedProblem(Problem):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,9 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 __all__ = [
-    "CommonRoot",
     "DiagonalRoot",
-    "RootEntries",
     "best_size",
     "raised",
     "raised_inverse",
@@ -22,64 +19,38 @@ __all__ = [
 ]
 
 
-class RootEntries(ABC):
-    """Free entries of a diagonal root."""
+class DiagonalRoot:
+    """Roots whose diagonal is free, but for entries in a row that are the same.
 
-    @abstractmethod
-    def root(self, free: NDArray) -> NDArray:
-        """Return the root with these free entries."""
-
-    @abstractmethod
-    def free(self, root: NDArray) -> NDArray:
-        """Return the free entries of a root."""
-
-    @abstractmethod
-    def of(self, slope: NDArray) -> NDArray:
-        """Slope in the free entries, from that in all."""
-
-    @abstractmethod
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries, from that in the diagonal of T."""
-
-
-class DiagonalRoot(RootEntries):
-    """Every entry of the diagonal is free."""
-
-    def root(self, free: NDArray) -> NDArray:
-        return np.diag(free)
-
-    def free(self, root: NDArray) -> NDArray:
-        return root.diagonal()
-
-    def of(self, slope: NDArray) -> NDArray:
-        return slope.diagonal().copy()
-
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        whole = _bend(root, curvature)
-        unit = np.sqrt(whole.diagonal())
-        # where columns say the same, their variances are hard to tell apart
-        return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
-
-
-class CommonRoot(RootEntries):
-    """All entries of the diagonal are the same; of blocks of these sizes, those of each block."""
+    Parameters
+    ----------
+    sizes : sequence of int
+        Numbers of entries that are the same, one after the other.
+    """
 
     def __init__(self, sizes: Sequence[int]):
         self.sizes = np.array(sizes)
         self.first = np.cumsum(self.sizes) - self.sizes
 
     def root(self, free: NDArray) -> NDArray:
+        """Return the root with these free entries."""
         return np.diag(np.repeat(free, self.sizes))
 
     def free(self, root: NDArray) -> NDArray:
+        """Return the free entries of a root."""
         return root.diagonal()[self.first]
 
     def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries, from that in all."""
         return np.add.reduceat(slope.diagonal(), self.first)
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries, from that in the diagonal of T."""
         rows = np.add.reduceat(curvature, self.first, axis=0)
-        return DiagonalRoot().metric(root[self.first], np.add.reduceat(rows, self.first, axis=1))
+        whole = _bend(root[self.first], np.add.reduceat(rows, self.first, axis=1))
+        unit = np.sqrt(whole.diagonal())
+        # where columns say the same, their variances are hard to tell apart
+        return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
 
 
 def _bend(root: NDArray, curvature: NDArray) -> NDArray:

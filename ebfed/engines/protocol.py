@@ -249,6 +249,8 @@ class LearningMemory(TypedDict):
 
     turn: NotRequired[NDArray[np.int8]]
     """0 for a client that is invited to this round, -1 for another."""
+    uncounted: NotRequired[NDArray[np.bool_]]
+    """Whether a client had no part in the last answer of its node, or the answer was not used."""
     own: NotRequired[Named]
     """Own parameters, each of shape (m, size)."""
     trained: NotRequired[NDArray[np.bool_]]
@@ -332,7 +334,9 @@ class Rounds(ABC):
         sent : dict
             What the server broadcast.
         memory : dict of arrays
-            With ``"turn"``: the round in which each client is to answer, -1 for never.
+            With ``"turn"``: the round in which each client is to answer, -1 for never. At a node of
+            a federation also ``"uncounted"``: which clients had no part in its last answer, or all,
+            if that was lost or too late.
         clients : block of clients
         rng : Stream, or "secure" for clients whose privacy is real
         """

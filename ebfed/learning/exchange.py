@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -62,6 +62,9 @@ class Exchange:
     ----------
     schedule : Schedule
     n_clients : int
+    totals : set of str
+        Parts that are totals of all clients, those that do not take part included: sums are divided
+        by the number that a round is expected to have, however many answer.
     """
 
     # Whether `average` needs only sums over clients, so that a block may send its own.
@@ -75,6 +78,7 @@ class Exchange:
 
     schedule: Schedule
     n_clients: int
+    totals: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     @property
     def promises(self) -> bool:
@@ -310,7 +314,8 @@ class Exchange:
         state : dict
         """
         averages = {
-            name: total(x) / _weight(message, name) for name, x in message["changes"].items()
+            name: total(x) / (sent["expected"] if name in self.totals else _weight(message, name))
+            for name, x in message["changes"].items()
         }
         return unmoved(state) | averages, state
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    Named,
+)
+from ebfed.learning.exchange import Exchange
 from ebfed.learning.fed_avg import FedAvg, FedAvgRounds
 from ebfed.learning.training import Task
+from ebfed.tables.clients import Clients
 
 __all__ = ["Scaffold", "ScaffoldRounds"]
 
@@ -70,6 +78,10 @@ class ScaffoldRounds(FedAvgRounds):
         if self.estimator.weights != "clients":
             raise ValueError("weights must be 'clients': control variates of clients count alike.")
 
+    def exchange(self, n_clients: int) -> Exchange:
+        """Send changes; c is of all clients, so that its sum is not divided by who took part."""
+        return replace(super().exchange(n_clients), totals=frozenset(["c"]))
+
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return w, and c, which is 0."""
         w = self.predictor(facts).start(rng)
@@ -78,8 +90,18 @@ class ScaffoldRounds(FedAvgRounds):
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
     ) -> Named:
-        """Return c_i, which is 0."""
-        return {"control": shared["c"]}
+        """Return c_i, which is 0, and what it was moved by since c was."""
+        return {"control": shared["c"], "owed": shared["c"]}
+
+    def local(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients, rng: Any
+    ) -> tuple[LearningMessage, LearningMemory]:
+        """Train clients; what was in an answer that was lost is sent once more."""
+        if "own" in memory:
+            uncounted = memory.get("uncounted", np.zeros(len(clients), bool))[:, None]
+            owed = np.where(uncounted, memory["own"]["owed"], 0.0)
+            memory = memory | {"own": memory["own"] | {"owed": owed}}
+        return super().local(sent, memory, clients, rng)
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a corrected step for each batch, and renew the control variate."""
@@ -89,5 +111,5 @@ class ScaffoldRounds(FedAvgRounds):
             theta = theta - eta * (task.gradient(theta, batch) + correction)
         change = theta - shared["w"]
         control = own["control"] - shared["c"] - change / (self.estimator.local_steps * eta)
-        renewal = task.share * (control - own["control"])
-        return {"w": change, "c": renewal}, {"control": control}
+        owed = own["owed"] + control - own["control"]
+        return {"w": change, "c": task.share * owed}, {"control": control, "owed": owed}

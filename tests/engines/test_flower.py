@@ -21,7 +21,7 @@ import ebfed as eb
 from ebfed.channels import Gaussian
 from ebfed.engines import flower, journal
 from ebfed.engines.flower import FlowerCohort, Node, apps, cohort, load_fit, messages, serve
-from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg
+from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, Scaffold
 from ebfed.models import Linear
 from ebfed.wire import pack, unpack
 
@@ -590,6 +590,35 @@ def test_a_node_that_missed_a_round_comes_back(learners, tmp_path):
     assert lines[2]["seconds"] > 0.4 > lines[3]["seconds"]
     assert lines[2]["bytes"].keys() == {"a", "b", "c"}
     assert min(lines[1]["bytes"].values()) > 50
+
+
+@pytest.mark.parametrize("sample_rate", [1.0, 0.5])
+def test_what_a_lost_answer_held_is_counted_once(tmp_path, sample_rate):
+    """The shared control variate is the mean of the clients', of a node that was silent, too."""
+    learner = Scaffold(Linear(), n_rounds=9, sample_rate=sample_rate, sampling="poisson")
+    learner = learner.set_params(learning_rate=0.05, local_steps=3, random_state=3)
+    made = make_learners(tmp_path, learner)
+
+    def absent(message):
+        answers = good(made[3])(message)
+        return answers if message.metadata.group_id not in ("round 3", "round 4") else []
+
+    def silent_too(message):
+        return silent(message) if message.metadata.group_id == "round 3" else good(made[2])(message)
+
+    grid = Grid({**dict(enumerate(map(good, made[:2]))), 2: silent_too, 3: absent})
+    found = fit(learner, grid, tmp_path / "out", quorum=2, deadline=0.4)
+    said = participants(tmp_path / "out")
+    assert [said[f"round {i}", "d"][0] for i in (2, 3, 4, 5)] == [
+        *("answered", "silent", "silent", "answered")
+    ]
+    # all nodes answer the last round, and with a rate of a half not all clients do after the loss
+    last = [unpack((tmp_path / x / "run-1" / "round-8.ebfed").read_bytes()) for x in NAMES]
+    controls = np.concatenate([each["memory"]["own"]["control"] for each in last])
+    owed = np.concatenate([each["memory"]["own"]["owed"] for each in last])
+    sent = np.concatenate([each["memory"]["turn"] for each in last]) == 0
+    controls -= np.where(sent[:, None], 0.0, owed)
+    np.testing.assert_allclose(found.shared_["c"], controls.mean(axis=0), atol=1e-10)
 
 
 @pytest.mark.parametrize("last", [1, 4, 6])

@@ -147,10 +147,10 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     if kept is not None:
         cohort.recall()
         cohort.lost, cohort.shifts = set(kept["lost"]), kept["shifts"]
-        cohort.received = kept["received"]
+        cohort.received, cohort.used = kept["received"], kept["used"]
 
     def keep(found: Any, _: Any) -> None:
-        more = {"roll": cohort.roll, "lost": sorted(cohort.lost)}
+        more = {"roll": cohort.roll, "lost": sorted(cohort.lost), "used": cohort.used}
         more |= {"shifts": cohort.shifts, "received": [] if found["done"] else cohort.received}
         write(out / STATE, wire.pack({"plan": cohort.plan, "state": found} | more))
         history = found.get("history")

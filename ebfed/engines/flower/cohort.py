@@ -72,6 +72,8 @@ class FlowerCohort(Cohort):
         Name and facts of each node of the fit, in the order of their names.
     lost : set of str
         Names of nodes that missed an exchange or were left out of it, and have not answered since.
+    used : dict of int
+        The last round of each node, by name, in which its answer was used.
     shifts : dict of dict
         How far each node moved each round, in standard errors: by title of the round and name.
     log : path or None
@@ -101,6 +103,7 @@ class FlowerCohort(Cohort):
         self._members: list[_Member] = []
         self._dismissed: list[_Member] = []
         self.lost: set[str] = set()
+        self.used: dict[str, int] = {}
         # Nodes that did not answer the last time are not waited for, until a late answer arrives.
         self._away: set[int] = set()
         self._overdue: dict[str, int] = {}
@@ -268,6 +271,7 @@ class FlowerCohort(Cohort):
                 "sent": sent,
                 "turn": turn[node.place],
                 "first": node.place.start,
+                "used": self.used.get(node.name, -1),
             }
             for node in self._present()
         }
@@ -340,6 +344,7 @@ class FlowerCohort(Cohort):
             why = "; ".join(_line(row) for row in rows if row["status"] != "answered")
             raise RuntimeError(f"{title}: {error} Left out: {why}.") from error
         self.shifts[title] = found.shifts
+        self.used |= dict.fromkeys(given.keys() - found.left.keys(), state["round"])
         self._leave_out(title, found.left)
         if begins:
             self._dismiss([name for name in names if name not in given or name in found.left])

@@ -260,7 +260,11 @@ class Node:
             rng: Any = "secure"
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
-            message, memory = protocol.local(sent, memory | {"turn": turn}, clients, rng)
+            last = max(_rounds(folder), default=-1)
+            counted = (memory["turn"] == 0) & (request.get("used", last) == last)
+            now = {"turn": turn, "uncounted": ~counted}
+            message, memory = protocol.local(sent, memory | now, clients, rng)
+            memory.pop("uncounted", None)
             message = self._shared(request, protocol, message)
             rows = protocol.releases(sent, memory, clients)
             rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]

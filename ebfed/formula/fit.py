@@ -733,7 +733,7 @@ class FormulaFit:
         hat = found.leverage()
         pearson = found.residuals("pearson")
         left = np.where(1 - hat > 1e-12, 1 - hat, np.nan)
-        return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / found.rank}
+        return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / max(found.rank, 1)}
 
     # Components, and other responses ----------------------------------------------------------
 

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from ebfed.families.base import LINKS
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.regression.reading import CrossedRows, responding_clients
+from ebfed.regression.reading import CrossedRows
 from ebfed.report.diagnostics import Diagnostics, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
@@ -27,10 +27,9 @@ __all__ = [
     "FamilyLaw",
     "NormalLaw",
     "renewed_predictors",
+    "rows_of_clients",
     "rows_of_crossed",
-    "rows_of_generalized",
     "rows_of_linear",
-    "rows_under_population",
 ]
 
 
@@ -191,109 +190,101 @@ def rows_of_linear(
     rows = fit._rows(X, y, groups, beside=given)
     noise = np.asarray(noise_of_rows(fit, rows.beside))
     values, response = fit._validated(rows, False)
-    design = fit._extended(fit._design(values), X, rows, covariates, False)
-    labels, found, n = rows.labels, rows.beside, len(design)
-    weight, moved = found.get("sample_weight", np.ones(n)), found.get("offset", np.zeros(n))
-    population = fit._population()
-    levels = [*(each for each, _ in population.above), population.covariance]
-    total, mean = sum(levels), population.mean
-    if labels is None:
-        ids = np.fromiter([(j,) * len(levels) for j in range(n)], object, n)
-        codes = np.zeros(n, np.int64)
-        block, own = fit._rows_of(np.zeros(1, np.int64), known=False), np.arange(n)
+    design, n = fit._extended(fit._design(values), X, rows, covariates, False), len(values)
+    law = NormalLaw(np.broadcast_to(noise, n), rows.beside.get("sample_weight", np.ones(n)))
+    numbered = None if rows.labels is None else number_labels(rows.labels)
+    moved = rows.beside.get("offset", np.zeros(n))
+    return _rows_of_groups(fit, design, moved, numbered, response, law)
+
+
+def rows_of_clients(
+    fit: Any, clients: Clients, codes: NDArray | None, weight: NDArray, plain: bool
+) -> Diagnostics:
+    """Return rows with what a generalized linear model of groups says of them.
+
+    Parameters
+    ----------
+    fit : GeneralizedEB or LogisticEB
+    clients : Clients
+    codes : ndarray of shape (n_rows,) or None
+        Group of each row, in the order of rows, which may differ from that of clients.
+    weight : ndarray of shape (n_rows,)
+    plain : bool
+        As of `FamilyLaw`.
+    """
+    population, order = fit._population(), order_of_rows(codes)
+    read, back = population.responses(clients), np.arange(len(clients.X))
+    back[order] = np.arange(len(back))
+    design, moved = clients.X[back], read.offset[back]
+    places = np.repeat(np.arange(len(clients)), clients.n)[back]
+
+    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
+        block = population.observing(clients, values[order])
+        found = replace(population, fitted=block).posterior_given_spread(block)
+        middle = np.einsum("np,np->n", design, found.mean[places]) + moved
+        return middle, found.variance_along(design, places)
+
+    numbered = None if codes is None else (clients.ids, codes)
+    law = FamilyLaw(population.family, population.shapes, weight[back], plain)
+    found = _rows_of_groups(fit, design, moved, numbered, read.y[back], law)
+    return replace(found, smoothed=smoothed)
+
+
+def _rows_of_groups(
+    fit: Any,
+    design: NDArray,
+    moved: NDArray,
+    numbered: tuple[NDArray, NDArray] | None,
+    response: NDArray,
+    law: NormalLaw | FamilyLaw,
+) -> Diagnostics:
+    """Return rows with offsets, and what a population of coefficients says of them.
+
+    Groups of rows are `numbered`: labels, and the number of each row's. Rows without labels have
+    groups of their own, of which nothing else is known.
+    """
+    population, n = fit._population(), len(design)
+    levels = population.covariances
+    if numbered is None:
+        ids, codes = np.fromiter([(j,) * len(levels) for j in range(n)], object, n), np.arange(n)
+        block, places = fit._rows_of(np.zeros(1, np.int64), known=False), np.zeros(n, np.int64)
     else:
-        ids, codes = number_labels(labels)
-        block, own = fit._rows_of(ids), codes
-    given_spread = replace(
-        population,
-        covariance_error=None,
-        above=[(each, None) for each, _ in population.above],
+        ids, codes = numbered
+        block, places = fit._rows_of(ids), codes
+    posterior = population.posterior_given_spread(block)
+    renewed = renewed_predictors(design, population.mean, ids, codes, levels)
+    unknown = (
+        design @ population.mean + moved,
+        np.einsum("np,pq,nq->n", design, sum(levels), design),
     )
-    posterior = given_spread.posterior(block)
-    fitted = np.einsum("np,np->n", design, posterior.mean[codes]) + moved
-    expected, renewed = design @ mean + moved, renewed_predictors(design, mean, ids, own, levels)
-    law = NormalLaw(np.broadcast_to(noise, n), weight)
+
+    def along(coefficients: NDArray) -> NDArray:
+        return np.einsum("np,np->n", design, coefficients[places]) + moved
 
     def leverage() -> NDArray:
-        return weight * posterior.variance_along(design, codes) / np.maximum(law.noise, 1e-300)
+        assert isinstance(law, NormalLaw)
+        variance = posterior.variance_along(design, places)
+        return law.weight * variance / np.maximum(law.noise, 1e-300)
 
-    def drawn(rng: np.random.Generator) -> NDArray:
-        return np.einsum("np,np->n", design, posterior.sample(1, rng)[0][codes]) + moved
-
+    predictor = along(posterior.mean)
+    fitted, expected = predictor, unknown[0]
+    if isinstance(law, FamilyLaw):
+        of_mean = variance_of_mean(design, fit.mean_covariance_)
+        variance = averaged_variance(posterior.variance_along(design, places), of_mean)
+        fitted = law.family.mean(predictor, variance, law.shapes)
+        expected = law.family.mean(*unknown, law.shapes)
     return Diagnostics(
         response=response,
         fitted=fitted,
         expected=expected,
-        predictor=fitted,
-        unknown=(expected, np.einsum("np,pq,nq->n", design, total, design)),
+        predictor=predictor,
+        unknown=unknown,
         law=law,
-        drawn=drawn,
+        drawn=lambda rng: along(posterior.sample(1, rng)[0]),
         renewed=lambda rng: renewed(rng) + moved,
-        leverage=leverage,
+        leverage=leverage if isinstance(law, NormalLaw) else None,
         smoothed=None,
-        rank=int(np.linalg.matrix_rank(np.nan_to_num(design))),
-    )
-
-
-def rows_of_generalized(
-    fit: Any, X: Any, y: Any, groups: Any, options: Mapping[str, Any]
-) -> Diagnostics:
-    """Return rows with what a generalized linear model of groups says of them."""
-    clients, codes = responding_clients(fit, X, y, groups, False, keep=True, **options)
-    weighed = "sample_weight" in fit._known_beside(X, options, False)
-    weight = np.asarray(clients.y, float)[:, 1]
-    plain = not weighed or bool((weight == 1).all())
-    return rows_under_population(fit, clients, codes, weight, plain)
-
-
-def rows_under_population(
-    fit: Any, clients: Clients, codes: NDArray | None, weight: NDArray, plain: bool
-) -> Diagnostics:
-    """Return rows of clients with what a population of coefficients says of them."""
-    population = fit._population()
-    family, shapes = population.family, population.shapes
-    rows = population.responses(clients)
-    response, moved = rows.y, rows.offset
-    places = np.repeat(np.arange(len(clients)), clients.n)  # in the order of clients
-    back = np.arange(len(places))
-    back[order_of_rows(codes)] = np.arange(len(places))
-    ids = clients.ids if codes is not None else np.zeros(1, np.int64)
-    own = places if codes is not None else np.zeros(len(places), np.int64)
-    posterior = population.posterior_given_spread(fit._rows_of(ids, known=codes is not None))
-    mean = np.einsum("np,np->n", clients.X, posterior.mean[own]) + moved
-    variance = averaged_variance(
-        posterior.variance_along(clients.X, own), variance_of_mean(clients.X, fit.mean_covariance_)
-    )
-    levels = [each @ each.T for each in (*population.roots_above, population.root)]
-    own_ids = clients.ids
-    if codes is None and len(levels) > 1:
-        own_ids = np.fromiter([(j,) * len(levels) for j in range(len(places))], object, len(places))
-    renewed = renewed_predictors(clients.X, population.mean, own_ids, places, levels)
-    total = sum(levels)
-    spread = np.einsum("np,pq,nq->n", clients.X, total, clients.X)
-    centre = clients.X @ population.mean + moved
-
-    def drawn(rng: np.random.Generator) -> NDArray:
-        return (np.einsum("np,np->n", clients.X, posterior.sample(1, rng)[0][own]) + moved)[back]
-
-    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
-        block = population.observing(clients, values[np.argsort(back)])
-        found = replace(population, fitted=block).posterior_given_spread(block)
-        middle = np.einsum("np,np->n", clients.X, found.mean[places]) + moved
-        return middle[back], found.variance_along(clients.X, places)[back]
-
-    return Diagnostics(
-        response=response[back],
-        fitted=family.mean(mean, variance, shapes)[back],
-        expected=family.mean(centre, spread, shapes)[back],
-        predictor=mean[back],
-        unknown=(centre[back], spread[back]),
-        law=FamilyLaw(family, shapes, weight[back], plain),
-        drawn=drawn,
-        renewed=lambda rng: (renewed(rng) + moved)[back],
-        leverage=None,
-        smoothed=smoothed,
-        rank=clients.X.shape[1],
+        rank=int(np.linalg.matrix_rank(np.nan_to_num(design[:, fit._of_mean]))),
     )
 
 

@@ -15,7 +15,7 @@ from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.beside import groups_beside, responses_beside
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import rows_of_generalized
+from ebfed.regression.diagnosis import rows_of_clients
 from ebfed.regression.families import BinomialLink, ResponseFamily, family_named
 from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import ResponseRounds
@@ -322,7 +322,11 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         return responses_beside(self, X, groups, offset=offset, classes=classes)
 
     def _diagnosed(self, X: Any, y: Any, groups: Any, options: Mapping[str, Any]) -> Diagnostics:
-        return rows_of_generalized(self, X, y, groups, options)
+        clients, codes = responding_clients(self, X, y, groups, False, keep=True, **options)
+        weighed = "sample_weight" in self._known_beside(X, options, False)
+        weight = np.asarray(clients.y, float)[:, 1]
+        plain = not weighed or bool((weight == 1).all())
+        return rows_of_clients(self, clients, codes, weight, plain)
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         offset = offset_of(self, X, groups, options.get("offset"))

@@ -58,30 +58,32 @@ class LinearPopulation(NormalPopulation):
         """Posterior of all coefficients, those of products with covariates among them."""
         return self.posteriors(block)[-1][0]
 
+    def posterior_given_spread(self, block: Factors) -> CoefficientPosterior:
+        return self.posteriors(block, doubt=False)[-1][0]
+
     def posterior_given_population(self, block: Factors) -> CoefficientPosterior:
-        return self.posteriors(block, known=True)[-1][0]
+        nothing = np.zeros_like(self.mean_covariance)
+        return self.posteriors(block, nothing, doubt=False)[-1][0]
 
     def posteriors(
-        self, block: Factors, known: bool = False
+        self, block: Factors, mean_covariance: NDArray | None = None, *, doubt: bool = True
     ) -> list[tuple[CoefficientPosterior, Factors]]:
         """Posteriors of groups and of their parents, by level from the top, with their factors.
 
         Parameters
         ----------
         block : Factors
-        known : bool
-            Whether the population is taken to be as fitted.
+        mean_covariance : ndarray of shape (r, r), optional
+            Sampling covariance of the mean; that of the fit if None.
+        doubt : bool
+            Whether to add what not knowing the spread of the population adds.
         """
         levels: list[tuple[NDArray, Doubt | None]]
         levels = [*self.above, (self.covariance, self.covariance_error)]
-        mean_covariance = self.mean_covariance
-        if known:
-            levels = [(covariance, None) for covariance, _ in levels]
-            mean_covariance = np.zeros_like(mean_covariance)
+        levels = levels if doubt else [(covariance, None) for covariance, _ in levels]
+        known = self.mean_covariance if mean_covariance is None else mean_covariance
         whole = with_relatives(block, self.fitted) if self.above else block
-        return posterior_of_levels(
-            block, whole, self.mean, mean_covariance, levels, self.noise_variance
-        )
+        return posterior_of_levels(block, whole, self.mean, known, levels, self.noise_variance)
 
     def maps(self, covariates: NDArray) -> NDArray[np.float64]:
         """Maps from all coefficients to those of each group, shape (n, p, r).

@@ -17,7 +17,7 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.beside import groups_beside, predictors_beside, responses_beside
 from ebfed.regression.classes import ClassRegression, check_two_classes
 from ebfed.regression.columns import Varying
-from ebfed.regression.diagnosis import rows_under_population
+from ebfed.regression.diagnosis import rows_of_clients
 from ebfed.regression.families import Binomial, Responses
 from ebfed.regression.generalized_base import ResponseRegression
 from ebfed.regression.generalized_rounds import GeneralizedRounds
@@ -199,7 +199,7 @@ class LogisticEB(ClassifierMixin, ClassRegression, ResponseRegression):
             self, X, y, groups, False, sample_weight=sample_weight
         )
         weight = found.get("sample_weight", np.ones(len(clients.X)))
-        return rows_under_population(self, clients, codes, weight, bool((weight == 1).all()))
+        return rows_of_clients(self, clients, codes, weight, bool((weight == 1).all()))
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's label; of a lazy table, that table with a column ``.fitted``.

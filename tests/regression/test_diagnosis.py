@@ -25,6 +25,16 @@ def test_leverages_and_distances_of_rows_are_those_of_lme4():
     assert ".hat" not in fit.augment(SLEEP)
 
 
+@pytest.mark.parametrize("more", ["", " + (1 | month)"])
+def test_distances_are_over_the_coefficients_of_the_mean(more):
+    """As of lme4, a slope that has no mean is none; and so of groups as of crossed factors."""
+    rows = SLEEP.assign(month=np.arange(len(SLEEP)) % 7)
+    fit = eb.from_formula("Reaction ~ 1 + (Days | Subject)" + more, rows)
+    found, hat = fit.augment(), fit.diagnostics().leverage()
+    pearson = fit.residuals(kind="pearson")
+    np.testing.assert_allclose(found[".cooksd"], (pearson / (1 - hat)) ** 2 * hat, rtol=1e-12)
+
+
 def test_estimators_and_formulas_agree_in_any_order():
     fit = eb.from_formula("Reaction ~ Days + (1 | Subject)", SLEEP)
     est = eb.LinearEB(varying=["intercept"]).fit(

@@ -18,7 +18,6 @@ from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import rows_of_clients
 from ebfed.regression.families import BinomialLink, ResponseFamily, family_named
 from ebfed.regression.generalized_base import ResponseRegression
-from ebfed.regression.generalized_rounds import ResponseRounds
 from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import (
     averaged_variance,
@@ -175,7 +174,6 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
     verbose: int = 0
     random_state: Any = None
 
-    _rounds = ResponseRounds
     # Response, weight and offset.
     _per_row = (3,)
 

@@ -42,16 +42,13 @@ class ResponseRegression(NestedModel):
     share: Share
     n_rounds: int
 
-    # What clients and server do in rounds.
-    _rounds: type[GeneralizedRounds] = GeneralizedRounds
-
     @property
     @abstractmethod
     def _family(self) -> ResponseFamily:
         """Family of rows."""
 
     def protocol(self) -> GeneralizedRounds:
-        return self._rounds(
+        return GeneralizedRounds(
             family=self._family,
             covariance=self.covariance,
             varying=self.varying,

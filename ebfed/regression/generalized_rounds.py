@@ -69,13 +69,13 @@ from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionState,
 )
-from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_parts, check_products
+from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_products, check_shapes
 from ebfed.regression.separation import Endless
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_parents
 from ebfed.tables.of_rows import check_whole
 
-__all__ = ["GeneralizedRounds", "ResponseRounds", "sums_of_clients"]
+__all__ = ["GeneralizedRounds", "sums_of_clients"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,10 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         facts["n"] = clients.totals()
         if "parents" in facts:
             facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
+        if self.estimator._numeric:  # rows have a response, a weight and an offset
+            facts["offset"] = np.array([bool(np.asarray(clients.y)[:, 2].any())])
+            each = Responses.of(replace(clients, weight=None))
+            facts["alone"] = np.array([self.family.alone(each)])  # whether one row is enough
         return facts
 
     def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Clients:
@@ -234,6 +238,11 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
             if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
                 raise ValueError("facts must have the number of groups of the outermost level.")
+        for name in ("offset", "alone") if self.estimator._numeric else ():
+            stated = facts.get(name)
+            sound = isinstance(stated, np.ndarray) and stated.dtype == bool
+            if not (sound and stated.shape == (1,)):
+                raise ValueError(f"facts must say {name!r} of rows, yes or no.")
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
         self._check_arguments()
@@ -246,11 +255,13 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         varies = columns.varies()
         open_ = self._open_questions(facts, columns)
         notes = list(dict.fromkeys(note for note in open_ if note))
-        classes = {}
+        of_rows: Any = {}
+        if "offset" in facts:
+            of_rows = {"has_offset": bool(facts["offset"].any())}
         if "classes" in facts:
-            classes = {"classes": np.unique(facts["classes"])}
-            check_two_classes(classes["classes"])
-            check_not_one_class(classes["classes"])
+            of_rows = {"classes": np.unique(facts["classes"])}
+            check_two_classes(of_rows["classes"])
+            check_not_one_class(of_rows["classes"])
         if self.family.classes and not (columns.terms[:1] == [INTERCEPT] and 0 in fixed):
             raise ValueError(
                 f"family={self.family.name!r} needs fit_intercept=True, and a mean of the "
@@ -263,7 +274,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
             n_groups = sizes_of_levels(number_parents(facts["parents"])[1], facts["n"])
         return {
             **state,
-            **classes,  # type: ignore[typeddict-item]
+            **of_rows,
             "n_groups": np.array(n_groups),
             "phase": "centre" if self.share == "sums" else "size",
             "levels": names,
@@ -342,10 +353,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         m, shapes = len(facts["n"]), self._parts(sent, int(facts["n_features"][0]))
         if self.share == "sums":
             return check_sums(message, shapes, m)
-        check_parts(message, m)
-        shapes = {name: (m, *shape) for name, shape in shapes.items()}
-        if {name: np.shape(cast(NDArray, part)) for name, part in message.items()} != shapes:
-            raise ValueError(f"a message must have the shapes {shapes}.")
+        check_shapes(message, {name: (m, *shape) for name, shape in shapes.items()})
         if sent["phase"] == "size":
             check_products("products", message["products"])
             if not np.isin(message["mixed"], (0.0, 1.0)).all():
@@ -574,32 +582,6 @@ def _between_groups(known: NDArray, own: NDArray[np.bool_]) -> NDArray[np.float6
     inverse = np.linalg.pinv(scaled, ROUNDING, hermitian=True)
     found[places] = np.linalg.pinv(inverse[places], ROUNDING, hermitian=True)
     return found * unit
-
-
-class ResponseRounds(GeneralizedRounds):
-    """Rounds of rows that have a response, a weight and an offset."""
-
-    def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
-        """State whether rows have offsets, too, and whether one row of a group is enough."""
-        assert clients.y is not None
-        facts = super().describe(clients, memory)
-        facts["offset"] = np.array([bool(clients.y[:, 2].any())])
-        each = Responses.of(replace(clients, weight=None))
-        facts["alone"] = np.array([self.family.alone(each)])
-        return facts
-
-    def check_facts(self, facts: Any) -> None:
-        super().check_facts(facts)
-        for name in ("offset", "alone"):
-            stated = facts.get(name)
-            if not (
-                isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)
-            ):
-                raise ValueError(f"facts must say {name!r} of rows, yes or no.")
-
-    def begin(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
-        """Note whether rows have offsets, too."""
-        return super().begin(state, facts) | {"has_offset": bool(facts["offset"].any())}
 
 
 def check_number(name: str, value: Any) -> None:

@@ -54,7 +54,7 @@ from ebfed.regression.protocol import (
     RegressionMemory,
     RegressionState,
 )
-from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_parts
+from ebfed.regression.rounds import ROUNDING, RegressionRounds, check_shapes
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
@@ -227,17 +227,15 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         if self.share == "sums":
             shapes = shapes_of(sent["question"], width)
             return check_sums(message, shapes, len(facts["n"]))
-        check_parts(message, len(facts["n"]))
-        shape: tuple[int, ...] = (len(facts["n"]), sent["size"], width)
-        parts = {"n", "factor"}
+        m = len(facts["n"])
+        shapes = {"n": (m,), "factor": (m, sent["size"], width)}
         if "dispersion" in sent:
-            shape = (shape[0], sent["dispersion"].count("\n") + 1, *shape[1:])
-            parts = {*parts, "counts"}
-        if message.keys() != parts or message["factor"].shape != shape:
-            raise ValueError(f"a message must have a factor of shape {shape}.")
+            k = sent["dispersion"].count("\n") + 1
+            shapes |= {"factor": (m, k, sent["size"], width), "counts": (m, k)}
+        check_shapes(message, shapes)
         if "dispersion" in sent:
             counts = message["counts"]
-            sound = counts.dtype == np.int64 and counts.shape == shape[:2] and counts.min() >= 0
+            sound = counts.dtype == np.int64 and counts.min() >= 0
             if not sound or not np.array_equal(counts.sum(axis=1), message["n"]):
                 raise ValueError("a message must have numbers of rows of each level of noise.")
         if not np.array_equal(message["n"], facts["n"]):

@@ -31,7 +31,6 @@ from ebfed.tables.clients import Clients
 __all__ = [
     "ROUNDING",
     "RegressionRounds",
-    "check_parts",
     "check_products",
     "check_shapes",
     "mixture_population",
@@ -206,14 +205,6 @@ def mixture_population(state: Any) -> dict[str, tuple[NDArray, NDArray]]:
     }
 
 
-def check_parts(message: Any, n_clients: int) -> None:
-    """Raise a ValueError if a message has no finite numbers for each client."""
-    for name, part in message.items():
-        if not (isinstance(part, np.ndarray) and part.ndim and len(part) == n_clients):
-            raise ValueError(f"{name} must have an entry for each of {n_clients} clients.")
-        _check_size(name, part)
-
-
 def check_shapes(message: Any, shapes: dict[str, tuple[int, ...]]) -> None:
     """Raise a ValueError if a message does not have finite numbers of these shapes."""
     if not isinstance(message, dict) or message.keys() != shapes.keys():
@@ -222,7 +213,8 @@ def check_shapes(message: Any, shapes: dict[str, tuple[int, ...]]) -> None:
         part: NDArray = message[name]
         if not (isinstance(part, np.ndarray) and part.dtype.kind in "if" and part.shape == shape):
             raise ValueError(f"{name} must be numbers of shape {shape}.")
-        _check_size(name, part)
+        if not (np.abs(part) < LARGEST_SUM).all():
+            raise ValueError(f"{name} must be finite numbers, below {LARGEST_SUM:g} in size.")
 
 
 def check_products(name: str, products: NDArray) -> None:
@@ -233,8 +225,3 @@ def check_products(name: str, products: NDArray) -> None:
     alike = np.abs(scaled - scaled.swapaxes(1, 2)).max(initial=0.0) < ROUNDING
     if not alike or np.linalg.eigvalsh(scaled).min(initial=0.0) < -ROUNDING * products.shape[1]:
         raise ValueError(f"{name} must be sums of squares and products of columns.")
-
-
-def _check_size(name: str, part: NDArray) -> None:
-    if part.dtype.kind not in "if" or not (np.abs(part) < LARGEST_SUM).all():
-        raise ValueError(f"{name} must be finite numbers, below {LARGEST_SUM:g} in size.")

@@ -15,7 +15,7 @@ from ebfed.inference.profiles import Criterion, Entries, Held, Level, Point
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.families import ResponseFamily, Responses
-from ebfed.regression.generalized_notes import UNBOUNDED
+from ebfed.regression.notes import UNBOUNDED
 from ebfed.regression.numerics.crossed_laplace import FARTHEST
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.quadrature_population import HIGH, square_of

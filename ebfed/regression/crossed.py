@@ -40,13 +40,17 @@ from ebfed.regression.crossed_fitting import (
 )
 from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_satterthwaite
 from ebfed.regression.crossed_influence import changes_of_crossed
-from ebfed.regression.crossed_notes import UNFINISHED, notes_of_crossed, unidentified
 from ebfed.regression.diagnosis import rows_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
-from ebfed.regression.generalized_notes import warn_of_unending
 from ebfed.regression.intervals import check_drawn
 from ebfed.regression.levels import far_notes
 from ebfed.regression.mixed import LeftOut, MixedModel
+from ebfed.regression.notes import (
+    UNFINISHED,
+    notes_of_crossed,
+    unidentified,
+    warn_of_unending,
+)
 from ebfed.regression.population import fixed_parameters, residual_parameter, spread_parameters
 from ebfed.regression.posteriors.normal import NormalCoefficients
 from ebfed.regression.posteriors.predictive import averaged_variance

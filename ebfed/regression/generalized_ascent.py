@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.trust_region import climb
-from ebfed.regression.generalized_notes import LITTLE, warn_unfinished
+from ebfed.regression.notes import LITTLE, warn_unfinished
 from ebfed.regression.numerics.quadrature_population import (
     Covariance,
     QuadraturePopulation,

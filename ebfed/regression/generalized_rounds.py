@@ -34,21 +34,22 @@ from ebfed.regression.generalized_ascent import (
     coordinates,
     population_of,
 )
-from ebfed.regression.generalized_notes import (
-    LAPLACE,
-    NO_INFORMATION,
-    NO_SPREAD,
-    PERFECT,
-    UNBOUNDED,
-    warn_of_unending,
-)
 from ebfed.regression.levels import (
     check_levels,
     far_notes,
+    groups_of,
     names_in,
     open_levels,
     sizes_of_levels,
     stated_levels,
+)
+from ebfed.regression.notes import (
+    LAPLACE,
+    NO_INFORMATION,
+    PERFECT,
+    UNBOUNDED,
+    boundary_notes,
+    warn_of_unending,
 )
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.quadrature_population import (
@@ -498,12 +499,12 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         notes = list(state["notes"])
         fitted = population_of(state, self.covariance)
         mean, roots = fitted.seen()
-        low, high = fitted.at_bounds()
-        if high or state["unlimited"]:
+        covariances = [root @ root.T for root in roots]
+        if fitted.at_bounds()[1] or state["unlimited"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=8)
-        elif low and state["estimates_spread"]:
-            notes += [NO_SPREAD]
+        else:
+            notes += self._at_boundary(state, covariances)
         endless = self.endless
         if endless is not None:
             endless = endless if endless.terms else None
@@ -517,9 +518,9 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         result: GeneralizedResult = {
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
-            "covariance": roots[-1] @ roots[-1].T,
+            "covariance": covariances[-1],
             "root": roots[-1],
-            "above": [root @ root.T for root in roots[:-1]],
+            "above": covariances[:-1],
             "roots_above": roots[:-1],
             "levels": state["levels"],
             "sizes": np.array(fitted.sizes),
@@ -537,6 +538,15 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         if "has_offset" in state:
             result["has_offset"] = state["has_offset"]
         return state | {"done": True, "result": result}
+
+    def _at_boundary(self, state: GeneralizedState, covariances: Sequence[NDArray]) -> list[str]:
+        """Note variances that are zero, of those that were estimated."""
+        columns = Columns(state["n_features"], state["columns"], bool(self.fit_intercept))
+        terms, names = np.array(columns.terms, object), state["levels"]
+        open_ = (state["of_levels"] >= 0) & state["known"][:, None] & ~state["empty"]
+        groups = groups_of(names.split("\n") if names else ())
+        parts = zip(groups, open_, covariances, strict=True)
+        return boundary_notes((name, terms[own], G[np.ix_(own, own)]) for name, own, G in parts)
 
     def _nearby(self, state: GeneralizedState, fitted: QuadraturePopulation) -> GeneralizedResult:
         """Return populations that the rows do not tell from the fitted one."""

@@ -25,9 +25,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.engines.robust import shifts_of_means
 from ebfed.priors import IdentificationWarning
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.regression.generalized_notes import JOINT
 from ebfed.regression.generalized_rounds import GeneralizedRounds, sums_of_clients
 from ebfed.regression.linear_rounds import LinearRounds
+from ebfed.regression.notes import JOINT
 from ebfed.regression.protocol import GeneralizedResult, LinearResult
 from ebfed.tables.clients import Clients
 

@@ -20,6 +20,7 @@ __all__ = [
     "confounded_notes",
     "crowded_notes",
     "far_notes",
+    "groups_of",
     "names_in",
     "open_levels",
     "sizes_of_levels",
@@ -165,13 +166,17 @@ def confounded_notes(
     lost: Sequence[NDArray], places: Sequence[NDArray], terms: Sequence[str], levels: Sequence[str]
 ) -> list[str]:
     """Say which effects are fixed too; `levels` are names of groups, if these have any."""
-    named = [f"groups of level {level!r}" for level in levels] or ["groups"]
     each = [[terms[j] for j in own[out]] for own, out in zip(places, lost, strict=True)]
     return [
         FIXED_TOO.format(terms=", ".join(own), groups=groups)
-        for own, groups in zip(each, named, strict=True)
+        for own, groups in zip(each, groups_of(levels), strict=True)
         if own
     ]
+
+
+def groups_of(levels: Sequence[str]) -> list[str]:
+    """Call the groups of each level, in notes; there may be one level without a name."""
+    return [f"groups of level {level!r}" for level in levels] or ["groups"]
 
 
 def crowded_notes(

@@ -29,11 +29,13 @@ from ebfed.regression.levels import (
     confounded_notes,
     crowded_notes,
     far_notes,
+    groups_of,
     names_in,
     open_levels,
     sizes_of_levels,
     stated_levels,
 )
+from ebfed.regression.notes import boundary_notes
 from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
 from ebfed.regression.numerics.mixed_model import Covariance, Fit
 from ebfed.regression.numerics.mixed_model_sums import (
@@ -499,12 +501,8 @@ def _remarks(
             "The mean coefficients explain all rows: noise and spread are taken to be zero."
         )
     elif fit.path:
-        groups = levels.split("\n") if levels else ["groups"]
-        for level, covariance, places in zip(groups, fit.covariances, varying, strict=True):
-            if flat := [names[j] for j in places if covariance[j, j] == 0 and own[j]]:
-                between = f"groups of level {level!r}" if levels else "groups"
-                remarks.append(
-                    f"Estimated variance between {between} is zero for {', '.join(flat)}: groups "
-                    "differ there no more than their noise explains."
-                )
+        groups = groups_of(levels.split("\n") if levels else ())
+        for called, G, places in zip(groups, fit.covariances, varying, strict=True):
+            some = places[own[places]]
+            remarks += boundary_notes([(called, [names[j] for j in some], G[np.ix_(some, some)])])
     return remarks

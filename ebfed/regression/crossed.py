@@ -21,7 +21,7 @@ from ebfed.inference.estimable import Estimable
 from ebfed.inference.spread_degrees import SpreadDegrees
 from ebfed.priors.identification import IdentificationWarning
 from ebfed.priors.posterior import IndependentNormals, Posterior
-from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.criteria import CrossedCriterion, CrossedLaplaceCriterion
 from ebfed.regression.crossed_checks import (
     check_factors,
@@ -136,9 +136,9 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         lecturer) + (0 + z | lecturer)``. Other factors have an intercept.
     covariance : {"full", "diag"}, or dict of these by factor
         Whether the coefficients of a level may be correlated, or are not, as of lme4's ``||``.
-    fixed : list of str, optional
-        Terms that have a coefficient of all rows; others are those of levels alone, as x of ``1 +
-        (1 + x | d)``. All, if None.
+    fixed : sequence of str or int, optional
+        Terms, or numbers of columns of X, that have a coefficient of all rows; others, which must
+        vary, are those of levels alone, as x of ``1 + (1 + x | d)``. All, if None.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         fit_intercept: bool = True,
         varying: Mapping[str, Sequence[Any]] | None = None,
         covariance: Literal["full", "diag"] | Mapping[str, str] = "full",
-        fixed: Sequence[str] | None = None,
+        fixed: Sequence[str | int] | None = None,
     ):
         self.method = method
         self.family = family
@@ -289,12 +289,14 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
     ) -> Self:
         """Fit rows with the level of each factor, and what was read of them."""
         family, names, sizes = self._family, read["names"], [len(each) for each in ids]
-        own, terms = self._places(), self.terms_
+        terms = self.terms_
+        varying = varying_of(self.varying, self.covariance, names, terms)
+        every = [[term for block in own for term in block] for own in varying]
+        differ = {term for own in every for term in own}
+        own = self._all_terms([term for term in terms if term in differ]).fixed_places()
         some, none = independent_columns(design[:, own] * np.sqrt(found.weight)[:, None])
         columns, null = own[some], np.zeros((len(terms), none.shape[1]))
         null[own] = none
-        varying = varying_of(self.varying, self.covariance, names, terms)
-        every = [[term for block in own for term in block] for own in varying]
         alone = family is not None and family.alone(found)
         check_factors(names, sizes, list(map(len, every)), len(design), alone)
         effects = [size * len(own) for size, own in zip(sizes, every, strict=True)]
@@ -380,16 +382,11 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             total[np.ix_(own, own)] += each
         return total
 
-    def _places(self) -> NDArray[np.int64]:
-        """Columns of X that have a coefficient of all rows."""
-        if self.fixed is None:
-            return np.arange(len(self.terms_))
-        if not isinstance(self.fixed, list | tuple):
-            raise ValueError(f"fixed must be None or a list of terms; got {self.fixed!r}.")
-        if wrong := [term for term in self.fixed if term not in self.terms_]:
-            known = ", ".join(map(repr, self.terms_))
-            raise ValueError(f"fixed must be of {known}; got {wrong[0]!r}.")
-        return np.flatnonzero([term in self.fixed for term in self.terms_])
+    def _all_terms(self, varying: Sequence[str] | None = None) -> Columns:
+        """Columns of X, some of which vary between levels; all, if None."""
+        names = "\n".join(getattr(self, "feature_names_in_", ()))
+        given = bool(self.fit_intercept), varying
+        return Columns(self.n_features_in_, names, *given, fixed=self.fixed)
 
     def _within(self, design: NDArray) -> NDArray:
         """Return columns, NaN in rows that those of the fit do not identify."""
@@ -416,18 +413,15 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             if not reset and self.n_features_in_:
                 raise ValueError(f"X has 0 features; the fit had {self.n_features_in_}.")
             values, self.n_features_in_ = np.empty((len(X), 0)), 0
+            self.__dict__.pop("feature_names_in_", None)
         else:
             values = validated(self, X, rows.columns, reset=reset)
-        if not self.fit_intercept:
-            return values
-        return np.column_stack([np.ones(len(values)), values])
+        return self._all_terms().design(values)
 
     @property
     def terms_(self) -> list[str]:
         """Names of the coefficients."""
-        names = getattr(self, "feature_names_in_", None)
-        known = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
-        return [INTERCEPT] * bool(self.fit_intercept) + known * bool(self.n_features_in_)
+        return self._all_terms().terms
 
     @property
     def history_(self) -> Any:

@@ -377,8 +377,9 @@ def test_bad_models_are_refused(model, change, message):
         ({"varying": ["x"]}, "mapping of factors"),
         ({"varying": {"a": ["x"]}, "covariance": "none"}, "covariance must be"),
         ({"varying": {"a": [["x"], ["x"]]}}, "list of different terms"),
-        ({"fixed": "x"}, "fixed must be None or a list of terms; got 'x'"),
-        ({"fixed": ["q"]}, "fixed must be of 'intercept', 'x'; got 'q'"),
+        ({"fixed": "x"}, "fixed must be a sequence of columns; got 'x'"),
+        ({"fixed": ["intercept"]}, "column 'x' has neither a mean nor a spread"),
+        ({"fixed": ["q"]}, "fixed must name columns of 'intercept', 'x'; got 'q'"),
     ],
 )
 def test_bad_arguments_are_refused(given, message):

@@ -86,7 +86,7 @@ def test_the_fit_is_that_of_the_dense_likelihood(covariance, method):
         np.testing.assert_allclose(posterior.mean, moments[place][0], atol=1e-9)
         left = moments[place][1][:, range(3), range(3)]
         assert np.all(posterior.sd**2 >= left - 1e-9), "not knowing variances adds to it"
-    exact = population.posteriors(fit.clients_, known=True)
+    exact = population.posteriors(fit.clients_, np.zeros_like(fit.mean_covariance_), doubt=False)
     for place, (posterior, _) in enumerate(exact, 1):
         np.testing.assert_allclose(posterior.mean, moments[place][0], atol=1e-9)
 

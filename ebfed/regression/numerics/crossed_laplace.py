@@ -30,7 +30,7 @@ from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedInverse
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, one_way
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
-from ebfed.regression.numerics.quasi_newton import descend
+from ebfed.regression.numerics.descent import QuasiNewtonSteps, descend
 
 __all__ = ["FARTHEST", "CrossedLaplace", "LaplaceFit", "Mode"]
 
@@ -423,7 +423,8 @@ class CrossedLaplace:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
-            point, path, converged = descend(criterion, point, metric, FARTHEST, TOLERANCE)
+            steps = QuasiNewtonSteps(metric, FARTHEST)
+            point, path, converged = descend(criterion, point, steps, TOLERANCE)
         point = self._without(point, path[-1])
         mode = self.mode(point)
         slope = self.slope(point, mode)

@@ -1,7 +1,7 @@
 """The search for covariances of crossed factors at which a linear model's likelihood is largest.
 
 Steps are of scoring with the average information, from moments; see
-`ebfed.regression.numerics.covariance_descent`.
+`ebfed.regression.numerics.descent`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, block_diag
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.regression.numerics.covariance_descent import descend_covariances
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 from ebfed.regression.numerics.crossed_sums import CrossedSums
+from ebfed.regression.numerics.descent import CovarianceSteps, descend
 
 __all__ = ["CrossedBlocks", "Fitted", "maximise", "one_way", "triangular"]
 
@@ -141,10 +141,12 @@ def maximise(sums: CrossedSums, restricted: bool, blocks: CrossedBlocks) -> Fitt
     start = _start(sums, blocks)
     if sums.q <= FEW_LEVELS:
         start = min((size * start for size in STARTS), key=deviance)
-    given = start, lambda: last[0].information(blocks.in_covariances), blocks.slices
+    steps = CovarianceSteps(
+        lambda: last[0].information(blocks.in_covariances), blocks.slices, FARTHEST
+    )
     with warnings.catch_warnings():  # the fit has a note
         warnings.simplefilter("ignore", ConvergenceWarning)
-        root, path, converged = descend_covariances(criterion, *given, FARTHEST, TOLERANCE, LEFT)
+        root, path, converged = descend(criterion, start, steps, TOLERANCE, LEFT)
     if not np.isfinite(path[-1]) or (not converged and np.abs(root).max() > NOISELESS):
         raise LinAlgError("nothing is left of the noise")
     roots = [triangular(each) for each in blocks.split(root)]

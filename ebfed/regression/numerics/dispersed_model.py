@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.regression.numerics.descent import QuasiNewtonSteps, descend
 from ebfed.regression.numerics.mixed_model import Fit
-from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 
@@ -100,7 +100,8 @@ def fit_dispersed(
     if len(free) and np.isfinite(value):
         with warnings.catch_warnings():  # of fits on the way
             warnings.simplefilter("ignore", ConvergenceWarning)
-            free, path, converged = descend(criterion, free, metric, LARGEST_RATIO, TOLERANCE)
+            steps = QuasiNewtonSteps(metric, LARGEST_RATIO)
+            free, path, converged = descend(criterion, free, steps, TOLERANCE)
         value, _ = criterion(free)
         logs = np.append(0.0, free)
         if np.ptp(logs) >= LARGEST_RATIO - 1e-6 or not np.isfinite(value):

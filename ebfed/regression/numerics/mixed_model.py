@@ -17,7 +17,7 @@ matrices. The slope in T is, with Z~, X~, e~ whitened,
 
 A root of zero is where a variance of zero lies: there the criterion is smooth and even in the
 root, so that a variance of zero needs no care. A T that may be any and is singular does: its
-entries are sought instead of those of a root; see `covariance_descent`.
+entries are sought instead of those of a root; see `descent`.
 
 With an intercept, columns are centred first; means that dwarf the spread would cost digits.
 """
@@ -39,7 +39,7 @@ from scipy.linalg import block_diag
 from ebfed import kernels
 from ebfed.inference.estimable import null_of
 from ebfed.kernels.factors import BATCH
-from ebfed.regression.numerics.covariance_descent import descend_covariances
+from ebfed.regression.numerics.descent import CovarianceSteps, QuasiNewtonSteps, descend
 from ebfed.regression.numerics.noiseless import (
     FAR,
     NOTHING,
@@ -48,7 +48,6 @@ from ebfed.regression.numerics.noiseless import (
     limit_of,
     limit_of_far,
 )
-from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
     DiagonalRoot,
     best_size,
@@ -380,15 +379,15 @@ class Problem:
         """
         ways = [_basis(self.of_effects[b, b])[0] for b in self.blocks]
         blocks = _slices([each.shape[1] for each in ways])
-        tolerance, left = self.enough()
-        given = blocks, LARGEST_OF_ANY, tolerance, left
+        one, enough = len(self.blocks) == 1, self.enough()
 
         def curvature() -> NDArray:
             found = self.whole_curvature()
-            return found if len(self.blocks) == 1 else found[np.ix_(self.entries, self.entries)]
+            return found if one else found[np.ix_(self.entries, self.entries)]
 
         if blocks == self.blocks:
-            ended = descend_covariances(self.value_and_slope, np.diag(first), curvature, *given)
+            steps = CovarianceSteps(curvature, blocks, LARGEST_OF_ANY)
+            ended = descend(self.value_and_slope, np.diag(first), steps, *enough)
             root, path, self.converged = ended
             return root, path
         along, turned = block_diag(*ways), block_diag(*(np.kron(each, each) for each in ways))
@@ -407,8 +406,8 @@ class Problem:
             return turned.T @ curvature() @ turned
 
         root = np.linalg.qr((np.linalg.pinv(along) * first).T)[1].T
-        ended = descend_covariances(value_and_slope, root, curvature_along, *given)
-        root, path, self.converged = ended
+        steps = CovarianceSteps(curvature_along, blocks, LARGEST_OF_ANY)
+        root, path, self.converged = descend(value_and_slope, root, steps, *enough)
         return whole(root), path
 
     def enough(self) -> tuple[float, float]:
@@ -443,8 +442,8 @@ class Problem:
         def metric() -> NDArray:
             return entries.metric(root.diagonal(), self.expected())
 
-        start = criterion, entries.free(root), metric
-        free, path, self.converged = descend(*start, LARGEST_ROOT, *self.enough())
+        start, steps = entries.free(root), QuasiNewtonSteps(metric, LARGEST_ROOT)
+        free, path, self.converged = descend(criterion, start, steps, *self.enough())
         # a root on its way to zero arrives there slowly
         at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
         if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + self.enough()[0]:

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from ebfed.kernels import bounded_entries, covariance_root
-from ebfed.regression.numerics.covariance_descent import entries_of
+from ebfed.regression.numerics.descent import entries_of
 from ebfed.regression.numerics.mixed_model import Problem
 from ebfed.regression.numerics.nested_model import NestedProblem
 from ebfed.tables.clients import Clients

@@ -54,7 +54,7 @@ def descend(
     tolerance : float
         Stop where a quadratic would fall by half of this.
     left : float
-        Warn if it would fall by half of this at the end, or of `tolerance` if that is more.
+        Warn if it would fall by half of this at the end.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def descend(
             break
         x, value, slope = candidate, reached, there
         path.append(value)
-    ended = bool(fall <= max(tolerance, left) + 1e-12 * abs(value))
+    ended = bool(fall <= left + 1e-12 * abs(value))
     if not ended:
         warnings.warn(
             f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",

@@ -66,6 +66,7 @@ from ebfed.report.view import Parameter, RegressionView, reliability
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
 from ebfed.tables.lazy import column_names
+from ebfed.tables.roles import Roles
 from ebfed.tables.unseen import warn_of_blanks
 
 __all__ = ["CrossedEB"]
@@ -262,6 +263,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
         family = self._family
         options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        roles = Roles().learned(X, {"y": y, "groups": groups} | options)
         rows = CrossedRows.of(X, y, groups, options)
         design, found = self._design(rows, reset=True), rows.responses(family)
         keep = found.weight > 0
@@ -272,7 +274,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         check_size(design)
         read = {
             "names": [style.group for style in rows.styles],
-            "named": rows.names,
+            "roles": dict(roles.columns),
             "has_offset": "offset" in rows.beside,
             "has_weights": "sample_weight" in rows.beside,
         }
@@ -605,11 +607,9 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
     def _placed(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray, NDArray]:
         """Columns of rows, their offsets, and the level of each factor, -1 if it is unseen."""
         check_is_fitted(self, "mean_")
-        if offset is None and self._kept["has_offset"]:
+        rows = self._rows(X, groups=groups, offset=offset)
+        if self._kept["has_offset"] and "offset" not in rows.beside:
             raise ValueError("offset= must give the offset of each row, as in the fit.")
-        groups = self._named_in(X) if groups is None else groups
-        aside = self._set_aside(X)
-        rows = CrossedRows.of(X, None, groups, {"offset": offset}, aside)
         codes = np.full((len(rows), len(self._names)), -1)
         if rows.levels and len(rows.levels) != len(self._names):
             raise ValueError(
@@ -619,19 +619,15 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
         return self._within(self._design(rows, reset=False)), rows.offset, codes
 
-    def _named_in(self, X: Any) -> list[str] | None:
-        """Columns that held the labels in the fit, where a frame has all of them."""
-        names = self._kept["named"]
-        there = set(map(str, column_names(X)))
-        return names if names and set(names) <= there else None
-
-    def _set_aside(self, X: Any) -> tuple[str, ...]:
-        """Columns of a frame that are no features of the fit."""
-        known = getattr(self, "feature_names_in_", None)
-        columns = [str(name) for name in column_names(X)]
-        if known is None:
-            return () if self.n_features_in_ else tuple(columns)
-        return tuple(name for name in columns if name not in known)
+    def _rows(self, X: Any, **given: Any) -> CrossedRows:
+        """Read rows; what is None may be in columns of a frame, as it was in the fit."""
+        found = Roles(self._kept["roles"]).found(X, given)
+        asked = {role: found.get(role) for role in given}
+        y, groups = asked.pop("y", None), asked.pop("groups", None)
+        features = set(getattr(self, "feature_names_in_", ()))
+        aside = [str(name) for name in column_names(X) if str(name) not in features]
+        named = bool(features) or not self.n_features_in_
+        return CrossedRows.of(X, y, groups, asked, aside if named else ())
 
     @property
     def _shapes(self) -> NDArray[np.float64]:
@@ -676,12 +672,10 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         noise = (1 + self._fit.excess_noise) * self.noise_variance_
-        if sample_weight is None:
-            if self._kept["has_weights"]:
-                warnings.warn(OF_WEIGHT_ONE, stacklevel=3)
-            return noise
-        rows = CrossedRows.of(X, None, None, {"sample_weight": sample_weight}, self._set_aside(X))
-        return of_weights(noise, rows.beside["sample_weight"])
+        weight = self._rows(X, sample_weight=sample_weight).beside.get("sample_weight")
+        if weight is None and self._kept["has_weights"]:
+            warnings.warn(OF_WEIGHT_ONE, stacklevel=3)
+        return of_weights(noise, weight)
 
     # Reports ----------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from scipy.special import ndtr
 from ebfed.families.base import LINKS
 from ebfed.regression.dispersion import known_dispersion, noise_of_rows
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
-from ebfed.regression.reading import CrossedRows
 from ebfed.report.diagnostics import Diagnostics, RowLaw
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
@@ -293,8 +292,7 @@ def rows_of_crossed(
 ) -> Diagnostics:
     """Return rows with what a model of crossed factors says of them."""
     design, moved, codes = model._placed(X, groups, options["offset"])
-    groups = model._named_in(X) if groups is None else groups
-    rows = CrossedRows.of(X, y, groups, options, model._set_aside(X))
+    rows = model._rows(X, y=y, groups=groups, **options)
     family, fit = model._family, model._fit
     observed, n = rows.responses(family), len(design)
     found = rows.numbers_of(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(model._names)

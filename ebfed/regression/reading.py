@@ -224,15 +224,7 @@ def responding_clients(
 
 @dataclass(frozen=True)
 class CrossedRows(Rows):
-    """Rows, with the label of each of several crossed factors as a level.
-
-    Attributes
-    ----------
-    names : list of str or None
-        Columns that held the labels, if all were columns.
-    """
-
-    names: list[str] | None = None
+    """Rows, with the label of each of several crossed factors as a level."""
 
     @classmethod
     def of(
@@ -255,15 +247,13 @@ class CrossedRows(Rows):
             own = Rows.read(X, beside=given, numeric=True)
             return cls(own.X, own.columns, own.levels, own.style, own.y, own.beside)
         rows = cls.read(X, groups, y=y, beside=given, aside=aside, numeric=True)
-        names = [each for each in factors if isinstance(each, str)]
         upper = [
             each if isinstance(own, str) or isinstance(getattr(own, "name", None), str)
             else replace(each, group=f"group{j}")
             for j, (each, own) in enumerate(zip(rows.styles, factors, strict=False), 1)
         ]  # fmt: skip
         *above, style = upper or [rows.style]
-        style = replace(style, above=tuple(above))
-        return replace(rows, style=style, names=names if len(names) == len(factors) else None)
+        return replace(rows, style=replace(style, above=tuple(above)))
 
     @property
     def offset(self) -> NDArray[np.float64]:

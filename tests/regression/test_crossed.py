@@ -423,3 +423,23 @@ def test_effects_of_classes_without_any_spread():
     rows["y"] = np.arange(60) % 2
     fit = eb.from_formula("y ~ 0 + (1 | a) + (1 | b)", rows, family="binomial")
     assert fit.log_likelihood_ == pytest.approx(60 * np.log(0.5), abs=0.5)
+
+
+def test_columns_of_the_fit_are_found_in_later_frames(tmp_path):
+    """As of groups: weights, offsets and the response need not be named again."""
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"x": rng.normal(size=120), "a": np.arange(120) % 12})
+    rows = rows.assign(
+        b=rng.integers(0, 6, 120), w=rng.uniform(0.5, 2, 120), o=rng.normal(size=120)
+    )
+    rows["y"] = rows["x"] + rows["o"] + rng.normal(size=12)[rows["a"]] + rng.normal(size=120)
+    names = {"groups": ["a", "b"], "sample_weight": "w", "offset": "o"}
+    fit = eb.CrossedEB().fit(rows, "y", **names)
+    assert fit.terms_ == ["intercept", "x"]
+    fit.save(tmp_path / "fit.json")
+    arrays = {"groups": rows[["a", "b"]], "offset": rows["o"]}
+    for each in (fit, eb.load_fit(tmp_path / "fit.json")):
+        np.testing.assert_array_equal(each.predict(rows), fit.predict(rows[["x"]], **arrays))
+        given = fit.predict_interval(rows[["x"]], **arrays, sample_weight=rows["w"])
+        np.testing.assert_array_equal(each.predict_interval(rows), given)
+        assert each.score(rows) == fit.score(rows, "y", **names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.channels import Channel, Guess
 from ebfed.channels.private import has_epsilon, make_private, registered
+from ebfed.privacy.calibration import check_count
 from ebfed.report.view import LocationView, view_of
 from ebfed.tables.frames import frame
 
@@ -96,14 +96,10 @@ def price_of_privacy(
     from tqdm import tqdm
 
     view, refit = _checked(fit)
-    if not _whole(n_runs, 1):
-        raise ValueError(f"n_runs must be a whole number from 1; got {n_runs!r}.")
+    check_count("n_runs", n_runs)
     if random_state is None:
         random_state = np.random.SeedSequence().generate_state(1).item()
-    if not _whole(random_state, 0):
-        raise ValueError(
-            f"random_state must be a whole number from 0, or None; got {random_state!r}."
-        )
+    check_count("random_state", random_state, 0)
     if np.ndim(epsilons) != 1 or not len(epsilons):
         raise ValueError(f"epsilons must be a list of at least one number; got {epsilons!r}.")
     cells = [
@@ -200,10 +196,6 @@ def _verdict(error: float, std_error: float, local_error: float) -> str:
     if error < local_error - apart:
         return "better than own data"
     return "like own data"
-
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:

@@ -40,6 +40,7 @@ from ebfed.formula.in_place import (
 )
 from ebfed.formula.response import Response
 from ebfed.formula.rows import CompleteRows, labelled, responses
+from ebfed.privacy.calibration import check_count
 from ebfed.privacy.ledger import is_private
 from ebfed.report.view import FitView, GroupView, view_of
 from ebfed.tables.clients import Summary
@@ -803,8 +804,7 @@ class FormulaFit:
         >>> [round(fit.refit(drawn[name]).estimator_.noise_variance_) for name in drawn]
         [6228, 5567, 8157]
         """
-        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"n must be a positive whole number; got {n!r}.")
+        check_count("n", n)
         found, rng = self.diagnostics(), np.random.default_rng(random_state)
         drawn = {}
         for j in range(1, n + 1):

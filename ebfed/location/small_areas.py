@@ -18,6 +18,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
+from ebfed.privacy.calibration import check_count
 from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
 from ebfed.tables.alignment import labels_of, of_groups
@@ -126,9 +127,7 @@ def fay_herriot(
     for name, value, known in (("method", method, METHODS), ("mse", mse, MSES)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
-    whole = isinstance(n_bootstrap, int | np.integer) and not isinstance(n_bootstrap, bool)
-    if not whole or n_bootstrap < 2:
-        raise ValueError(f"n_bootstrap must be a whole number of at least 2; got {n_bootstrap!r}.")
+    check_count("n_bootstrap", n_bootstrap, 2)
     check_level(level)
     given = Estimates.read(estimates, std_errors, covariates, labels, data=data, unit="area")
     if given.covariance is not None:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.privacy.calibration import check_count
+
 __all__ = ["FOLDS", "RULES", "bic", "check_n_components", "choose", "fewest_as_good", "make_folds"]
 
 RULES = ("bic", "heldout")
@@ -32,16 +34,10 @@ def check_n_components(value: Any, most: Any) -> None:
     ValueError: n_components must be a whole number from 1, 'bic' or 'heldout'; got 'aic'.
     """
     if isinstance(value, str) and value in RULES:
-        if not _is_count(most):
-            raise ValueError(f"max_components must be a whole number from 1; got {most!r}.")
-    elif not _is_count(value):
+        check_count("max_components", most)
+    elif not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         rules = " or ".join(map(repr, RULES))
         raise ValueError(f"n_components must be a whole number from 1, {rules}; got {value!r}.")
-
-
-def _is_count(value: Any) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return bool(whole and value >= 1)
 
 
 def bic(log_likelihood: float, n_free: int, n_clients: float) -> float:

@@ -151,14 +151,16 @@ def check_error(error: Any) -> float:
     return float(error)
 
 
-def check_count(name: str, value: Any) -> int:
-    """Return an argument that must be a whole number, at least 1.
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Return an argument that must be a whole number.
 
     Parameters
     ----------
     name : str
         Name of the argument in errors.
     value : object
+    least : int
+        Smallest value.
 
     Returns
     -------
@@ -173,8 +175,8 @@ def check_count(name: str, value: Any) -> int:
     >>> check_count("steps", 15)
     15
     """
-    if not isinstance(value, Integral) or not is_number(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}.")
+    if not isinstance(value, Integral) or not is_number(value) or value < least:
+        raise ValueError(f"{name} must be a whole number from {least}; got {value!r}.")
     return int(value)
 
 

@@ -22,6 +22,7 @@ from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_st
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
 from ebfed.priors import IdentificationWarning
+from ebfed.privacy.calibration import check_count
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
@@ -310,7 +311,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         kinds = ("diag", "spherical", "full")
         if self.covariance not in kinds:
             raise ValueError(f"covariance must be one of {kinds}; got {self.covariance!r}.")
-        check_number("n_rounds", self.n_rounds)
+        check_count("n_rounds", self.n_rounds)
         self._check_method()
 
     def _check_method(self) -> None:
@@ -592,12 +593,6 @@ def _between_groups(known: NDArray, own: NDArray[np.bool_]) -> NDArray[np.float6
     inverse = np.linalg.pinv(scaled, ROUNDING, hermitian=True)
     found[places] = np.linalg.pinv(inverse[places], ROUNDING, hermitian=True)
     return found * unit
-
-
-def check_number(name: str, value: Any) -> None:
-    """Raise a ValueError if an argument is no whole number from 1."""
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
 
 
 def _products(clients: Clients, about: NDArray) -> NDArray[np.float64]:

@@ -29,7 +29,6 @@ __all__ = [
     "IntervalMethod",
     "bootstrapped",
     "check_drawn",
-    "checked_draws",
     "drawn",
     "frame_of_ends",
     "profiled",
@@ -45,19 +44,6 @@ def frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any
         for j, name in enumerate(("effect", "group", "term", "estimate"))
     }
     return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, style)
-
-
-def checked_draws(n_boot: Any) -> int:
-    """Return the number of draws of a bootstrap.
-
-    Raises
-    ------
-    ValueError
-        If it is no whole number of at least 2.
-    """
-    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
-        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
-    return int(n_boot)
 
 
 def profiled(

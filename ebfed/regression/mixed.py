@@ -22,6 +22,7 @@ from ebfed.inference.estimable import Estimable
 from ebfed.inference.influence import cooks_distances
 from ebfed.inference.profiles import Criterion, Held, Profile
 from ebfed.kernels.threads import threads_for
+from ebfed.privacy.calibration import check_count
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.inferring import (
     Tested,
@@ -32,7 +33,6 @@ from ebfed.regression.inferring import (
 from ebfed.regression.intervals import (
     IntervalMethod,
     bootstrapped,
-    checked_draws,
     frame_of_ends,
     profiled,
 )
@@ -318,7 +318,7 @@ class MixedModel(GroupEffects):
             if method == "profile":
                 ends = profiled(profile, every, level, progress)
             else:
-                n_boot = checked_draws(n_boot)
+                n_boot = check_count("n_boot", n_boot, 2)
                 redraws = self._redraws(np.random.default_rng(random_state))
                 ends = bootstrapped(redraws, rows, level, n_boot, progress)
         ends[[held is None for held in every]] = np.nan

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.priors.n_components import check_n_components
-from ebfed.privacy.calibration import is_number
+from ebfed.privacy.calibration import check_count, is_number
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.levels import open_levels
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
@@ -115,9 +115,8 @@ class MixtureSettings:
         check_n_components(self.n_components, self.max_components)
         for name in ("n_init", "n_rounds"):
             value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not (whole and value >= 1) and not (name == "n_rounds" and value is None):
-                raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
+            if name != "n_rounds" or value is not None:
+                check_count(name, value)
         if not (is_number(self.tol) and 0 <= self.tol < np.inf):
             raise ValueError(f"tol must be a number from 0; got {self.tol!r}.")
         noise = self.noise_variance

@@ -84,7 +84,7 @@ def test_simulated_frames_have_the_rows_of_the_fit():
     np.testing.assert_allclose(again.residuals(), drawn["sim_1"] - again.predict(), equal_nan=True)
     other = eb.from_formula(SLOPES, pl.from_pandas(SLEEP)).simulate(1)
     assert isinstance(other, pl.DataFrame)
-    with pytest.raises(ValueError, match="n must be a positive whole number; got 0"):
+    with pytest.raises(ValueError, match="n must be a whole number from 1; got 0"):
         fit.simulate(0)
     with pytest.raises(ValueError, match="response must be one value for each of 180 rows"):
         fit.refit([1.0, 2.0])

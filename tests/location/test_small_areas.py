@@ -279,7 +279,7 @@ def test_results_are_printed_and_pickled():
     [
         ({"method": "pr"}, "method must be one of 'reml', 'ml', 'fh'; got 'pr'"),
         ({"mse": "jackknife"}, "mse must be one of 'prasad_rao', 'bootstrap'; got 'jackknife'"),
-        ({"n_bootstrap": 1}, "n_bootstrap must be a whole number of at least 2; got 1"),
+        ({"n_bootstrap": 1}, "n_bootstrap must be a whole number from 2; got 1"),
         ({"n_bootstrap": 2.5}, "n_bootstrap must be a whole number"),
         ({"level": 1.0}, "level must lie between 0 and 1"),
         ({"std_errors": [0.0, 0.0, 0.0, 0.0]}, "std_errors must be positive for some areas"),

@@ -201,7 +201,7 @@ def test_intervals_of_classes_are_those_of_binomial_rows():
 
 def test_wrong_arguments_are_named():
     fit = fit_of("poisson")[0]
-    with pytest.raises(ValueError, match="n_boot must be a whole number of at least 2; got 1"):
+    with pytest.raises(ValueError, match="n_boot must be a whole number from 2; got 1"):
         fit.confint(method="bootstrap", n_boot=1)
     with pytest.raises(ValueError, match="takes no ordered classes"):
         fit_of("ordinal")[0].confint(method="bootstrap")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from ebfed.arguments import check_level
 from ebfed.priors.robust import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
@@ -351,8 +352,7 @@ class Posterior(ABC):
             there is none: of correlated estimates, reports of a channel, coefficients of a
             regression, counts under other populations than a beta.
         """
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         if kind not in ("eb", "robust"):
             raise ValueError(f"kind must be 'eb' or 'robust'; got {kind!r}.")
         low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
@@ -522,8 +522,7 @@ class Posterior(ABC):
         """
         n, d = self.mean.shape
         j = self._place_of(column)
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         if not isinstance(n_draws, Integral) or n_draws < 1:
             raise ValueError(f"n_draws must be a positive whole number; got {n_draws!r}.")
         if top is not None and (not isinstance(top, Integral) or not 1 <= top <= n):

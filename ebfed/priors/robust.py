@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr, ndtri
 
+from ebfed.arguments import check_level
+
 if TYPE_CHECKING:
     from ebfed.likelihoods import Binomial, Gaussian, Multinomial
 
@@ -227,7 +229,7 @@ def gaussian_critical_value(
         raise ValueError("second_moment must be finite and not negative")
     if not kurtosis >= 1:
         raise ValueError(f"kurtosis must be at least 1, got {kurtosis}")
-    _check_level(level)
+    check_level(level)
     distinct, inverse = np.unique(second_moment, return_inverse=True)
     if len(distinct) <= GAUSSIAN_NODES:
         values = _gaussian_supremum(distinct, kurtosis, 1 - level)
@@ -240,11 +242,6 @@ def gaussian_critical_value(
         )
         values = np.exp(curve(np.log(np.maximum(distinct, lowest))))
     return values[inverse].reshape(second_moment.shape)[()]
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}")
 
 
 def _gaussian_supremum(second_moment: NDArray, kurtosis: float, alpha: float) -> NDArray:
@@ -497,7 +494,7 @@ def binomial_half_width(
         raise ValueError(f"mean must be between 0 and 1, got {mean}")
     if not (variance >= 0 and fourth_moment >= 0):
         raise ValueError("variance and fourth_moment must not be negative")
-    _check_level(level)
+    check_level(level)
     # Strictly inside the possible range, where every estimator has some error, and so far that
     # the coefficients of the linear program differ by factors that it can solve.
     mean = min(max(mean, 1e-7), 1 - 1e-7)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.arguments import check_level
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import Inference, Method
 from ebfed.inference.estimable import Estimable
@@ -305,8 +306,7 @@ class MixedModel(GroupEffects):
             raise ValueError(
                 f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it."
             )
-        if not 0 < level < 1:
-            raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         check_is_fitted(self, "mean_")
         rows = self.__ebfed_view__().parameters()
         profile = Profile(self._criterion(method))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_level
 from ebfed.engines.supervised import check_size
 from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
 from ebfed.tables.clients import Clients, order_of_rows
@@ -310,6 +311,5 @@ def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:
     """Tell whether an interval is of rates; raise a ValueError if there is no such interval."""
     if kind not in ("mean", "row", "rate"):
         raise ValueError(f"kind must be 'mean', 'row' or 'rate'; got {kind!r}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+    check_level(level)
     return kind == "rate" and wants_rate("rate", has_rates, rows)

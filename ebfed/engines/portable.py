@@ -81,7 +81,7 @@ def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
     private = is_private(view.ledger)
     if fit._kept is None:
         raise ValueError("this is the copy of a node; the copy of the server can be saved.")
-    if groups and view.totals is not None:
+    if groups and view.totals is not None and len(view.sizes) <= view.totals[0]:
         raise ValueError("this fit was saved without groups: save it with groups=False.")
     if groups and private and not (view.is_server or fit.keep_rows):
         raise ValueError(
@@ -210,7 +210,8 @@ def _restored(content: dict[str, Any], classes: Mapping[str, type]) -> Any:
     fit = cls(**content["arguments"])
     fit._simulated = bool(content["simulated"])
     groups = content["groups"]
-    if groups is None:
+    if groups is None or len(groups.get("n", ())) > content["size"]["groups"]:
+        # of a server that has not the answers of all, whose numbers of rows it knows
         fit._totals = content["size"]["groups"], content["size"]["rows"]
     elif (figures := groups.get("figures")) is not None:
         _check(figures, groups["memory"])

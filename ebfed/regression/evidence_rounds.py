@@ -233,6 +233,12 @@ class EvidenceRounds(
         if state["phase"] == "sizes":
             return self._measure(state, cast(SizesMessage, messages))
         answers = cast(dict[str, EvidenceMessage], messages)
+        count = len(next(iter(answers.values()))["log"])
+        if count != len(state["n"]):  # candidates are compared client by client
+            raise ValueError(
+                f"a mixture needs the answers of all clients in every round; {count} of "
+                f"{len(state['n'])} answered."
+            )
         pooling = state["phase"] == "pool"
         steps = Steps(
             state["size"],

@@ -172,6 +172,46 @@ def test_survivors_are_fitted(nodes, tmp_path, kind, what, exchange):
     assert load_fit(estimator, tmp_path / "out").prior_.mean_ == fitted.prior_.mean_
 
 
+@pytest.mark.parametrize(
+    ("estimator", "first"),
+    [(eb.GaussianEB(), 1), (eb.PoissonEB(), 1), (eb.LogisticEB(varying=["intercept"]), 2)],
+    ids=["gaussian", "poisson", "logistic"],
+)
+def test_counts_and_criteria_are_of_the_nodes_that_answered(estimator, first, tmp_path):
+    """BIC, too, has the rows whose likelihood it is of; and a note names the others."""
+    counts = np.random.default_rng(3).poisson(np.exp(X / 3))
+    values, more = counts[:, None] if first == 1 else X[:, None], {}
+    if first == 2:
+        more = {"y": (counts > 2).astype(int)}
+
+    def given(rows):
+        return {"X": values[rows], "groups": GROUPS[rows]} | {k: y[rows] for k, y in more.items()}
+
+    blocks = np.array_split(np.arange(160), 4)
+    made = [
+        Node(name, estimator, lambda rows=rows: given(rows), tmp_path / name, budget=np.inf)
+        for name, rows in zip(NAMES, blocks, strict=True)
+    ]
+
+    def absent(message):
+        kind, _, number = message.metadata.group_id.partition(" ")
+        away = kind == "round" and int(number) >= first
+        return silent(message) if away else good(made[3])(message)
+
+    out = tmp_path / "out"
+    grid = Grid({**dict(enumerate(map(good, made[:3]))), 3: absent})
+    found = fit(estimator, grid, out, quorum=3, deadline=0.4)
+    expected = clone(estimator).fit(**given(np.arange(120))).glance().iloc[0]
+    found.save(tmp_path / "fit.json")
+    for copy in (found, load_fit(estimator, out), eb.load_fit(tmp_path / "fit.json")):
+        glance = copy.glance().iloc[0]
+        assert glance[["n_groups", "nobs", "df.residual"]].equals(
+            expected[["n_groups", "nobs", "df.residual"]]
+        )
+        np.testing.assert_allclose(glance["BIC"], expected["BIC"], rtol=1e-6)
+    assert "missed a round or were left out: d." in " ".join(str(found.summary()).split())
+
+
 @pytest.mark.parametrize("exchange", ["roll call", "round 1"])
 def test_below_quorum_nothing_is_estimated(nodes, tmp_path, exchange):
     estimator = eb.GaussianEB()

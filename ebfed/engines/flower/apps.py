@@ -21,6 +21,7 @@ EXCHANGES = ["exchange", "node", "status", "detail", "shift"]
 FIT = "fit.ebfed"
 # What an interrupted fit goes on from.
 STATE, SUMS = "state.ebfed", "sums.ebfed"
+WITHOUT = "The fit is without answers of these nodes, which missed a round or were left out: {}."
 
 
 def server_app(
@@ -168,17 +169,24 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         cohort.call_roll(roll)
         matched = cohort.matched
         state = converse(protocol, matched or cohort, state=state, before=begin, after=keep)
-        fitted = protocol.conclude(state)
+        fitted, sent = protocol.conclude(state), protocol.broadcast(state)
         saved = protocol.keep(state)
         if matched is None and len(cohort.facts) > 1:
             fitted._remarks = (UNMATCHED,)
-        saved["remarks"] = fitted._remarks
+        if "n_rows" in sent and matched is None:  # a learner may have other clients in each round
+            names, gone = cohort.without(state)
+            if names:
+                fitted._remarks += (WITHOUT.format(", ".join(names)),)
+            if gone.any():
+                fitted._totals = int((~gone).sum()), int(state["n"][~gone].sum())
+                sent = sent | {"n_rows": fitted._totals[1]}
+        saved |= {"remarks": fitted._remarks, "totals": fitted._totals}
         if hasattr(fitted, "log_likelihood_"):
             saved["log_likelihood"] = fitted.log_likelihood_
         write(out / FIT, wire.pack(saved))
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
-        cohort.tell(protocol.broadcast(state), matched)
+        cohort.tell(sent, matched)
     except Exception:
         if reached(out) == 0:  # there is nothing to go on from
             forget(out)
@@ -209,7 +217,7 @@ def load_fit(estimator: Any, path: str | Path) -> Any:
 
     path = Path(path)
     saved = wire.unpack((path / FIT if path.is_dir() else path).read_bytes())
-    remarks = saved.pop("remarks")
+    remarks, totals = saved.pop("remarks"), saved.pop("totals")
     fitted = clone(estimator).protocol().conclude(saved)
-    fitted._remarks = remarks
+    fitted._remarks, fitted._totals = remarks, totals
     return fitted

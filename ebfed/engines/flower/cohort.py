@@ -350,6 +350,21 @@ class FlowerCohort(Cohort):
             self._dismiss([name for name in names if name not in given or name in found.left])
         return found.state
 
+    def without(self, state: Any) -> tuple[list[str], NDArray[np.bool_]]:
+        """Return the nodes of which a result has not all answers, and which clients it is without.
+
+        Clients are those of `facts`: of a node that missed the first round there may be none.
+        """
+        gone = [np.zeros(0, bool)]
+        for node in self._members:
+            last = self.used.get(node.name, -1)
+            if self._protocol.answers_every_round:
+                gone.append(np.full(len(node.facts["n"]), last < state["round"] - 1))
+            else:
+                gone.append(state["turn"][node.place] > last)
+        names = [node.name for node, of in zip(self._members, gone[1:], strict=True) if of.any()]
+        return sorted([*names, *(node.name for node in self._dismissed)]), np.concatenate(gone)
+
     def _dismiss(self, names: Sequence[str]) -> None:
         """Go on without nodes of which nothing was used: they receive the result, and no more."""
         self._dismissed += [node for node in self._members if node.name in names]

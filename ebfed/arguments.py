@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["WithArguments", "check_level", "check_single"]
+__all__ = ["WithArguments", "check_choice", "check_level", "check_single"]
 
 
 class WithArguments(BaseEstimator):
@@ -81,6 +82,19 @@ def check_single(estimator: Any) -> None:
             if not known or (isinstance(value, str) and not words):
                 what = "text or a number" if isinstance(default, str) else "a number"
                 raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
+
+
+def check_choice(name: str, value: Any, known: Collection[str]) -> None:
+    """Refuse what is none of the choices of an argument.
+
+    Examples
+    --------
+    >>> check_choice("method", "rem", ("reml", "ml"))
+    Traceback (most recent call last):
+    ValueError: method must be one of 'reml', 'ml'; got 'rem'.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
 
 
 def check_level(level: Any) -> None:

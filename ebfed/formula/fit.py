@@ -16,6 +16,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import has_fit_parameter
 
+from ebfed.arguments import check_choice
 from ebfed.designs.design import SHARED, Context, Design, contrasts_of_terms
 from ebfed.designs.grammar import FormulaTerms, column_name, parse, spelled_out
 from ebfed.designs.terms import required
@@ -540,9 +541,9 @@ class FormulaFit:
         if type is None:
             return estimator.tests(ddf=ddf)
         from ebfed.inference.contrasts import term_tests
-        from ebfed.regression.inferring import check_type, contrasts_of_mean
+        from ebfed.regression.inferring import contrasts_of_mean
 
-        check_type(type)
+        check_choice("type", type, ("wald", "II", "III"))
         found = estimator.inference() if ddf is None else estimator.inference(ddf)
         coefficients = contrasts_of_mean(estimator)
         terms = {

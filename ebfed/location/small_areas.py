@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.arguments import check_level
+from ebfed.arguments import check_choice, check_level
 from ebfed.likelihoods import Gaussian
 from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
@@ -124,9 +124,8 @@ def fay_herriot(
     4    e     NaN      1.26  0.28       1.00
     5    f     0.3      0.31  0.65       0.35
     """
-    for name, value, known in (("method", method, METHODS), ("mse", mse, MSES)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
+    check_choice("method", method, METHODS)
+    check_choice("mse", mse, MSES)
     check_count("n_bootstrap", n_bootstrap, 2)
     check_level(level)
     given = Estimates.read(estimates, std_errors, covariates, labels, data=data, unit="area")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.arguments import check_level
+from ebfed.arguments import check_choice, check_level
 from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
@@ -107,9 +107,8 @@ def meta_analysis(
     2     c    0.9      0.54   0.19   1.29
     3     d    0.1      0.22  -0.21   0.52
     """
-    for name, value, known in (("method", method, METHODS), ("test", test, TESTS)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
+    check_choice("method", method, METHODS)
+    check_choice("test", test, TESTS)
     check_level(level)
     given = Estimates.read(estimates, std_errors, covariates, labels, data=data, unit="study")
     if given.covariance is not None:

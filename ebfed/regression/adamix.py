@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.arguments import check_choice
 from ebfed.channels import Channel, Exact
 from ebfed.privacy.calibration import check_positive
 from ebfed.regression.base import RegressionEstimator
@@ -164,15 +165,9 @@ class AdaMix(RegressorMixin, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds | CoefficientRounds:
-        for name, known in (
-            ("covariance", ("spherical", "diag")),
-            ("solver", ("em", "gradient")),
-            ("population", ("normal", "laplace")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
-                )
+        check_choice("covariance", self.covariance, ("spherical", "diag"))
+        check_choice("solver", self.solver, ("em", "gradient"))
+        check_choice("population", self.population, ("normal", "laplace"))
         check_positive("learning_rate", self.learning_rate)
         if self._sends_coefficients:
             if self.population != "normal":

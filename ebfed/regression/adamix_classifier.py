@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
+from ebfed.arguments import check_choice
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import ClassRegression
 from ebfed.regression.evidence_rounds import EvidenceRounds
@@ -111,8 +112,7 @@ class AdaMixClassifier(ClassifierMixin, ClassRegression, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds:
-        if self.covariance not in ("spherical", "diag"):
-            raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
+        check_choice("covariance", self.covariance, ("spherical", "diag"))
         return EvidenceRounds(self._settings(), ClassEvidence(), estimator=self)
 
     # Learning ---------------------------------------------------------------------------------

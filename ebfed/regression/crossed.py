@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.arguments import check_choice
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.estimable import Estimable
@@ -443,10 +444,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
     def _number_of(self, level: str | None) -> int:
         """Return the number of a factor."""
         check_is_fitted(self, "mean_")
-        if level not in self._names:
-            raise ValueError(
-                f"level must be one of {', '.join(map(repr, self._names))}; got {level!r}."
-            )
+        check_choice("level", level, self._names)
         return self._names.index(level)
 
     def _effects(self, level: str | None, given_mean: bool = False) -> Posterior:

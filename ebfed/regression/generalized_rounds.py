@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.arguments import check_choice
 from ebfed.engines.base import cut
 from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_steps
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
@@ -308,15 +309,12 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
 
     def _check_arguments(self) -> None:
         check_share(self.share)
-        kinds = ("diag", "spherical", "full")
-        if self.covariance not in kinds:
-            raise ValueError(f"covariance must be one of {kinds}; got {self.covariance!r}.")
+        check_choice("covariance", self.covariance, ("diag", "spherical", "full"))
         check_count("n_rounds", self.n_rounds)
         self._check_method()
 
     def _check_method(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}; got {self.method!r}.")
+        check_choice("method", self.method, METHODS)
 
     def ask(self, state: GeneralizedState) -> GeneralizedSent:
         """Ask for sizes of columns, or for what a population is to be judged by."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from ebfed.tables.levels import keys_of_parents
 __all__ = [
     "Tested",
     "check_rows_of_all",
-    "check_type",
     "contrasts_of_mean",
     "has_rows_of_all",
     "link_of",
@@ -101,10 +100,3 @@ def names_of_mean(fit: Any) -> list[str]:
 def contrasts_of_mean(fit: Any) -> NDArray[np.float64]:
     """Contrasts that are the coefficients of the mean, in the order of their names, (k, p)."""
     return np.eye(len(fit._estimable.terms))[fit._of_mean]
-
-
-def check_type(type: str) -> None:
-    """Raise a ValueError if there is no such test of terms."""
-    if type not in get_args(Tested):
-        known = ", ".join(map(repr, get_args(Tested)))
-        raise ValueError(f"type must be {known} or None; got {type!r}.")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.arguments import check_choice
 from ebfed.engines.robust import shifts_of_means
 from ebfed.priors import IdentificationWarning
 from ebfed.privacy.calibration import check_count, check_positive
@@ -134,8 +135,7 @@ def linear_descent(
     ValueError
         If the solver is another.
     """
-    if str(solver) != "gradient":
-        raise ValueError(f"solver must be 'marginal' or 'gradient'; got {solver!r}.")
+    check_choice("solver", solver, ("marginal", "gradient"))
     return LinearDescent(**_arguments(rounds), learning_rate=learning_rate, n_steps=n_steps)
 
 

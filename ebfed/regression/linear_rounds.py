@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_choice
 from ebfed.engines.robust import pair
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
@@ -175,12 +176,8 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
 
     def begin(self, state: RegressionState, facts: RegressionFacts) -> LinearState:
         """Check the arguments, and return the state before the only round."""
-        for name, values in (
-            ("covariance", ("diag", "spherical", "full")),
-            ("method", ("reml", "ml")),
-        ):
-            if getattr(self, name) not in values:
-                raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
+        check_choice("covariance", self.covariance, ("diag", "spherical", "full"))
+        check_choice("method", self.method, ("reml", "ml"))
         check_share(self.share)
         levels = names_in(facts)
         if levels and self.share == "sums":

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.arguments import check_level
+from ebfed.arguments import check_choice, check_level
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import Inference, Method
 from ebfed.inference.estimable import Estimable
@@ -27,7 +27,6 @@ from ebfed.privacy.calibration import check_count
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.inferring import (
     Tested,
-    check_type,
     contrasts_of_mean,
     names_of_mean,
 )
@@ -193,7 +192,7 @@ class MixedModel(GroupEffects):
         if type is None:
             columns = {"term": np.array(names, object)} | contrast_tests(found, unit)
             return frame(columns, self._style_)
-        check_type(type)
+        check_choice("type", type, get_args(Tested))
         owned: dict[str, list[NDArray]] = {}
         for name, contrast in zip(names, unit, strict=True):
             owner = name if name in self.terms_ else name.rsplit(":", 1)[0]
@@ -297,8 +296,7 @@ class MixedModel(GroupEffects):
         2    sd__intercept       1.2       0.8        1.7
         3  sd__Observation       1.1       0.9        1.2
         """
-        if method not in get_args(IntervalMethod):
-            raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
+        check_choice("method", method, get_args(IntervalMethod))
         if method == "wald":
             degrees = self._degrees(ddf)
             return intervals_of_mean(replace(self.__ebfed_view__(), degrees=degrees), level)

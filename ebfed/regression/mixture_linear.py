@@ -7,6 +7,7 @@ from typing import Literal
 
 from sklearn.base import RegressorMixin
 
+from ebfed.arguments import check_choice
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.coefficient_rounds import CoefficientRounds
 from ebfed.regression.evidence_rounds import EvidenceRounds
@@ -89,8 +90,7 @@ class MixtureLinearEB(RegressorMixin, MixtureRegression):
         )
 
     def protocol(self) -> EvidenceRounds | CoefficientRounds:
-        if self.solver not in ("em", "clustering"):
-            raise ValueError(f"solver must be 'em' or 'clustering'; got {self.solver!r}.")
+        check_choice("solver", self.solver, ("em", "clustering"))
         if self.solver == "em":
             return EvidenceRounds(self._settings(), NumberEvidence(), estimator=self)
         if self.noise_variance is None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_choice
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
@@ -70,10 +71,8 @@ class NestedModel(RegressionEstimator, MixedModel):
 
     def _place_of_level(self, level: str) -> tuple[int, Style]:
         """Place of a level above the groups, and how frames of its groups look."""
-        names = (self._level_names or ())[:-1]
-        if level not in names:
-            known = ", ".join(map(repr, (*names, self._style_.group)))
-            raise ValueError(f"level must be one of {known}; got {level!r}.")
+        names = self._level_names or (self._style_.group,)
+        check_choice("level", level, names)
         place, style = names.index(level), self._style_
         own = style.above[place]
         return place, replace(own, backend=style.backend, above=style.above[:place])
@@ -123,8 +122,8 @@ class NestedModel(RegressionEstimator, MixedModel):
         """Return the groups of a level of a fit, and the group of each client."""
         check_rows_of_all(self, "leaving groups out")
         names = list(self._level_names or (self._style_.group,))
-        if level not in (None, *names):
-            raise ValueError(f"level must be one of {', '.join(map(repr, names))}; got {level!r}.")
+        if level is not None:
+            check_choice("level", level, names)
         place = len(names) - 1 if level is None else names.index(level)
         ids, owners = self.clients_.ids, np.arange(len(self.clients_))
         for _ in range(len(names) - 1 - place):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.arguments import check_level
+from ebfed.arguments import check_choice, check_level
 from ebfed.engines.supervised import check_size
 from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
 from ebfed.tables.clients import Clients, order_of_rows
@@ -309,7 +309,6 @@ def of_weights(noise: NDArray | float, weight: NDArray | None) -> NDArray | floa
 
 def check_interval(level: float, kind: str, has_rates: bool, rows: str) -> bool:
     """Tell whether an interval is of rates; raise a ValueError if there is no such interval."""
-    if kind not in ("mean", "row", "rate"):
-        raise ValueError(f"kind must be 'mean', 'row' or 'rate'; got {kind!r}.")
+    check_choice("kind", kind, get_args(IntervalKind))
     check_level(level)
     return kind == "rate" and wants_rate("rate", has_rates, rows)

@@ -174,7 +174,7 @@ def test_what_crossed_factors_do_not_have_is_named(tmp_path):
     fit = eb.from_formula("ordinal ~ x + (1 | a) + (1 | b)", rows, family="ordinal").estimator_
     with pytest.raises(ValueError, match="takes no ordered classes"):
         fit.confint(method="bootstrap")
-    with pytest.raises(ValueError, match="method must be 'wald', 'profile' or 'bootstrap'"):
+    with pytest.raises(ValueError, match="method must be one of 'wald', 'profile', 'bootstrap'"):
         fit.confint(method="boot")
     fit.save(tmp_path / "fit.json")
     with pytest.raises(ValueError, match="rows of the fit are needed for intervals by 'profile'"):

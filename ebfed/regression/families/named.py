@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ebfed.arguments import check_choice
 from ebfed.regression.families.base import ResponseFamily
 from ebfed.regression.families.binomial import Binomial
 from ebfed.regression.families.complementary_log_log import ComplementaryLogLog
@@ -35,8 +36,7 @@ def family_named(name: object, link: object = None) -> ResponseFamily:
     >>> family_named("poisson").link, family_named("binomial", "probit").link
     ('log', 'probit')
     """
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"family must be one of {tuple(FAMILIES)}; got {name!r}.")
+    check_choice("family", name, FAMILIES)
     family = FAMILIES[name]
     links = BINOMIAL if name == "binomial" else {family.link: family}
     if link is None:

@@ -331,16 +331,23 @@ class Exchange:
         weights = [_weight(each, next(iter(each["changes"]))) for each in messages]
         return shifts_of_means(np.array(sums), np.array(weights))
 
-    def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
+    def note(
+        self, state: LearningState, message: LearningMessage, row: dict[str, float]
+    ) -> dict[str, float]:
         """Add columns to a round's row of the history.
 
         Parameters
         ----------
         state : dict
             After `average`.
+        message : dict
+            Of the clients that answered.
         row : dict
         """
-        return {"clients": float((state["turn"] == 0).sum())} | row
+        count = float((state["turn"] == 0).sum())
+        if message["changes"]:  # of nodes of a federation some may not have answered
+            count = float(message["clients"].sum() if "clients" in message else _length(message))
+        return {"clients": count} | row
 
     def check_resume(
         self, state: LearningState, memory: LearningMemory, kept: LearningMemory

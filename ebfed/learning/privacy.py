@@ -432,7 +432,9 @@ class PrivateExchange(Exchange):
         step = np.clip(self.privacy.clip_step * (bits + 0.5 - kappa), -50, 50)
         return state | {"clip": min(max(state["clip"] * math.exp(-step), SMALLEST), LARGEST)}
 
-    def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
+    def note(
+        self, state: LearningState, message: LearningMessage, row: dict[str, float]
+    ) -> dict[str, float]:
         """Add C to a round's row of the history; how many took part stays secret."""
         return row | {"clip": state["clip"]}
 

@@ -495,7 +495,8 @@ class LearnerRounds(SupervisedRounds, ABC):
                 f"shared parameters are no longer finite in round {round_ + 1}: choose a "
                 f"smaller learning_rate than {self.peak_rate:g}, or rescale the features."
             )
-        row = exchange.note(state, self.note(shared)) | exchange.losses(messages, sent)
+        row = exchange.note(state, messages, self.note(shared))
+        row |= exchange.losses(messages, sent)
         history = [*state["history"], row]
         stalled = has_stalled(history[state["began"] :], self.estimator.early_stopping)
         done = round_ + 1 >= self.estimator.n_rounds or stalled

@@ -571,6 +571,14 @@ def undisturbed(tmp_path):
     return shared(fit(LEARNER, grid, tmp_path / "undisturbed"))
 
 
+def rounds_of(folder, numbers):
+    """What each node has of some rounds, from 0."""
+    return [
+        [unpack((folder / x / "run-1" / f"round-{k}.ebfed").read_bytes()) for x in NAMES]
+        for k in numbers
+    ]
+
+
 def exchanges(out):
     return journal.read(out / "exchanges.jsonl")
 
@@ -652,8 +660,15 @@ def test_what_a_lost_answer_held_is_counted_once(tmp_path, sample_rate):
     assert [said[f"round {i}", "d"][0] for i in (2, 3, 4, 5)] == [
         *("answered", "silent", "silent", "answered")
     ]
+    asked = [
+        sum(int((answer["memory"]["turn"] == 0).sum()) for answer in answers)
+        for answers in rounds_of(tmp_path, [7, 8])
+    ]
+    assert found.history_["clients"].tolist()[7:] == asked
+    if sample_rate == 1:  # the history counts those who answered
+        assert found.history_["clients"].tolist()[1:5] == [40, 20, 30, 40]
     # all nodes answer the last round, and with a rate of a half not all clients do after the loss
-    last = [unpack((tmp_path / x / "run-1" / "round-8.ebfed").read_bytes()) for x in NAMES]
+    (last,) = rounds_of(tmp_path, [8])
     controls = np.concatenate([each["memory"]["own"]["control"] for each in last])
     owed = np.concatenate([each["memory"]["own"]["owed"] for each in last])
     sent = np.concatenate([each["memory"]["turn"] for each in last]) == 0

@@ -37,7 +37,7 @@ def family_named(name: object, link: object = None) -> ResponseFamily:
     ('log', 'probit')
     """
     check_choice("family", name, FAMILIES)
-    family = FAMILIES[name]
+    family = FAMILIES[str(name)]
     links = BINOMIAL if name == "binomial" else {family.link: family}
     if link is None:
         return family

@@ -82,6 +82,8 @@ class State(TypedDict):
     n: NDArray[np.int64]
     n_features: int
     columns: str
+    answering: NotRequired[NDArray[np.bool_]]
+    """In a round of a federation: which clients are at nodes that answered, if not all are."""
     secure: NotRequired[bool]
     """Whether the server's noise is that of the operating system, as privacy is real."""
 

@@ -178,17 +178,20 @@ class IndividualExchange(PrivateExchange):
     def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
         """Draw who is invited to a round, of those whose budgets last."""
         turn = super().invite(state, rng)
+        return np.where(self.active(state), turn, -1).astype(np.int8)
+
+    def active(self, state: LearningState) -> NDArray[np.bool_]:
+        """Return which clients have something left of their budgets."""
         if "budget" not in state:
-            return turn
-        return np.where(self.lasting(state["budget"]) > state["round"], turn, -1).astype(np.int8)
+            return super().active(state)
+        return self.lasting(state["budget"]) > state["round"]
 
     def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
         """Return what is broadcast, with the budgets and the expected sum of weights."""
         sent = super().broadcast(state, sent)
         if "budget" not in state:
             return sent
-        active = self.lasting(state["budget"]) > state["round"]
-        weights = self.schedule.weights(state["n"][active], sent["largest"])
+        weights = self.schedule.weights(state["n"][self.active(state)], sent["largest"])
         expected = float(self.schedule.sample_rate * weights.sum())
         return sent | {"budget": state["budget"], "expected": expected}
 

@@ -120,9 +120,10 @@ class OwnerExchange(PrivateExchange):
 
     def expected(self, state: LearningState, sent: LearningSent) -> float:
         """Return how many users were expected, or are known to be in."""
+        users = state["users"] * state.get("answering", True)
         if self.private_mean == "winsorized":
-            return float(state["users"][state["turn"] == 0].sum())
-        return self.schedule.sample_rate * float(state["users"].sum())
+            return float(users[state["turn"] == 0].sum())
+        return self.schedule.sample_rate * float(users.sum())
 
     # Accounts ---------------------------------------------------------------------------------
 

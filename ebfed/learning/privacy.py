@@ -408,7 +408,9 @@ class PrivateExchange(Exchange):
         if expected == 0:  # as where all budgets are spent
             return unmoved(state), state
         average = {
-            name: noisy_sum(changes[name], scales[name], rng) / expected for name in sent["shared"]
+            name: noisy_sum(changes[name], scales[name], rng)
+            / (sent["expected"] if name in self.totals else expected)
+            for name in sent["shared"]
         }
         if self.privacy.clip_quantile is None:
             return average, state
@@ -416,8 +418,18 @@ class PrivateExchange(Exchange):
         return average, self.follow(state, bits)
 
     def expected(self, state: LearningState, sent: LearningSent) -> float:
-        """Return what a sum over clients is divided by."""
-        return sent["expected"]
+        """Return what a sum is divided by: what is expected of the clients at nodes that answered.
+
+        Which nodes these are is no secret; how many of their clients were invited is one.
+        """
+        if "answering" not in state or not sent["expected"]:
+            return sent["expected"]
+        weights = self.schedule.weights(state["n"], sent["largest"]) * self.active(state)
+        return sent["expected"] * float(weights[state["answering"]].sum() / weights.sum())
+
+    def active(self, state: LearningState) -> NDArray[np.bool_]:
+        """Return which clients may be invited to a round."""
+        return np.ones(len(state["n"]), bool)
 
     def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
         """Return the standard deviations of the noise that the server adds."""

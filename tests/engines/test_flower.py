@@ -21,7 +21,7 @@ import ebfed as eb
 from ebfed.channels import Gaussian
 from ebfed.engines import flower, journal
 from ebfed.engines.flower import FlowerCohort, Node, apps, cohort, load_fit, messages, serve
-from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, Scaffold
+from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg, FeO2, JointDPSGD, Scaffold
 from ebfed.models import Linear
 from ebfed.wire import pack, unpack
 
@@ -674,6 +674,55 @@ def test_what_a_lost_answer_held_is_counted_once(tmp_path, sample_rate):
     sent = np.concatenate([each["memory"]["turn"] for each in last]) == 0
     controls -= np.where(sent[:, None], 0.0, owed)
     np.testing.assert_allclose(found.shared_["c"], controls.mean(axis=0), atol=1e-10)
+
+
+NOISY = ClientPrivacy(
+    noise_multiplier=0.1, clip_quantile=0.9, bit_noise=0.5, clip=0.5, clip_step=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("learner", "consent"),
+    [
+        (FedAvg(Linear(), privacy=NOISY), None),
+        (
+            FedAvg(Linear(), privacy=clone(NOISY).set_params(clip_quantile=None), weights="rows"),
+            None,
+        ),
+        (
+            DPFedAvg(
+                Linear(), privacy=clone(NOISY).set_params(noise_multiplier=3.0, bit_noise=5.0)
+            ),
+            (1.5, 2),
+        ),
+        (FeO2(Linear(), privacy=NOISY, ratio=0.5), ("open", "private")),
+        (JointDPSGD(Linear(), privacy=NOISY), None),
+    ],
+    ids=["clients", "rows", "budgets", "opt-out", "users"],
+)
+def test_private_sums_are_divided_by_what_those_that_answer_are_expected_to_be(
+    tmp_path, learner, consent
+):
+    """The fit is that without the node that is away, its clip, too."""
+    learner = clone(learner).set_params(n_rounds=4, learning_rate=0.1, random_state=3)
+    rows = {"X": X[:, None], "y": Y, "groups": GROUPS}
+    if consent is not None:
+        rows["consent"] = np.where(np.arange(160) // 4 % 3 == 0, *consent)
+    blocks = [{k: v[block] for k, v in rows.items()} for block in np.split(np.arange(160), 4)]
+    made = [
+        Node(name, learner, lambda own=own: own, tmp_path / name, seed=0, budget=np.inf)
+        for name, own in zip(NAMES, blocks, strict=True)
+    ]
+
+    def absent(message):
+        away = message.metadata.group_id.startswith("round")
+        return silent(message) if away else good(made[3])(message)
+
+    grid = Grid({**dict(enumerate(map(good, made[:3]))), 3: absent})
+    found = fit(learner, grid, tmp_path / "out", quorum=3, deadline=0.3)
+    here = clone(learner).fit(**{k: v[:120] for k, v in rows.items()})
+    np.testing.assert_allclose(shared(found), shared(here), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.history_["clip"], here.history_["clip"], rtol=1e-9)
 
 
 @pytest.mark.parametrize("last", [1, 4, 6])

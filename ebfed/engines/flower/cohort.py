@@ -333,6 +333,9 @@ class FlowerCohort(Cohort):
                 facts = [self.facts[numbers[name]] for name in chosen]
                 return state | protocol.start(join(facts), state["key"]), whole
             before = state if len(chosen) == len(given) else self._without_others(state, chosen)
+            if len(chosen) < len(self._members):
+                there = [np.full(len(x["n"]), names[i] in chosen) for i, x in enumerate(self.facts)]
+                before = before | {"answering": np.concatenate(there)}
             return before, whole
 
         try:

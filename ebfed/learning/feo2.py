@@ -361,8 +361,8 @@ class OptOutExchange(PrivateExchange):
         """Add up what was weighted, with the noise of each level times its weight."""
         scales, noise = self.server_scales(sent)
         there = state["consent"][state.get("answering", slice(None))]
-        counts = np.bincount(there, minlength=len(sent["chosen"]))
-        counts = sent["expected"] / self.n_clients * counts
+        number = np.bincount(there, minlength=len(sent["chosen"]))
+        counts = sent["expected"] / self.n_clients * number
         if self.ratio == 0:
             counts[:-1] = 0.0
         weight = counts @ np.append(sent["ratio"], 1.0)  # [O] Algorithm 1

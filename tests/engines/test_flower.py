@@ -693,7 +693,7 @@ NOISY = ClientPrivacy(
             DPFedAvg(
                 Linear(), privacy=clone(NOISY).set_params(noise_multiplier=3.0, bit_noise=5.0)
             ),
-            (1.5, 2),
+            (1.5, 4.0),
         ),
         (FeO2(Linear(), privacy=NOISY, ratio=0.5), ("open", "private")),
         (JointDPSGD(Linear(), privacy=NOISY), None),

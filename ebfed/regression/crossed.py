@@ -240,7 +240,9 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             The labels of each factor; or the columns of the frame `X` that hold them.
         sample_weight : array-like of shape (n_rows,) or str, optional
             Precision of each row, as ``weights=`` of lme4; of binomial and Poisson rows, the number
-            by which its log-likelihood is multiplied. A row of weight 0 is left out.
+            by which its log-likelihood is multiplied. Whole ones of rows that are 0 or 1 are
+            frequencies, as in `LogisticEB`: the fit has as many rows. A row of weight 0 is left
+            out.
         offset : array-like of shape (n_rows,) or str, optional
             Known part of the linear predictor of each row, such as the logarithm of an exposure.
         trials : array-like of shape (n_rows,) or str, optional
@@ -278,6 +280,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             "roles": dict(roles.columns),
             "has_offset": "offset" in rows.beside,
             "has_weights": "sample_weight" in rows.beside,
+            "frequencies": "trials" not in rows.beside and found.are_frequencies(family),
         }
         return self._fit_rows(design, found, codes, ids, rows.styles, read)
 
@@ -318,7 +321,9 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
         }
-        n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
+        times = found.weight.astype(np.int64) if read["frequencies"] else np.ones(len(design), int)
+        sums = zip(codes, sizes, strict=True)
+        n = [np.bincount(own, times, size).astype(np.int64) for own, size in sums]
         if not fit.converged:
             warnings.warn(UNFINISHED, ConvergenceWarning, stacklevel=3)
         self._learn(fit, kept, styles, ids, n)

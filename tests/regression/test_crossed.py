@@ -443,3 +443,21 @@ def test_columns_of_the_fit_are_found_in_later_frames(tmp_path):
         given = fit.predict_interval(rows[["x"]], **arrays, sample_weight=rows["w"])
         np.testing.assert_array_equal(each.predict_interval(rows), given)
         assert each.score(rows) == fit.score(rows, "y", **names)
+
+
+def test_weights_of_binary_rows_are_numbers_of_rows():
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"g": rng.integers(0, 8, 90), "h": rng.integers(0, 6, 90)})
+    rows["won"], rows["times"] = rng.integers(0, 2, 90), rng.integers(0, 4, 90)
+    both, options = "won ~ 1 + (1 | g) + (1 | h)", {"family": "binomial"}
+    short = eb.from_formula(both, rows, weights="times", **options)
+    every = rows.loc[rows.index.repeat(rows["times"])]
+    long = eb.from_formula(both, every, **options)
+    assert short.glance()["nobs"].item() == len(every)
+    pd.testing.assert_frame_equal(short.glance(), long.glance(), rtol=1e-6)
+    one = eb.from_formula("won ~ 1 + (1 | g)", rows, weights="times", **options)
+    assert len(eb.anova(one, short)) == 2
+    trials = eb.from_formula(
+        "cbind(won, left) ~ 1 + (1 | g) + (1 | h)", rows.assign(left=2 - rows["won"]), **options
+    )
+    assert trials.glance()["nobs"].item() == len(rows)

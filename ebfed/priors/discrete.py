@@ -59,10 +59,10 @@ class Discrete(Prior):
     estimates better.
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
-    averages over populations on a grid, drawn under a Dirichlet prior of concentration
-    ``max(2 log(1 + n), sqrt(n))``, so they hold for continuous populations too. Those of k atoms
-    average over places and weights of k atoms, under uniform priors: where the true population is
-    continuous they are too short.
+    averages over populations on a grid, drawn under a mixture of Dirichlet processes of
+    concentration ``2 log(1 + n)`` around bells of unknown place and width (Antoniak 1974), so they
+    hold for continuous populations too. Those of k atoms average over places and weights of k
+    atoms, under uniform priors: where the true population is continuous they are too short.
 
     ``uncertainty="bootstrap"`` averages over 50 fits to new messages instead, which are drawn from
     the fitted population (a parametric bootstrap; Laird and Louis 1987, J. Am. Statist. Assoc. 82,
@@ -278,7 +278,7 @@ class Discrete(Prior):
         tol = self.tol * counts.sum()
         weights, self.gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
-        return Discrete._draw_weights, rows, counts, atoms, start, float(len(atoms)), atoms
+        return Discrete._draw_weights, rows, counts, atoms, start, np.ones(len(atoms)), atoms
 
     @staticmethod
     def _explains(rows: Likelihood, atoms: NDArray) -> None:
@@ -302,10 +302,8 @@ class Discrete(Prior):
         self.gap_ = float(gap)
         self._set(total + sign * atoms[:, None], weights, free=2 * len(atoms) - 1)
         nodes = rows.nodes(N_NODES)
-        # As the number of clusters of a Dirichlet process, which grows like the logarithm; of many
-        # messages more, for few clusters are no continuous population however much is known.
-        drawn = counts[enough(len(rows))].sum()
-        concentration = max(2 * np.log1p(counts.sum()), np.sqrt(drawn))
+        # as the number of clusters of a Dirichlet process, which grows like the logarithm
+        concentration = 2 * float(np.log1p(counts.sum()))
         start = np.full(len(nodes), 1 / len(nodes))
         places = total + sign * nodes[:, None]
         known = rows, counts, nodes[:, None], start, concentration
@@ -338,11 +336,10 @@ class Discrete(Prior):
         counts: NDArray,
         atoms: NDArray,
         start: NDArray,
-        concentration: float,
+        shapes: NDArray | float,
         places: NDArray,
     ) -> None:
         """Draw weights of known atoms, kept as `places`, under a Dirichlet prior."""
-        shapes = np.full(len(atoms), concentration / len(atoms))
         some = order_of(rows.local)[enough(len(rows))]
         relative = rows.take(some).relative(atoms)
         weights = dirichlet_draws(relative, counts[some], shapes, start, N_DRAWS)

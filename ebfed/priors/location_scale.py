@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag
 from sklearn.base import clone
 
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT, join
@@ -483,16 +484,12 @@ class LocationScaleFit:
         scale, total, one, two = self._figures(point)
         precision = 1 / (1 + self.noise / scale**2)
         scores = np.hstack([self.mean * (one / scale)[:, None], self.spread * two[:, None]])
-        weighted = self.mean * (precision / scale**2)[:, None]
-        information = np.zeros((len(point), len(point)))
-        information[:p, :p] = self.mean.T @ weighted
-        information[p:, p:] = 2 * (self.spread.T * precision**2) @ self.spread
+        roots = self._roots(scale)
+        information = block_diag(*(root.T @ root for root in roots))
         slope = scores.sum(axis=0)
         if self.restricted and not with_prior:
-            own = information[:p, :p]
-            leverage = np.einsum("ij,ij->i", self.mean, np.linalg.solve(own, weighted.T).T)
-            total -= 0.5 * np.linalg.slogdet(own)[1]
-            slope[p:] += self.spread.T @ (leverage * precision)
+            total -= 0.5 * np.linalg.slogdet(information[:p, :p])[1]
+            slope[p:] += self.spread.T @ (_leverages(roots[0]) * precision)
         if with_prior:
             share = self._share(c)
             total += self._log_prior(c)
@@ -501,6 +498,12 @@ class LocationScaleFit:
             bend = [4 * len(c) * TILT * share * (1 - share)] + [1.0] * (len(c) - 1)
             information[p:, p:] += np.diag(bend)
         return Figures(total, slope, information, scores)
+
+    def _roots(self, scale: NDArray) -> list[NDArray]:
+        """Roots of each message's expected information on b and on c, (n, p) and (n, q)."""
+        precision = 1 / (1 + self.noise / scale**2)
+        rows = (self.mean, np.sqrt(precision) / scale), (self.spread, np.sqrt(2) * precision)
+        return [each * root[:, None] for each, root in rows]
 
     def heights(self, points: NDArray) -> NDArray:
         """Log posterior density of points up to a constant, shape (k,)."""
@@ -601,7 +604,12 @@ class LocationScaleFit:
         inverse = np.linalg.pinv(figures.information, rcond=1e-12, hermitian=True)
         if not robust:
             return inverse
-        return inverse @ (figures.scores.T @ figures.scores) @ inverse
+        # At the fit, scores vary less than at the truth by the leverages: a client that alone shows
+        # a slope has none. Their variances of a normal shape, so many times, are added.
+        scores = figures.scores.T @ figures.scores
+        roots = self._roots(self._figures(point)[0])
+        scores += block_diag(*((root.T * _leverages(root)) @ root for root in roots))
+        return inverse @ scores @ inverse
 
     def plausible(self) -> tuple[NDArray, NDArray]:
         """Weighted points of the posterior distribution, under a normal shape."""
@@ -615,3 +623,9 @@ class LocationScaleFit:
             self.heights,
             ROUNDS,
         )
+
+
+def _leverages(roots: NDArray) -> NDArray:
+    """Leverage of each row of a matrix, shape (n,)."""
+    inverse = np.linalg.pinv(roots.T @ roots, rcond=1e-12, hermitian=True)
+    return ((roots @ inverse) * roots).sum(axis=1)

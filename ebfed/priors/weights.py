@@ -34,6 +34,7 @@ __all__ = [
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 300, 20  # steps of a Gibbs sampler
+BELL, NARROW, WIDE = 4.0, 0.02, 2.0  # degrees of freedom; widths, as shares of a grid
 ENOUGH = 1500  # rows after which the population is hardly open
 FLOOR = 1e-13  # curvature that is added, as a share of what there is
 NONE = 1e-30  # curvature, as a share of the largest, of a column under which no row is possible
@@ -96,8 +97,44 @@ def _fitted(
     return weights, gap
 
 
+class _Bell:
+    """Shapes of a Dirichlet prior along a grid: a bell of unknown place and width.
+
+    With it the prior is a mixture of Dirichlet processes (Antoniak, 1974, Ann. Statist. 2,
+    1152-1174): populations are near a member of a parametric family, here t with `BELL` degrees of
+    freedom along the grid. Its place and width, in shares of the grid, are uniform, so that few or
+    noisy rows leave the mean of the population open: even shapes would draw it to the middle of the
+    grid.
+    """
+
+    def __init__(self, concentration: float, k: int) -> None:
+        self._grid, self._total = (np.arange(k) + 0.5) / k, concentration
+        self._place, self._width = 0.5, 0.3
+        self._shapes = self._at(self._place, self._width)
+
+    def _at(self, place: float, width: float) -> NDArray:
+        density = (1 + ((self._grid - place) / width) ** 2 / BELL) ** (-(BELL + 1) / 2)
+        return self._total * density / density.sum()
+
+    def moved(self, members: NDArray, rng: np.random.Generator) -> NDArray:
+        """Return shapes after a step of Metropolis, given the rows of each component, (k,)."""
+        from scipy.special import gammaln
+
+        reach = np.exp(rng.uniform(-3, 0))  # near and far
+        place, width = (reach * rng.standard_normal(2)).tolist()
+        place, width = self._place + place / 2, self._width * np.exp(width)
+        least = np.log(rng.random())
+        if 0 <= place <= 1 and NARROW <= width <= WIDE:
+            tried, has = self._at(place, width), members > 0
+            both = np.array([self._shapes[has], tried[has]])
+            now, then = (gammaln(both + members[has]) - gammaln(both)).sum(axis=1)
+            if least < then - now + np.log(width / self._width):
+                self._place, self._width, self._shapes = place, width, tried
+        return self._shapes
+
+
 def dirichlet_draws(
-    likelihoods: NDArray, counts: NDArray, shapes: NDArray, start: NDArray, size: int
+    likelihoods: NDArray, counts: NDArray, shapes: NDArray | float, start: NDArray, size: int
 ) -> NDArray:
     """Draw weights of components from their posterior under a Dirichlet prior, always the same.
 
@@ -110,8 +147,9 @@ def dirichlet_draws(
     likelihoods : ndarray of shape (n, k)
         Each row up to a factor.
     counts : ndarray of shape (n,)
-    shapes : ndarray of shape (k,)
-        Parameters of the Dirichlet prior.
+    shapes : ndarray of shape (k,), or float
+        Parameters of the Dirichlet prior. A number is their sum, where components are in order
+        along a line, and shapes are a bell of unknown place and width.
     start : ndarray of shape (k,)
         First weights, positive.
     size : int
@@ -132,6 +170,7 @@ def dirichlet_draws(
     order = order_of(likelihoods)
     likelihoods, times = np.ascontiguousarray(likelihoods[order]), times[order]
     single = bool((times == 1).all())
+    bell = None if np.ndim(shapes) else _Bell(float(shapes), len(start))
     weights, draws = start, []
     for step in range(BURN_IN + THINNING * size):
         if single:
@@ -140,6 +179,8 @@ def dirichlet_draws(
             shares = likelihoods * weights
             shares /= shares.sum(axis=1, keepdims=True)
             members = rng.multinomial(times, shares).sum(axis=0)
+        if bell is not None:
+            shapes = bell.moved(members, rng)
         weights = rng.standard_gamma(shapes + members)
         weights = np.maximum(weights / weights.sum(), 1e-200)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:

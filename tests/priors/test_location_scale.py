@@ -199,6 +199,19 @@ def test_errors_are_numbers_where_one_client_alone_shows_a_slope():
     assert all((each >= 0).all() for each in errors)
 
 
+def test_errors_hold_where_one_client_shows_a_slope():
+    # its score is zero, which the sandwich alone takes for certainty
+    rng = np.random.default_rng(3)
+    w, covered = np.array([0.0, 0, 0, 0, 0, 1])[:, None], 0
+    for _ in range(60):
+        values = rng.normal(0, np.sqrt(1.25), (6, 1))
+        messages = Gaussian(values, np.full((6, 1), 0.25))
+        prior = LocationScale(Discrete("npmle"), spread=()).fit(messages, w)
+        slope, error = prior.coefficients_[1, 0], prior.coefficient_errors_[1, 0]
+        covered += abs(slope) < 1.96 * error
+    assert covered > 45  # Wald's of six hold .87; without the leverages .73
+
+
 def test_what_is_refused():
     _, x, w = dependent(20)
     with pytest.raises(ValueError, match="shape must have the method 'reml' or 'ml'"):

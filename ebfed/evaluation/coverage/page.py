@@ -144,8 +144,8 @@ def _score(
     """Compare the intervals of a fit with the truth; the last one is of a group without data.
 
     `parameter` puts the ends of intervals on the scale of the parameter. Where `covariates`, the
-    logarithms of numbers of rows, are given, the interval of the group without data is not scored,
-    as it has no rows.
+    logarithms of numbers of rows, are given, the intervals of the mean and of the group without
+    data are not scored: these depend on numbers of rows.
     """
     some = slice(len(known.masses))
     groups, asked = np.append(est.groups_[some], len(est.groups_)), {}
@@ -168,7 +168,7 @@ def _score(
         "zero_width": float((upper <= lower).any()),
         "robust_coverage": float(robust_figures[0]),
         "robust_width": float(robust_figures[1]),
-        "mean_coverage": float(low <= mean <= high) if low < high else np.nan,
+        "mean_coverage": float(low <= mean <= high) if low < high and not asked else np.nan,
         "new_coverage": np.nan if asked else float(new.coverage(lower[-1:], upper[-1:])[0]),
     }
 
@@ -188,7 +188,7 @@ class CoverageStudy(Study):
           interval has no width;
         - ``robust_coverage``, ``robust_width`` of robust intervals, NaN where there are none;
         - ``mean_coverage`` of the interval of the population's mean, and ``new_coverage`` of the
-          interval of a group without data.
+          interval of a group without data; NaN where populations depend on numbers of rows.
     runs : DataFrame
         The same of each fit.
     reps, seed : int

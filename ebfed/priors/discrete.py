@@ -60,9 +60,10 @@ class Discrete(Prior):
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a mixture of Dirichlet processes of
-    concentration ``2 log(1 + n)`` around bells of unknown place and width (Antoniak 1974), so they
-    hold for continuous populations too. Those of k atoms average over places and weights of k
-    atoms, under uniform priors: where the true population is continuous they are too short.
+    concentration ``2 log(1 + n)`` around bells of unknown place and width (Antoniak 1974), a fifth
+    of it even, so they hold for continuous populations too. Those of k atoms average over places
+    and weights of k atoms, under uniform priors: where the true population is continuous they are
+    too short.
 
     ``uncertainty="bootstrap"`` averages over 50 fits to new messages instead, which are drawn from
     the fitted population (a parametric bootstrap; Laird and Louis 1987, J. Am. Statist. Assoc. 82,

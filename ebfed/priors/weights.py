@@ -34,7 +34,8 @@ __all__ = [
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 300, 20  # steps of a Gibbs sampler
-BELL, NARROW, WIDE = 4.0, 0.02, 2.0  # degrees of freedom; widths, as shares of a grid
+BELL, NARROW, WIDE = 4.0, 0.02, 2.0  # degrees of freedom of a bell; widths, as shares of a grid
+EVEN = 0.2  # share of the shapes that is even along a grid
 ENOUGH = 1500  # rows after which the population is hardly open
 FLOOR = 1e-13  # curvature that is added, as a share of what there is
 NONE = 1e-30  # curvature, as a share of the largest, of a column under which no row is possible
@@ -102,9 +103,9 @@ class _Bell:
 
     With it the prior is a mixture of Dirichlet processes (Antoniak, 1974, Ann. Statist. 2,
     1152-1174): populations are near a member of a parametric family, here t with `BELL` degrees of
-    freedom along the grid. Its place and width, in shares of the grid, are uniform, so that few or
-    noisy rows leave the mean of the population open: even shapes would draw it to the middle of the
-    grid.
+    freedom along the grid, mixed with even shapes for populations that are no bell. Its place and
+    width, in shares of the grid, are uniform, so that few or noisy rows leave the mean of the
+    population open: shapes that are all even would draw it to the middle of the grid.
     """
 
     def __init__(self, concentration: float, k: int) -> None:
@@ -114,7 +115,7 @@ class _Bell:
 
     def _at(self, place: float, width: float) -> NDArray:
         density = (1 + ((self._grid - place) / width) ** 2 / BELL) ** (-(BELL + 1) / 2)
-        return self._total * density / density.sum()
+        return self._total * ((1 - EVEN) * density / density.sum() + EVEN / len(density))
 
     def moved(self, members: NDArray, rng: np.random.Generator) -> NDArray:
         """Return shapes after a step of Metropolis, given the rows of each component, (k,)."""

@@ -1033,9 +1033,10 @@ class FormulaFit:
         """R squared of the predictions of rows, held out or not.
 
         Of rows of two classes it is that of probabilities, whose squared errors are Brier's score;
-        of more classes, that of all their probabilities together. Rows count by their weights and
-        trials. So scores of all formulas of one response compare; of variances and durations,
-        which are not what is predicted, it is the log predictive density: see `log_density`.
+        of more classes, that of all their probabilities together. Rows count by their trials, and
+        by weights if those of the fit were a column, or are in a column ``(weights)``. So scores
+        of all formulas of one response compare; of variances and durations, which are not what is
+        predicted, it is the log predictive density: see `log_density`.
 
         Parameters
         ----------

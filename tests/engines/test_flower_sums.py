@@ -92,6 +92,20 @@ def test_a_learner_that_trusts_nobody(tmp_path, silent):
     assert "the nodes together" in str(fitted.privacy_["what"].iloc[0])
 
 
+def test_sums_are_divided_by_what_those_in_them_are_expected_to_be(tmp_path):
+    """A clip that follows the messages stays near them where a node is away."""
+    learner = clone(LEARNER).set_params(
+        n_rounds=10, privacy__clip_quantile=0.9, privacy__clip_step=2.0, privacy__bit_noise=1.0
+    )
+    clips = []
+    away = {(3, f"round {k}, masked{also}") for k in range(1, 11) for also in ("", " and keys")}
+    for name, silent in (("all", ()), ("some", away)):
+        grid = RecordingGrid(make_nodes(tmp_path / name, learner=learner), silent)
+        fitted = fit(grid, tmp_path / name / "out", learner)
+        clips.append(fitted.history_["clip"].to_numpy())
+    assert clips[1][-1] < 1.5 * clips[0][-1]
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """What is fitted where nothing happens."""

@@ -317,9 +317,12 @@ class FlowerCohort(Cohort):
         merge: Callable[[Sequence[int], Sequence[dict]], dict] | None = None,
     ) -> Any:
         """Return the state after a round; leave out nodes that move it too far, by name."""
-        if self._summed:
-            return super().take(protocol, state, messages, merge)
         title, names = f"round {state['round'] + 1}", [node.name for node in self._members]
+        if self._summed:
+            there = [names[i] for i in self.answered]
+            found = super().take(protocol, self._with_answering(state, there), messages, merge)
+            self.used |= dict.fromkeys(there, state["round"])
+            return found
         numbers = {names[number]: number for number in self.answered}
         given = dict(zip(numbers, messages, strict=True))
         begins = protocol.begins_again and merge is None and not state["round"]
@@ -333,10 +336,7 @@ class FlowerCohort(Cohort):
                 facts = [self.facts[numbers[name]] for name in chosen]
                 return state | protocol.start(join(facts), state["key"]), whole
             before = state if len(chosen) == len(given) else self._without_others(state, chosen)
-            if len(chosen) < len(self._members):
-                there = [np.full(len(x["n"]), names[i] in chosen) for i, x in enumerate(self.facts)]
-                before = before | {"answering": np.concatenate(there)}
-            return before, whole
+            return self._with_answering(before, chosen), whole
 
         try:
             found = settle(protocol, state, at, given, limit=self._limit, least=self._needed)
@@ -352,6 +352,13 @@ class FlowerCohort(Cohort):
         if begins:
             self._dismiss([name for name in names if name not in given or name in found.left])
         return found.state
+
+    def _with_answering(self, state: Any, names: Sequence[str]) -> Any:
+        """Return a state that says which clients are at the nodes of these names, if not all."""
+        if len(names) == len(self._members):
+            return state
+        there = [np.full(len(node.facts["n"]), node.name in names) for node in self._members]
+        return state | {"answering": np.concatenate(there)}
 
     def without(self, state: Any) -> tuple[list[str], NDArray[np.bool_]]:
         """Return the nodes of which a result has not all answers, and which clients it is without.
@@ -413,6 +420,7 @@ class FlowerCohort(Cohort):
         self._turn, about = turn, question(self._now | self._terms)
         while (found := self._sums.next(about)).round < round_:
             pass  # of a fit that goes on: the sum that its state has already
+        self.answered = [i for i, x in enumerate(self._members) if x.name in found.counted]
         return sums.decode(found.total)
 
     def _terms_of_sums(self, sent: dict, rows: int) -> Terms:

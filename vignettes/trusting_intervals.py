@@ -191,9 +191,9 @@ private = record[~exact].pivot_table("coverage", names, "m", sort=False)
 print((100 * private).round(1).to_string())
 
 # %% [markdown]
-# The interval of the population's mean, through the same channels. Where two bits at a small epsilon
-# say little of rates of events, `npmle` is drawn to the middle of the channel's range, and this
-# interval misses the mean, though those of groups, which have their own rows, hold:
+# The interval of the population's mean, through the same channels. Where two bits at a small
+# epsilon say little of rates of events, `npmle` is drawn to the middle of the channel's range, and
+# this interval misses the mean, though those of groups, which have their own rows, hold:
 
 # %%
 means = record[~exact].pivot_table("mean_coverage", names, "m", sort=False)

@@ -209,7 +209,7 @@ class Learned:
         if self.prior.is_reused_:
             return "an earlier fit"
         method = getattr(self.prior, "method", "ml")
-        if method == "reml" and not self.keeps_means:
+        if method == "reml" and not self.keeps_means and self.prior.restriction_ is None:
             method = "ml"  # of reports that are not normal around the means
         names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
         names["paule_mandel"] = "Paule and Mandel"

@@ -191,9 +191,9 @@ private = record[~exact].pivot_table("coverage", names, "m", sort=False)
 print((100 * private).round(1).to_string())
 
 # %% [markdown]
-# The interval of the population's mean, through the same channels. Where two bits at a small
-# epsilon say little of rates of events, `npmle` is drawn to the middle of the channel's range, and
-# this interval misses the mean, though those of groups, which have their own rows, hold:
+# The interval of the population's mean, through the same channels. Two bits say little of rates of
+# events: `npmle` is drawn to the middle of the channel's range, at a small epsilon above all, and
+# this interval misses the mean too often, though those of groups, which have their own rows, hold:
 
 # %%
 means = record[~exact].pivot_table("mean_coverage", names, "m", sort=False)
@@ -252,8 +252,8 @@ print(100 * wide[wide["prior"] == "gamma"].groupby("m")["coverage"].mean().round
 #   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.
 # - A group without data: its interval is the population's. Trust it only if the shape is right.
-# - `confint` of the population's mean: needs more groups than the intervals of groups do, and under
-#   `npmle` through channels more information than two bits at an epsilon below 1.
+# - `confint` of the population's mean: needs more groups than the intervals of groups do. Through two bits
+#   trust that of a parametric prior rather than that of `npmle`.
 # - `integrate=False` and intervals of other programs that take the population as known: with
 #   hundreds of groups and a spread that is clearly above zero.
 #

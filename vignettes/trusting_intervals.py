@@ -252,8 +252,8 @@ print(100 * wide[wide["prior"] == "gamma"].groupby("m")["coverage"].mean().round
 #   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.
 # - A group without data: its interval is the population's. Trust it only if the shape is right.
-# - `confint` of the population's mean: needs more groups than the intervals of groups do. Through two bits
-#   trust that of a parametric prior rather than that of `npmle`.
+# - `confint` of the population's mean: needs more groups than the intervals of groups do. Through
+#   two bits trust that of a parametric prior rather than that of `npmle`.
 # - `integrate=False` and intervals of other programs that take the population as known: with
 #   hundreds of groups and a spread that is clearly above zero.
 #

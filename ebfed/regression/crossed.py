@@ -280,7 +280,9 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             "roles": dict(roles.columns),
             "has_offset": "offset" in rows.beside,
             "has_weights": "sample_weight" in rows.beside,
-            "frequencies": "trials" not in rows.beside and found.are_frequencies(family),
+            "counts_rows": family is not None
+            and "trials" not in rows.beside
+            and family.counts_rows(found),
         }
         return self._fit_rows(design, found, codes, ids, rows.styles, read)
 
@@ -321,7 +323,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             "null": null,
             "fixed": [np.flatnonzero(each) for each in fixed],
         }
-        times = found.weight.astype(np.int64) if read["frequencies"] else np.ones(len(design), int)
+        times = found.weight.astype(np.int64) if read["counts_rows"] else np.ones(len(design), int)
         sums = zip(codes, sizes, strict=True)
         n = [np.bincount(own, times, size).astype(np.int64) for own, size in sums]
         if not fit.converged:
@@ -675,8 +677,10 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
 
     def _noise(self, X: Any, sample_weight: Any) -> NDArray | float:
         noise = (1 + self._fit.excess_noise) * self.noise_variance_
+        if sample_weight is None and not self._kept["has_weights"]:
+            return noise
         weight = self._rows(X, sample_weight=sample_weight).beside.get("sample_weight")
-        if weight is None and self._kept["has_weights"]:
+        if weight is None:
             warnings.warn(OF_WEIGHT_ONE, stacklevel=3)
         return of_weights(noise, weight)
 

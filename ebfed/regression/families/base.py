@@ -48,16 +48,6 @@ class Responses:
         """Keep the rows in these positions (or where a mask is true)."""
         return type(self)(self.y[index], self.weight[index], self.offset[index])
 
-    def are_frequencies(self, family: ResponseFamily | None) -> bool:
-        """Tell whether weights are numbers of equal rows: whole ones, of binomial rows of 0 and 1.
-
-        As of `LogisticEB`; where rows have numbers of trials, these are no numbers of rows.
-        """
-        if family is None or family.name != "binomial":
-            return False
-        whole = np.array_equal(self.weight, np.floor(self.weight))
-        return whole and bool(np.isin(self.y, (0, 1)).all())
-
     @classmethod
     def of(cls, clients: Clients, classes: NDArray | None = None) -> Self:
         """Return what clients observed: their columns, or 1 where a label is the second of two."""
@@ -118,6 +108,10 @@ class ResponseFamily(ABC):
 
     def alone(self, rows: Responses) -> bool:
         """Whether groups of one row identify the spread between them: the noise is known."""
+        return False
+
+    def counts_rows(self, rows: Responses) -> bool:
+        """Whether weights are numbers of equal rows that a row stands for."""
         return False
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:

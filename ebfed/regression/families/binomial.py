@@ -46,6 +46,11 @@ class Binomial(ResponseFamily):
         """Shares of several trials vary more where chances differ; single trials do not."""
         return bool((rows.weight > 1).any())
 
+    def counts_rows(self, rows: Responses) -> bool:
+        """Whole weights of rows that are 0 or 1, as those of `LogisticEB`."""
+        whole = np.array_equal(rows.weight, np.floor(rows.weight))
+        return whole and bool(np.isin(rows.y, (0, 1)).all())
+
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """Logarithm of the number of ways to have these successes."""
         n = len(rows.y)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -541,9 +541,9 @@ class FormulaFit:
         if type is None:
             return estimator.tests(ddf=ddf)
         from ebfed.inference.contrasts import term_tests
-        from ebfed.regression.inferring import contrasts_of_mean
+        from ebfed.regression.inferring import Tested, contrasts_of_mean
 
-        check_choice("type", type, ("wald", "II", "III"))
+        check_choice("type", type, get_args(Tested))
         found = estimator.inference() if ddf is None else estimator.inference(ddf)
         coefficients = contrasts_of_mean(estimator)
         terms = {
@@ -735,7 +735,7 @@ class FormulaFit:
         hat = found.leverage()
         pearson = found.residuals("pearson")
         left = np.where(1 - hat > 1e-12, 1 - hat, np.nan)
-        return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / max(found.rank, 1)}
+        return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / max(found.rank(), 1)}
 
     # Components, and other responses ----------------------------------------------------------
 

@@ -283,7 +283,7 @@ def _rows_of_groups(
         renewed=lambda rng: renewed(rng) + moved,
         leverage=leverage if isinstance(law, NormalLaw) else None,
         smoothed=None,
-        rank=int(np.linalg.matrix_rank(np.nan_to_num(design[:, fit._of_mean]))),
+        rank=lambda: int(np.linalg.matrix_rank(np.nan_to_num(design[:, fit._of_mean]))),
     )
 
 
@@ -335,5 +335,5 @@ def rows_of_crossed(
         renewed=renewed,
         leverage=leverage if family is None else None,
         smoothed=None if family is None else smoothed,
-        rank=len(fit.mean),
+        rank=lambda: len(fit.mean),
     )

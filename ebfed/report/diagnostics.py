@@ -127,7 +127,7 @@ class Diagnostics:
         linear model, as far as is known.
     smoothed : callable or None
         Mean and variance of linear predictors if the rows had other responses.
-    rank : int
+    rank : callable
         Number of coefficients of the mean.
     """
 
@@ -141,7 +141,7 @@ class Diagnostics:
     renewed: Callable[[np.random.Generator], NDArray]
     leverage: Callable[[], NDArray] | None
     smoothed: Callable[[NDArray], tuple[NDArray, NDArray]] | None
-    rank: int
+    rank: Callable[[], int]
 
     def __repr__(self) -> str:
         return f"<Diagnostics of {len(self.response):,} rows>"

@@ -438,12 +438,16 @@ ROUNDS = 3  # of proposals
 
 
 class Figures(NamedTuple):
-    """Criterion at a point, its slope, expected information, and scores of each message."""
+    """Criterion at a point, its slope, expected information, and scores of each message.
+
+    `roots` are those of each message's information on b and on c, shape (n, p) and (n, q).
+    """
 
     value: float
     slope: NDArray
     information: NDArray
     scores: NDArray
+    roots: list[NDArray]
 
 
 @dataclass(frozen=True)
@@ -484,7 +488,8 @@ class LocationScaleFit:
         scale, total, one, two = self._figures(point)
         precision = 1 / (1 + self.noise / scale**2)
         scores = np.hstack([self.mean * (one / scale)[:, None], self.spread * two[:, None]])
-        roots = self._roots(scale)
+        of_rows = (self.mean, np.sqrt(precision) / scale), (self.spread, np.sqrt(2) * precision)
+        roots = [each * root[:, None] for each, root in of_rows]
         information = block_diag(*(root.T @ root for root in roots))
         slope = scores.sum(axis=0)
         if self.restricted and not with_prior:
@@ -497,13 +502,7 @@ class LocationScaleFit:
             slope[p + 1 :] -= c[1:]
             bend = [4 * len(c) * TILT * share * (1 - share)] + [1.0] * (len(c) - 1)
             information[p:, p:] += np.diag(bend)
-        return Figures(total, slope, information, scores)
-
-    def _roots(self, scale: NDArray) -> list[NDArray]:
-        """Roots of each message's expected information on b and on c, (n, p) and (n, q)."""
-        precision = 1 / (1 + self.noise / scale**2)
-        rows = (self.mean, np.sqrt(precision) / scale), (self.spread, np.sqrt(2) * precision)
-        return [each * root[:, None] for each, root in rows]
+        return Figures(total, slope, information, scores, roots)
 
     def heights(self, points: NDArray) -> NDArray:
         """Log posterior density of points up to a constant, shape (k,)."""
@@ -604,11 +603,11 @@ class LocationScaleFit:
         inverse = np.linalg.pinv(figures.information, rcond=1e-12, hermitian=True)
         if not robust:
             return inverse
-        # At the fit, scores vary less than at the truth by the leverages: a client that alone shows
-        # a slope has none. Their variances of a normal shape, so many times, are added.
+        # At the fit the score of a client varies less than at the truth: its leverage is the share
+        # that is lacking, all of it where a slope is seen in one client alone. That share of its
+        # expected information is added.
         scores = figures.scores.T @ figures.scores
-        roots = self._roots(self._figures(point)[0])
-        scores += block_diag(*((root.T * _leverages(root)) @ root for root in roots))
+        scores += block_diag(*((root.T * _leverages(root)) @ root for root in figures.roots))
         return inverse @ scores @ inverse
 
     def plausible(self) -> tuple[NDArray, NDArray]:

@@ -501,7 +501,6 @@ class LearnerRounds(SupervisedRounds, ABC):
         stalled = has_stalled(history[state["began"] :], self.estimator.early_stopping)
         done = round_ + 1 >= self.estimator.n_rounds or stalled
         state = state | {"round": round_ + 1, "done": done, "shared": shared, "history": history}
-        state.pop("answering", None)
         return state | {"turn": exchange.invite(state, draw(key, INVITE, round_ + 1))}
 
     def fitted_parameters(self, state: LearningState) -> dict[str, tuple[NDArray, NDArray]]:

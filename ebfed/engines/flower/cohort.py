@@ -322,6 +322,7 @@ class FlowerCohort(Cohort):
             there = [names[i] for i in self.answered]
             found = super().take(protocol, self._with_answering(state, there), messages, merge)
             self.used |= dict.fromkeys(there, state["round"])
+            found.pop("answering", None)
             return found
         numbers = {names[number]: number for number in self.answered}
         given = dict(zip(numbers, messages, strict=True))
@@ -351,6 +352,7 @@ class FlowerCohort(Cohort):
         self._leave_out(title, found.left)
         if begins:
             self._dismiss([name for name in names if name not in given or name in found.left])
+        found.state.pop("answering", None)  # of this round alone
         return found.state
 
     def _with_answering(self, state: Any, names: Sequence[str]) -> Any:

@@ -385,7 +385,9 @@ def test_one_node_does_not_end_the_sums_of_all(tmp_path, shown):
         return answer
 
     nodes = with_keys(tmp_path, learner=SHORT)
-    fit(RecordingGrid(nodes, change={4: change}), tmp_path / "out", SHORT)
+    fitted = fit(RecordingGrid(nodes, change={4: change}), tmp_path / "out", SHORT)
+    assert len(fitted.history_) == SHORT.n_rounds
+    assert np.isfinite(fitted.shared_["w"]).all()
 
 
 def test_a_node_that_others_do_not_list_is_left_out(tmp_path):

@@ -85,7 +85,7 @@ def check_single(estimator: Any) -> None:
 
 
 def check_choice(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuse what is none of the choices of an argument.
+    """Raise a ValueError if an argument is not one of the words that it may be.
 
     Examples
     --------

@@ -109,9 +109,9 @@ class Discrete(Prior):
 
     References
     ----------
-    Kiefer and Wolfowitz (1956); Lindsay (1983), Ann. Statist. 11, 86-94; Lindsay and Roeder (1993),
-    Canad. J. Statist. 21, 139-147; Wang (2007), J. R. Statist. Soc. B 69, 185-198; Boyd and
-    Vandenberghe (2004), Convex Optimization.
+    Kiefer and Wolfowitz (1956); Antoniak (1974), Ann. Statist. 2, 1152-1174; Lindsay (1983), Ann.
+    Statist. 11, 86-94; Lindsay and Roeder (1993), Canad. J. Statist. 21, 139-147; Wang (2007), J.
+    R. Statist. Soc. B 69, 185-198; Boyd and Vandenberghe (2004), Convex Optimization.
 
     Examples
     --------

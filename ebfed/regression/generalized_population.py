@@ -134,7 +134,7 @@ class GeneralizedPopulation(NormalPopulation):
         mean_covariance : ndarray of shape (p, p), optional
             Sampling covariance of the mean; that of the fit if None.
         doubt : bool
-            Whether to add what not knowing the spread of the population adds.
+            Whether variances include the uncertainty of the population's covariances.
         """
         given = self.mean_covariance if mean_covariance is None else mean_covariance
         others = relatives(block, self.fitted) if self.roots_above else None

@@ -76,7 +76,7 @@ class LinearPopulation(NormalPopulation):
         mean_covariance : ndarray of shape (r, r), optional
             Sampling covariance of the mean; that of the fit if None.
         doubt : bool
-            Whether to add what not knowing the spread of the population adds.
+            Whether variances include the uncertainty of the population's covariances.
         """
         levels: list[tuple[NDArray, Doubt | None]]
         levels = [*self.above, (self.covariance, self.covariance_error)]

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import block_diag
 from sklearn.base import clone
 
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT, join
@@ -482,6 +481,11 @@ class LocationScaleFit:
         """Typical variance of the errors."""
         return float(np.median(self.noise))
 
+    @property
+    def _parts(self) -> tuple[slice, slice]:
+        """Places of b and of c in a point."""
+        return slice(self.mean.shape[1]), slice(self.mean.shape[1], None)
+
     def at(self, point: NDArray, with_prior: bool = False) -> Figures:
         """Evaluate the criterion: (restricted) likelihood, or that with the prior."""
         p, c = self.mean.shape[1], point[self.mean.shape[1] :]
@@ -490,11 +494,14 @@ class LocationScaleFit:
         scores = np.hstack([self.mean * (one / scale)[:, None], self.spread * two[:, None]])
         of_rows = (self.mean, np.sqrt(precision) / scale), (self.spread, np.sqrt(2) * precision)
         roots = [each * root[:, None] for each, root in of_rows]
-        information = block_diag(*(root.T @ root for root in roots))
+        information = np.zeros((len(point), len(point)))
+        for part, root in zip(self._parts, roots, strict=True):
+            information[part, part] = root.T @ root
         slope = scores.sum(axis=0)
         if self.restricted and not with_prior:
-            total -= 0.5 * np.linalg.slogdet(information[:p, :p])[1]
-            slope[p:] += self.spread.T @ (_leverages(roots[0]) * precision)
+            own = information[:p, :p]
+            total -= 0.5 * np.linalg.slogdet(own)[1]
+            slope[p:] += self.spread.T @ (_leverages(roots[0], np.linalg.inv(own)) * precision)
         if with_prior:
             share = self._share(c)
             total += self._log_prior(c)
@@ -607,7 +614,8 @@ class LocationScaleFit:
         # that is lacking, all of it where a slope is seen in one client alone. That share of its
         # expected information is added.
         scores = figures.scores.T @ figures.scores
-        scores += block_diag(*((root.T * _leverages(root)) @ root for root in figures.roots))
+        for part, root in zip(self._parts, figures.roots, strict=True):
+            scores[part, part] += (root.T * _leverages(root, inverse[part, part])) @ root
         return inverse @ scores @ inverse
 
     def plausible(self) -> tuple[NDArray, NDArray]:
@@ -624,7 +632,7 @@ class LocationScaleFit:
         )
 
 
-def _leverages(roots: NDArray) -> NDArray:
-    """Leverage of each row of a matrix, shape (n,)."""
-    inverse = np.linalg.pinv(roots.T @ roots, rcond=1e-12, hermitian=True)
-    return ((roots @ inverse) * roots).sum(axis=1)
+def _leverages(roots: NDArray, inverse: NDArray) -> NDArray:
+    """Leverage of each row of a matrix, shape (n,), of whose products this is the inverse."""
+    leverages: NDArray = np.einsum("ij,ij->i", roots @ inverse, roots)
+    return leverages

@@ -100,8 +100,9 @@ if TYPE_CHECKING:
     from ebfed.kernels.sums import column_sums as column_sums
     from ebfed.kernels.sums import largest_size as largest_size
     from ebfed.kernels.sums import shorten_digits as shorten_digits
-    from ebfed.kernels.tallies import count_members as count_members
+    from ebfed.kernels.tallies import bell_shapes as bell_shapes
     from ebfed.kernels.tallies import gaussian_tally as gaussian_tally
+    from ebfed.kernels.tallies import pick_members as pick_members
     from ebfed.kernels.trigamma import inverse_trigamma as inverse_trigamma
 
 __getattr__ = at_first_use(__name__)

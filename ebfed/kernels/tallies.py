@@ -124,30 +124,78 @@ def gaussian_tally(masses, values, errors, nodes):
 
 
 @jit
-def count_members(likelihoods, weights, uniforms):
-    """Give each client a component at random, and count the clients of each component.
+def pick_members(likelihoods, weights, rows, uniforms):
+    """Give each client a component at random.
 
-    Client i is in component j with probability ``weights_j L_ij / sum_l weights_l L_il``.
+    Client i, whose messages are in row ``r = rows_i``, is in component j with probability
+    ``weights_j L_jr / sum_l weights_l L_lr``.
 
     Parameters
     ----------
-    likelihoods : C-contiguous ndarray of shape (n, k)
-        Each row up to a factor.
+    likelihoods : C-contiguous ndarray of shape (k, n)
+        L, each row of messages up to a factor.
     weights : ndarray of shape (k,)
-    uniforms : ndarray of shape (n,)
+    rows : int64 ndarray of shape (m,)
+    uniforms : ndarray of shape (m,)
         Numbers between 0 and 1 that decide.
 
     Returns
     -------
-    int64 ndarray of shape (k,)
+    int64 ndarray of shape (m,)
     """
-    n, k = likelihoods.shape
-    counts = np.zeros(k, np.int64)
-    shares = np.empty(k)
-    for i in range(n):
-        total = 0.0
-        for j in range(k):
-            total += likelihoods[i, j] * weights[j]
-            shares[j] = total
-        counts[min(np.searchsorted(shares, uniforms[i] * total, side="right"), k - 1)] += 1
-    return counts
+    k, n = likelihoods.shape
+    below, total = np.empty((k, n)), np.zeros(n)
+    for j in range(k):
+        for r in range(n):
+            total[r] += weights[j] * likelihoods[j, r]
+            below[j, r] = total[r]
+    members = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        r, first, last = rows[i], 0, k - 1
+        sought = uniforms[i] * total[r]
+        while first < last:
+            middle = (first + last) // 2
+            if below[middle, r] > sought:
+                last = middle
+            else:
+                first = middle + 1
+        members[i] = first
+    return members
+
+
+@jit
+def bell_shapes(numbers, shapes, place, width, total, freedom, even):
+    """Shapes of a Dirichlet prior along a bell, and how much likelier they make members.
+
+    Parameters
+    ----------
+    numbers : int64 ndarray of shape (k,)
+        Members of each component.
+    shapes : ndarray of shape (k,)
+        Other shapes, with which these are compared.
+    place, width : float
+        Of the bell, the density of a t distribution, as shares of an even grid of k components.
+    total, freedom, even : float
+        Sum of the shapes, degrees of freedom, and the share of the sum that is even.
+
+    Returns
+    -------
+    tried : ndarray of shape (k,)
+    gain : float
+        Log-likelihood of the numbers, above that under the other shapes.
+    """
+    k = len(numbers)
+    tried, power = np.empty(k), -(freedom + 1) / 2
+    for j in range(k):
+        away = ((j + 0.5) / k - place) / width
+        tried[j] = (1 + away * away / freedom) ** power
+    tried *= total * (1 - even) / tried.sum()
+    tried += total * even / k
+    gain, ratio = 0.0, 1.0
+    for j in range(k):
+        for member in range(numbers[j]):
+            ratio *= (tried[j] + member) / (shapes[j] + member)
+            if not 1e-200 < ratio < 1e200:  # one logarithm for many factors
+                gain += np.log(ratio)
+                ratio = 1.0
+    return tried, gain + np.log(ratio)

@@ -14,9 +14,10 @@ from ebfed.priors import beta_binomial, robust
 from ebfed.priors.base import OwnReports
 from ebfed.priors.conjugate import ByColumn, ConjugatePosterior, Update
 from ebfed.priors.count_regression import BetaRegression
+from ebfed.priors.gibbs import dirichlet_draws
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.two_moments import POINT_MASS, BetaDistribution
-from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.priors.weights import fit_weights
 from ebfed.wire import WhenAsked
 
 __all__ = ["CONTRADICTED", "Beta", "BetaPosterior", "is_contradicted", "of_any_shape", "updated"]

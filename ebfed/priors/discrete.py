@@ -13,11 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
-from ebfed.priors.gibbs import atom_draws
+from ebfed.priors.gibbs import atom_draws, dirichlet_draws, enough, order_of
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum
 from ebfed.priors.n_components import RULES, choose
-from ebfed.priors.weights import dirichlet_draws, enough, fit_weights, npmle, order_of
+from ebfed.priors.weights import fit_weights, npmle
 from ebfed.tables.values import numbers
 
 __all__ = ["Discrete"]

@@ -1,20 +1,80 @@
-"""Plausible mixtures of Gaussians, or of atoms: draws from the posterior of their parameters."""
+"""Plausible mixtures: draws of weights and parameters of components from their posterior.
+
+One Gibbs sampler, for components that are Gaussian, are atoms, or stay as they are.
+"""
 
 from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri
 
+from ebfed.kernels import bell_shapes, pick_members
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.exploration import TILT
 
-__all__ = ["atom_draws", "mixture_draws"]
+__all__ = ["atom_draws", "dirichlet_draws", "enough", "mixture_draws", "order_of"]
 
-BURN_IN, THINNING = 50, 2  # steps of the sampler
 N_NODES = 200  # standard deviations that are tried
 FURTHEST = 10.0  # the largest of them, in standard deviations of the values
 WIDTH = 0.05  # noise variances are rounded to powers of 1 + WIDTH
+N_PLACES = 120  # of an atom
+BELL, NARROW, WIDE = 4.0, 0.02, 2.0  # degrees of freedom of a bell; widths, as shares of a grid
+EVEN = 0.2  # share of the shapes that is even along a grid
+ENOUGH = 1500  # rows after which the population is hardly open
+
+
+class _Sampler(ABC):
+    """Gibbs sampler of a mixture of k components, always the same for the same messages.
+
+    A step gives each client a component, then all components weights, and then each its own
+    parameters, given its clients (Diebolt and Robert 1994). `client` has the row of likelihoods of
+    each client. Draws for a single component are independent.
+    """
+
+    burn_in, thinning = 50, 2
+    parameters: tuple[NDArray, ...] = ()  # of the components, as they were last drawn
+    members: NDArray  # component of each client, as it was last drawn
+
+    def __init__(self, client: NDArray):
+        self.client = client
+
+    @abstractmethod
+    def relative(self) -> NDArray:
+        """Likelihood of each row in each component, up to a factor for each row, (k, n)."""
+
+    def numbers(self, weights: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw `members`, and return how many each component has, shape (k,)."""
+        k, n = len(weights), len(self.client)
+        if k == 1:
+            self.members = np.zeros(n, np.int64)
+        else:
+            self.members = pick_members(self.relative(), weights, self.client, rng.random(n))
+        return np.bincount(self.members, minlength=k)
+
+    def weights_given(self, numbers: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw weights under a uniform prior, continuously in the data: one number for each."""
+        draws = np.maximum(gammaincinv(1.0 + numbers, rng.random(len(numbers))), 1e-300)
+        return draws / draws.sum()
+
+    @abstractmethod
+    def move(self, k: int, rng: np.random.Generator) -> None:
+        """Draw parameters of the k components, given their members."""
+
+    def draws(self, weights: NDArray, size: int) -> tuple[NDArray, ...]:
+        """Draw weights, (size, k), and each of the parameters, (size, k, ...)."""
+        rng, k, kept = np.random.default_rng(0), len(weights), []
+        burn_in, thinning = (0, 1) if k == 1 else (self.burn_in, self.thinning)
+        for step in range(burn_in + thinning * size):
+            weights = self.weights_given(self.numbers(weights, rng), rng)
+            self.move(k, rng)
+            if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
+                kept.append((weights, *self.parameters))
+        return tuple(np.array(each) for each in zip(*kept, strict=True))
 
 
 def mixture_draws(
@@ -72,8 +132,7 @@ def mixture_draws(
     >>> weights.mean(axis=0).round(1), means.mean(axis=0).ravel().round()
     (array([0.4, 0.6]), array([-5.,  5.]))
     """
-    rng = np.random.default_rng(0)
-    order = np.argsort(lasting_order(Gaussian(values, noise)), kind="stable")
+    order = np.argsort(_lasting(Gaussian(values, noise)), kind="stable")
     values, noise = values[order], noise[order]  # each keeps its random numbers
     has_data = np.isfinite(noise)
     values = np.where(has_data, values, 0.0)
@@ -81,23 +140,18 @@ def mixture_draws(
     square = np.average((values - centre) ** 2, axis=0, weights=has_data + 1e-300)
     square = np.full_like(square, square.mean()) if shared else square
     spread = np.sqrt(np.where(square > 0, square, np.median(noise[has_data])))
-    sampler = _Sampler((values - centre) / spread, noise / spread**2, shared, least / spread**2)
     weights, means, variances = start
-    mixture = weights, (means - centre) / spread, variances / spread**2
-    k, draws = len(weights), []
-    burn_in, thinning = (0, 1) if k == 1 else (BURN_IN, THINNING)
-    for step in range(burn_in + thinning * size):
-        mixture = sampler.step(mixture, rng)
-        if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
-            draws.append(mixture)
-    weights, means, variances = (np.array(each) for each in zip(*draws, strict=True))
+    sampler = _Gaussians((values - centre) / spread, noise / spread**2, shared, least / spread**2)
+    sampler.parameters = (means - centre) / spread, variances / spread**2
+    weights, means, variances = sampler.draws(weights, size)
     return weights, centre + spread * means, spread**2 * variances
 
 
-class _Sampler:
-    """Steps of the sampler, in units in which the values have mean 0 and variance 1."""
+class _Gaussians(_Sampler):
+    """Gaussian components, in units in which the values have mean 0 and variance 1."""
 
     def __init__(self, values: NDArray, noise: NDArray, shared: bool, least: NDArray):
+        super().__init__(np.arange(len(values)))
         self._values, self._noise, self._shared = values, noise, shared
         self._has_data, self._least = np.isfinite(noise), least
         known = noise[self._has_data]
@@ -119,15 +173,10 @@ class _Sampler:
     def _variance(self, node: NDArray) -> NDArray:
         return (self._unit * np.sinh(node)) ** 2
 
-    def step(
-        self, mixture: tuple[NDArray, NDArray, NDArray], rng: np.random.Generator
-    ) -> tuple[NDArray, NDArray, NDArray]:
-        """Draw components of clients, then weights, variances and centres."""
-        k, (n, d) = len(mixture[0]), self._values.shape
-        members = np.zeros(n, np.int64) if k == 1 else self._members(mixture, rng)
-        weights = drawn_weights(1.0 + np.bincount(members, minlength=k), rng)
+    def move(self, k: int, rng: np.random.Generator) -> None:
+        """Draw variances, and centres given these."""
         firm = 1.0 if k > 1 else 0.0  # a single component has the prior of `Normal`
-        sums = self._sums(members, k)
+        sums = self._sums(k)
         log = self._log_density(sums, firm)
         if self._shared:
             log = log.sum(axis=1, keepdims=True)
@@ -146,27 +195,23 @@ class _Sampler:
         precision = 1 / (self._rounded + variances[:, :, None])
         weight = (sums[0] * precision).sum(axis=2) + firm
         means = (sums[1] * precision).sum(axis=2) / weight
-        return weights, means + rng.standard_normal((k, d)) / np.sqrt(weight), variances
+        means = means + rng.standard_normal(means.shape) / np.sqrt(weight)
+        self.parameters = means, variances
 
-    def _members(
-        self, mixture: tuple[NDArray, NDArray, NDArray], rng: np.random.Generator
-    ) -> NDArray:
-        """Draw the component of each client, shape (n,)."""
+    def relative(self) -> NDArray:
         logs = []
-        for weight, mean, variance in zip(*mixture, strict=True):
+        for mean, variance in zip(*self.parameters, strict=True):
             total = np.where(self._has_data, self._noise + variance, 1.0)
             square = np.where(self._has_data, (self._values - mean) ** 2 / total, 0.0)
-            logs.append(np.log(weight) - 0.5 * (square + np.log(total)).sum(axis=1))
-        heights = np.exp(logs - np.max(logs, axis=0))
-        below = np.cumsum(heights, axis=0)
-        return (rng.random(below.shape[1]) * below[-1] > below).sum(axis=0)
+            logs.append(-0.5 * (square + np.log(total)).sum(axis=1))
+        return np.exp(logs - np.max(logs, axis=0))
 
-    def _sums(self, members: NDArray, k: int) -> NDArray:
+    def _sums(self, k: int) -> NDArray:
         """Numbers, sums and sums of squares of a component's values at each level, (3, k, d, L)."""
         d, n_levels = self._values.shape[1], len(self._rounded)
         sums = np.empty((3, k, d, n_levels))
         for j in range(d):
-            place = members * n_levels + self._places[:, j]
+            place = self.members * n_levels + self._places[:, j]
             for which, each in enumerate((1.0, self._values[:, j], self._values[:, j] ** 2)):
                 found = np.bincount(place, each * self._has_data[:, j], minlength=k * n_levels)
                 sums[which, :, j] = found.reshape(k, n_levels)
@@ -180,10 +225,6 @@ class _Sampler:
         return -0.5 * (logs + np.log(weight) + second - first**2 / weight)
 
 
-N_PLACES = 120
-FIRST_DRAWS, EACH_DRAW = 50, 5  # steps; the sampler starts at the fit
-
-
 def atom_draws(
     rows: Likelihood, counts: NDArray, atoms: NDArray, weights: NDArray, size: int
 ) -> tuple[NDArray, NDArray]:
@@ -192,7 +233,7 @@ def atom_draws(
     Weights have a uniform prior on the simplex, and places a uniform prior on the range of the
     messages. A step gives each client an atom, then all atoms weights, and then each atom a place
     by the likelihood of its clients (Diebolt and Robert, 1994). Random numbers belong to clients by
-    their order, so that draws are nearly the same where messages are: see `lasting_order`.
+    their order, so that draws are nearly the same where messages are: see `_lasting`.
 
     Parameters
     ----------
@@ -225,32 +266,19 @@ def atom_draws(
     >>> atoms.mean(axis=0).ravel().round(), atoms.std(axis=0).ravel().round(1)
     (array([-5.,  5.]), array([0.2, 0.2]))
     """
-    rng = np.random.default_rng(0)
     client = np.repeat(np.arange(len(rows)), np.rint(counts).astype(np.int64))
-    client = client[lasting_order(rows)[client].argsort(kind="stable")]
-    table: _Normal | _Tabulated
+    client = client[_lasting(rows)[client].argsort(kind="stable")]
+    sampler: _Atoms
     if isinstance(rows, Gaussian) and (rows.variances > 0).all():
-        table = _Normal(rows)
+        sampler = _NormalAtoms(rows, client)
     else:
-        table = _Tabulated(rows)
-    kept = []
-    for step in range(FIRST_DRAWS + EACH_DRAW * size):
-        with np.errstate(divide="ignore"):
-            joint = table.log_likelihoods(atoms) + np.log(weights)
-        below = np.cumsum(np.exp(joint - joint.max(axis=1, keepdims=True)), axis=1)
-        uniform = rng.random(len(client))
-        picked = (uniform[:, None] * below[client, -1:] > below[client]).sum(axis=1)
-        code = client * len(atoms) + picked
-        members = np.bincount(code, minlength=len(rows) * len(atoms)).reshape(len(rows), -1)
-        members = members.astype(float)
-        weights = drawn_weights(1 + members.sum(axis=0), rng)
-        atoms = table.places(members, rng)
-        if step >= FIRST_DRAWS and (step - FIRST_DRAWS) % EACH_DRAW == EACH_DRAW - 1:
-            kept.append((atoms, weights))
-    return np.array([one for one, _ in kept]), np.array([one for _, one in kept])
+        sampler = _TabulatedAtoms(rows, client)
+    sampler.parameters = (atoms,)
+    weights, atoms = sampler.draws(weights, size)
+    return atoms, weights
 
 
-def lasting_order(rows: Likelihood) -> NDArray[np.float64]:
+def _lasting(rows: Likelihood) -> NDArray[np.float64]:
     """Number by which clients are ordered whatever the rounding of their messages, shape (n,).
 
     Two clients have about the same number only if they have about the same message.
@@ -266,16 +294,37 @@ def lasting_order(rows: Likelihood) -> NDArray[np.float64]:
     return total
 
 
-def drawn_weights(shapes: NDArray, rng: np.random.Generator) -> NDArray:
-    """Draw from a Dirichlet distribution, continuously in its shapes: one number for each."""
-    draws = np.maximum(gammaincinv(shapes, rng.random(len(shapes))), 1e-300)
-    return draws / draws.sum()
+class _Atoms(_Sampler):
+    """Atoms, whose places are drawn by the likelihoods of their clients."""
+
+    thinning = 5
+
+    def __init__(self, rows: Any, client: NDArray):
+        super().__init__(client)
+        self._n_rows = len(rows)
+
+    @abstractmethod
+    def log_likelihoods(self, atoms: NDArray) -> NDArray:
+        """Log-likelihood of each row at each atom, up to a number for each row, (n, k)."""
+
+    @abstractmethod
+    def places(self, members: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw places of atoms, shape (k, d), given how many clients of each row they have."""
+
+    def relative(self) -> NDArray:
+        logs = np.ascontiguousarray(self.log_likelihoods(*self.parameters).T)
+        return np.exp(logs - logs.max(axis=0))
+
+    def move(self, k: int, rng: np.random.Generator) -> None:
+        numbers = np.bincount(self.client * k + self.members, minlength=self._n_rows * k)
+        self.parameters = (self.places(numbers.reshape(-1, k).astype(float), rng),)
 
 
-class _Normal:
+class _NormalAtoms(_Atoms):
     """Messages with normal errors, whose sums are all that the place of an atom depends on."""
 
-    def __init__(self, rows: Gaussian):
+    def __init__(self, rows: Gaussian, client: NDArray):
+        super().__init__(rows, client)
         ends = [rows.column(j).nodes(N_PLACES)[[0, -1]] for j in range(rows.n_features)]
         self.low, self.high = np.array(ends).T
         self.centre = self.low / 2 + self.high / 2
@@ -302,12 +351,12 @@ class _Normal:
         return np.where(empty, anywhere, np.clip(drawn, self.low, self.high))
 
 
-class _Tabulated:
+class _TabulatedAtoms(_Atoms):
     """Messages of any other kind, by their log-likelihoods at nodes of each coordinate."""
 
-    def __init__(self, rows: Likelihood):
-        self.rows = rows
-        self.tables = []
+    def __init__(self, rows: Likelihood, client: NDArray):
+        super().__init__(rows, client)
+        self.rows, self.tables = rows, []
         for j in range(rows.n_features):
             column = rows.column(j)
             nodes = column.nodes(N_PLACES)
@@ -345,3 +394,131 @@ def _places(nodes: NDArray, log_likelihoods: NDArray, rng: np.random.Generator) 
     precision = np.where(narrow, bend, 1.0)
     normal = nodes[best] + slope / precision + rng.standard_normal(len(best)) / np.sqrt(precision)
     return np.where(narrow, np.clip(normal, nodes[0], nodes[-1]), places)
+
+
+def dirichlet_draws(
+    likelihoods: NDArray, counts: NDArray, shapes: NDArray | float, start: NDArray, size: int
+) -> NDArray:
+    """Draw weights of components from their posterior under a Dirichlet prior, always the same.
+
+    A Gibbs sampler gives each client a component, and then all components weights. With many
+    components of small shapes the prior is nearly a Dirichlet process, whose concentration is the
+    sum of the shapes (Ishwaran and Zarepour, 2002).
+
+    Parameters
+    ----------
+    likelihoods : ndarray of shape (n, k)
+        Each row up to a factor.
+    counts : ndarray of shape (n,)
+    shapes : ndarray of shape (k,), or float
+        Parameters of the Dirichlet prior. A number is their sum, where components are in order
+        along a line, and shapes are a bell of unknown place and width.
+    start : ndarray of shape (k,)
+        First weights, positive.
+    size : int
+
+    Returns
+    -------
+    ndarray of shape (size, k)
+
+    Examples
+    --------
+    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), np.ones(2), np.ones(2), 400)
+    >>> draws.mean(axis=0).round(1)
+    array([0.7, 0.3])
+    """
+    sampler = _Fixed(likelihoods, np.rint(counts).astype(np.int64), shapes)
+    (weights,) = sampler.draws(start, size)
+    return weights
+
+
+class _Fixed(_Sampler):
+    """Components that stay as they are."""
+
+    burn_in, thinning = 300, 20
+
+    def __init__(self, likelihoods: NDArray, times: NDArray, shapes: NDArray | float):
+        likelihoods = likelihoods / likelihoods.max(axis=1, keepdims=True)
+        order = order_of(likelihoods)
+        self._likelihoods, self._times = np.ascontiguousarray(likelihoods[order].T), times[order]
+        self._once = bool((times == 1).all())
+        self._shapes = shapes if np.ndim(shapes) else _Bell(float(shapes), likelihoods.shape[1])
+        super().__init__(np.arange(len(times)))
+
+    def relative(self) -> NDArray:
+        return self._likelihoods
+
+    def numbers(self, weights: NDArray, rng: np.random.Generator) -> NDArray:
+        if self._once:
+            return super().numbers(weights, rng)
+        shares = self._likelihoods.T * weights
+        shares /= shares.sum(axis=1, keepdims=True)
+        return rng.multinomial(self._times, shares).sum(axis=0)
+
+    def weights_given(self, numbers: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw weights under the Dirichlet prior, some of whose shapes may be next to zero."""
+        shapes = self._shapes
+        if isinstance(shapes, _Bell):
+            shapes = shapes.moved(numbers, rng)
+        weights = rng.standard_gamma(shapes + numbers)
+        return np.maximum(weights / weights.sum(), 1e-200)
+
+    def move(self, k: int, rng: np.random.Generator) -> None:
+        """Components stay."""
+
+
+class _Bell:
+    """Shapes of a Dirichlet prior along a grid: a bell of unknown place and width.
+
+    With it the prior is a mixture of Dirichlet processes (Antoniak, 1974, Ann. Statist. 2,
+    1152-1174): populations are near a member of a parametric family, here t with `BELL` degrees of
+    freedom along the grid, mixed with even shapes for populations that are no bell. Its place and
+    width, in shares of the grid, are uniform, so that few or noisy rows leave the mean of the
+    population open: shapes that are all even would draw it to the middle of the grid.
+    """
+
+    def __init__(self, concentration: float, k: int) -> None:
+        self._total, self._place, self._width = concentration, 0.5, 0.3
+        nobody = np.zeros(k, np.int64)
+        self._shapes, _ = self._try(nobody, np.ones(k), self._place, self._width)
+
+    def _try(
+        self, numbers: NDArray, shapes: NDArray, place: float, width: float
+    ) -> tuple[NDArray, float]:
+        return bell_shapes(numbers, shapes, place, width, self._total, BELL, EVEN)
+
+    def moved(self, numbers: NDArray, rng: np.random.Generator) -> NDArray:
+        """Return shapes after a step of Metropolis, given the members of each component, (k,)."""
+        reach = math.exp(rng.uniform(-3, 0))  # near and far
+        place, width = (reach * rng.standard_normal(2)).tolist()
+        place, width = self._place + place / 2, self._width * math.exp(width)
+        least = math.log(rng.random())
+        if 0 <= place <= 1 and NARROW <= width <= WIDE:
+            tried, gain = self._try(numbers, self._shapes, place, width)
+            if least < gain + math.log(width / self._width):
+                self._place, self._width, self._shapes = place, width, tried
+        return self._shapes
+
+
+def order_of(figures: NDArray) -> NDArray[np.int64]:
+    """Order of rows that does not depend on how they are given, so that draws do not either.
+
+    By a combination of their figures; rows with nearly the same figures may change places.
+
+    Examples
+    --------
+    >>> order_of(np.array([[0.4, 1.0], [1.0, 0.5], [0.2, 1.0]]))
+    array([1, 2, 0])
+    """
+    return np.argsort(figures @ np.linspace(1.0, 2.0, figures.shape[1]), kind="stable")
+
+
+def enough(n: int) -> NDArray:
+    """Positions of n rows, or of 1500 evenly spread ones: draws from them are wide enough.
+
+    Examples
+    --------
+    >>> enough(3), len(enough(10**6))
+    (array([0, 1, 2]), 1500)
+    """
+    return np.linspace(0, n - 1, min(n, ENOUGH)).astype(int)

@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.kernels import student_blurred
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import Prior
+from ebfed.priors.gibbs import dirichlet_draws
 from ebfed.priors.identification import ONE_GROUP
 from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.priors.weights import fit_weights
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.values import numbers
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import count_members
 from ebfed.kernels.threads import one_thread
 from ebfed.likelihoods import Likelihood
 
@@ -22,21 +21,14 @@ __all__ = [
     "analytic_centre",
     "climb",
     "cross_products",
-    "dirichlet_draws",
-    "enough",
     "fit_weights",
     "gradient",
     "line_search",
     "npmle",
-    "order_of",
 ]
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
-BURN_IN, THINNING = 300, 20  # steps of a Gibbs sampler
-BELL, NARROW, WIDE = 4.0, 0.02, 2.0  # degrees of freedom of a bell; widths, as shares of a grid
-EVEN = 0.2  # share of the shapes that is even along a grid
-ENOUGH = 1500  # rows after which the population is hardly open
 FLOOR = 1e-13  # curvature that is added, as a share of what there is
 NONE = 1e-30  # curvature, as a share of the largest, of a column under which no row is possible
 ENOUGH_GAIN = 1e-6  # of a model, as a share of the gain so far
@@ -96,121 +88,6 @@ def _fitted(
             if rise <= tol:
                 return centre, rise
     return weights, gap
-
-
-class _Bell:
-    """Shapes of a Dirichlet prior along a grid: a bell of unknown place and width.
-
-    With it the prior is a mixture of Dirichlet processes (Antoniak, 1974, Ann. Statist. 2,
-    1152-1174): populations are near a member of a parametric family, here t with `BELL` degrees of
-    freedom along the grid, mixed with even shapes for populations that are no bell. Its place and
-    width, in shares of the grid, are uniform, so that few or noisy rows leave the mean of the
-    population open: shapes that are all even would draw it to the middle of the grid.
-    """
-
-    def __init__(self, concentration: float, k: int) -> None:
-        self._grid, self._total = (np.arange(k) + 0.5) / k, concentration
-        self._place, self._width = 0.5, 0.3
-        self._shapes = self._at(self._place, self._width)
-
-    def _at(self, place: float, width: float) -> NDArray:
-        density = (1 + ((self._grid - place) / width) ** 2 / BELL) ** (-(BELL + 1) / 2)
-        return self._total * ((1 - EVEN) * density / density.sum() + EVEN / len(density))
-
-    def moved(self, members: NDArray, rng: np.random.Generator) -> NDArray:
-        """Return shapes after a step of Metropolis, given the rows of each component, (k,)."""
-        from scipy.special import gammaln
-
-        reach = np.exp(rng.uniform(-3, 0))  # near and far
-        place, width = (reach * rng.standard_normal(2)).tolist()
-        place, width = self._place + place / 2, self._width * np.exp(width)
-        least = np.log(rng.random())
-        if 0 <= place <= 1 and NARROW <= width <= WIDE:
-            tried, has = self._at(place, width), members > 0
-            both = np.array([self._shapes[has], tried[has]])
-            now, then = (gammaln(both + members[has]) - gammaln(both)).sum(axis=1)
-            if least < then - now + np.log(width / self._width):
-                self._place, self._width, self._shapes = place, width, tried
-        return self._shapes
-
-
-def dirichlet_draws(
-    likelihoods: NDArray, counts: NDArray, shapes: NDArray | float, start: NDArray, size: int
-) -> NDArray:
-    """Draw weights of components from their posterior under a Dirichlet prior, always the same.
-
-    A Gibbs sampler gives each client a component, and then all components weights. With many
-    components of small shapes the prior is nearly a Dirichlet process, whose concentration is the
-    sum of the shapes (Ishwaran and Zarepour, 2002).
-
-    Parameters
-    ----------
-    likelihoods : ndarray of shape (n, k)
-        Each row up to a factor.
-    counts : ndarray of shape (n,)
-    shapes : ndarray of shape (k,), or float
-        Parameters of the Dirichlet prior. A number is their sum, where components are in order
-        along a line, and shapes are a bell of unknown place and width.
-    start : ndarray of shape (k,)
-        First weights, positive.
-    size : int
-
-    Returns
-    -------
-    ndarray of shape (size, k)
-
-    Examples
-    --------
-    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), np.ones(2), np.ones(2), 400)
-    >>> draws.mean(axis=0).round(1)
-    array([0.7, 0.3])
-    """
-    rng = np.random.default_rng(0)
-    times = np.rint(counts).astype(np.int64)
-    likelihoods = likelihoods / likelihoods.max(axis=1, keepdims=True)
-    order = order_of(likelihoods)
-    likelihoods, times = np.ascontiguousarray(likelihoods[order]), times[order]
-    single = bool((times == 1).all())
-    bell = None if np.ndim(shapes) else _Bell(float(shapes), len(start))
-    weights, draws = start, []
-    for step in range(BURN_IN + THINNING * size):
-        if single:
-            members = count_members(likelihoods, weights, rng.random(len(likelihoods)))
-        else:
-            shares = likelihoods * weights
-            shares /= shares.sum(axis=1, keepdims=True)
-            members = rng.multinomial(times, shares).sum(axis=0)
-        if bell is not None:
-            shapes = bell.moved(members, rng)
-        weights = rng.standard_gamma(shapes + members)
-        weights = np.maximum(weights / weights.sum(), 1e-200)
-        if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
-            draws.append(weights)
-    return np.array(draws)
-
-
-def order_of(figures: NDArray) -> NDArray[np.int64]:
-    """Order of rows that does not depend on how they are given, so that draws do not either.
-
-    By a combination of their figures; rows with nearly the same figures may change places.
-
-    Examples
-    --------
-    >>> order_of(np.array([[0.4, 1.0], [1.0, 0.5], [0.2, 1.0]]))
-    array([1, 2, 0])
-    """
-    return np.argsort(figures @ np.linspace(1.0, 2.0, figures.shape[1]), kind="stable")
-
-
-def enough(n: int) -> NDArray:
-    """Positions of n rows, or of 1500 evenly spread ones: draws from them are wide enough.
-
-    Examples
-    --------
-    >>> enough(3), len(enough(10**6))
-    (array([0, 1, 2]), 1500)
-    """
-    return np.linspace(0, n - 1, min(n, ENOUGH)).astype(int)
 
 
 def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:

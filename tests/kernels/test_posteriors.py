@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import erfcx as scipy_erfcx
+from scipy.special import gammaln
 from scipy.stats import norm, truncnorm
+from scipy.stats import t as student
 
 from ebfed.kernels import (
-    count_members,
+    bell_shapes,
     gaussian_tally,
     mixture_below,
     mixture_quantiles,
+    pick_members,
     point_and_slab,
 )
 from ebfed.kernels.posteriors import erfcx
@@ -50,15 +53,28 @@ def test_gaussian_tally(nodes):
     )
 
 
-def test_count_members():
+def test_pick_members():
     rng = np.random.default_rng(0)
-    likelihoods, weights, uniforms = rng.random((300, 7)), rng.random(7), rng.random(300)
+    likelihoods, weights, uniforms = rng.random((300, 7)), rng.random(7), rng.random(900)
+    rows = np.append(rng.integers(300, size=600), np.repeat(np.arange(100), 3))
     likelihoods[:, 2] = 0.0  # nobody is in a component that is impossible
-    below = np.cumsum(likelihoods * weights, axis=1)
+    below = np.cumsum(likelihoods[rows] * weights, axis=1)
     picked = (uniforms[:, None] * below[:, -1:] >= below).sum(axis=1)
-    reference = np.bincount(picked, minlength=7)
-    np.testing.assert_array_equal(count_members(likelihoods, weights, uniforms), reference)
-    assert reference[2] == 0
+    columns = np.ascontiguousarray(likelihoods.T)
+    np.testing.assert_array_equal(pick_members(columns, weights, rows, uniforms), picked)
+    assert 2 not in picked
+
+
+@pytest.mark.parametrize("many", [3, 10_000])
+def test_bell_shapes(many):
+    rng = np.random.default_rng(0)
+    numbers, shapes = rng.integers(many, size=9) * rng.integers(2, size=9), rng.random(9)
+    tried, gain = bell_shapes(numbers, shapes, 0.3, 0.2, 7.0, 4.0, 0.2)
+    bell = student.pdf((np.arange(9) + 0.5) / 9, 4, 0.3, 0.2)
+    np.testing.assert_allclose(tried, 7 * (0.8 * bell / bell.sum() + 0.2 / 9), rtol=1e-13)
+    by_shapes = [(gammaln(each + numbers) - gammaln(each)).sum() for each in (tried, shapes)]
+    # rounding of log-gamma, and of as many factors as there are members
+    assert gain == pytest.approx(by_shapes[0] - by_shapes[1], rel=1e-10)
 
 
 def slab_log_likelihood(slab, x, s2, weight, scale, mode):

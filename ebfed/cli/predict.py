@@ -73,8 +73,8 @@ def predict(
     Means and rates of groups are estimated from the rows of the table and the population of the
     fit, so groups may be new. By a regression, rows are predicted with the coefficients of their
     groups in the fit, and of new groups with the mean of the population: the expected response of
-    each row as given. A formula 'y | group' asks for means of groups, 'y ~ 1 + (1 | group)' for
-    those of rows.
+    each row as given; of more than two classes without an order, the probability of each. A formula
+    'y | group' asks for means of groups, 'y ~ 1 + (1 | group)' for those of rows.
     """
     from ebfed.designs.grammar import parse
     from ebfed.formula import FormulaFit
@@ -104,8 +104,12 @@ def predict(
                     raise ValueError(f"--{name} goes with a fit without a formula")
             if label != view.style.group:
                 raise ValueError(f"the formula names the groups: {view.style.group!r}")
-            found = rows.assign(prediction=fit.predict(rows, type=type.value))
-            show(found, [], out, level)
+            found = fit.predict(rows, type=type.value)
+            shares = {"prediction": found}
+            if found.ndim == 2:  # probabilities of classes
+                classes = map(str, fit.classes_.tolist())
+                shares = {f"prediction_{k}": x for k, x in zip(classes, found.T, strict=True)}
+            show(rows.assign(**shares), [], out, level)
             return
         if type is not Predicted.response:
             raise ValueError(

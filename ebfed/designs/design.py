@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.designs.expressions import check_names, in_words
 from ebfed.designs.grammar import column_name, marked, plain_name, written
-from ebfed.designs.limits import FACTORS, check_cells, materialized, shortened
+from ebfed.designs.limits import FACTORS, check_cells, known_functions, materialized, shortened
 from ebfed.designs.terms import Terms, evaluated, reason_of
 from ebfed.designs.words import MAKE_FACTORS
 from ebfed.tables.columns import Columns, days_of
@@ -43,7 +43,10 @@ class Context(dict[str, Any]):
         functions = {name for text in texts for name in Terms.of(text).functions}
         used = {plain_name(name) for name in columns} - there | functions
         check_names(used, context)
-        return cls({name: context[name] for name in sorted(used) if name in context})
+        # what the caller calls C may be a matrix
+        own = {name for name in functions - columns if callable(known_functions().get(name))}
+        found = {name: context[name] for name in sorted(used) if name in context}
+        return cls({name: x for name, x in found.items() if name not in own or callable(x)})
 
     @classmethod
     def named_in(cls, text: str, columns: Sequence[str], context: Mapping[str, Any]) -> Self:

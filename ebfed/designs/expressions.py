@@ -16,7 +16,14 @@ import numpy as np
 
 from ebfed.designs.limits import check_text, shortened
 
-__all__ = ["check_names", "functions_of", "in_words", "multiplied", "names_of"]
+__all__ = [
+    "check_names",
+    "functions_of",
+    "in_words",
+    "is_comparison",
+    "multiplied",
+    "names_of",
+]
 
 # What stands for a quoted name, which may not be one of Python.
 QUOTED = "quoted_column"
@@ -112,6 +119,17 @@ def multiplied(text: str) -> set[str]:
                 found |= {part.id} if isinstance(part, ast.Name) else set()
                 parts += [] if isinstance(part, ast.Compare) else ast.iter_child_nodes(part)
     return {names.get(name, name) for name in found}
+
+
+def is_comparison(text: str) -> bool:
+    """Whether there is a comparison in an expression; ``df=4`` is none.
+
+    Examples
+    --------
+    >>> is_comparison("I(day > '2020-05-01')"), is_comparison("poly(day, degree=2)")
+    (True, False)
+    """
+    return any(isinstance(node, ast.Compare) for node in ast.walk(ast.parse(in_words(text)[0])))
 
 
 def check_names(names: set[str], context: Mapping[str, Any]) -> None:

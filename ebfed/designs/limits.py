@@ -19,7 +19,15 @@ import numpy as np
 from ebfed.blocks import memory
 from ebfed.designs.words import MAKE_FACTORS, words
 
-__all__ = ["check_cells", "check_labels", "check_terms", "check_text", "materialized", "shortened"]
+__all__ = [
+    "check_cells",
+    "check_labels",
+    "check_terms",
+    "check_text",
+    "known_functions",
+    "materialized",
+    "shortened",
+]
 
 # No formula that a person or a program has reason to write is near one of these.
 CHARACTERS, DEPTH, TERMS, EXPANDED, FACTORS, COLUMNS = 50_000, 100, 2_000, 200_000, 7, 10_000
@@ -153,13 +161,19 @@ def check_cells(n_rows: int, n_columns: float, what: str, most: int = COLUMNS) -
 
 
 @lru_cache
-def _bounded_functions() -> Mapping[str, Callable[..., Any]]:
-    """Return words of R, and transformations of which arguments say how many columns there are."""
+def known_functions() -> Mapping[str, Any]:
+    """Return what formulas know besides NumPy: formulaic's transformations, and words of R."""
     from formulaic.transforms import TRANSFORMS
 
+    return TRANSFORMS | words()
+
+
+@lru_cache
+def _bounded_functions() -> Mapping[str, Callable[..., Any]]:
+    """Return words of R, and transformations of which arguments say how many columns there are."""
     return words() | {
         name: _bounded(name, function)
-        for name, function in (TRANSFORMS | words()).items()
+        for name, function in known_functions().items()
         if inspect.isfunction(function)
         and SIZES.keys() & set(inspect.signature(function).parameters)
         if name not in MAKE_FACTORS  # whose levels are a list

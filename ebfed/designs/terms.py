@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
-from ebfed.designs.expressions import functions_of, multiplied, names_of
+from ebfed.designs.expressions import functions_of, is_comparison, multiplied, names_of
 from ebfed.designs.grammar import plain_name, written
 from ebfed.designs.limits import check_terms, check_text, shortened
 
@@ -98,10 +98,10 @@ class Terms:
         """Names that stand for numbers: not only for levels, or sides of comparisons."""
         found: set[str] = set()
         for kind, text in self._factors("lookup", "python"):
-            if kind == "lookup":
-                found.add(text)
-            elif not re.match(r"(C|factor)\(|.*[<>=]", text):
-                found |= names_of(text)
+            own = {text} if kind == "lookup" else names_of(text)
+            levels = kind == "python" and re.match(r"(C|factor)\(", text)
+            if kind == "lookup" or not (levels or is_comparison(text)):
+                found |= own
         return found
 
     def only_levels(self, name: str) -> bool:

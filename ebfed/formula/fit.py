@@ -490,6 +490,32 @@ class FormulaFit:
 
         return summary_table(self.__ebfed_view__())
 
+    def to_sql(self, dialect: str = "duckdb", **options: Any) -> str:
+        """Write SQL that estimates groups, or predicts rows, in a database.
+
+        Parameters
+        ----------
+        dialect : {"duckdb", "sqlite", "postgres", "spark", "bigquery"}
+        **options
+            As of the estimator's `to_sql`: ``table=``, ``columns=``, …
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ValueError, TypeError, ImportError
+            As the estimator's `to_sql`; and if rows of a regression have an offset, which a query
+            of their columns would leave out.
+        """
+        if self._model.offset and not is_a(self.estimator_, "LocationEstimator"):
+            raise ValueError(
+                f"{self.formula!r} has no SQL: its predictions have the offset "
+                f"{self._model.offset!r}, which is no column with a coefficient."
+            )
+        return self.estimator_.to_sql(dialect, **options)
+
     def _check_has(self, method: str, what: str) -> None:
         """Raise a TypeError if the estimator has no such method."""
         own = self.estimator_

@@ -129,6 +129,20 @@ def test_mistakes_end_with_one_line(saved, file, tmp_path):
     assert "--level must lie between" in refusal("predict", saved, file, "--level", 2)
 
 
+def test_rows_of_several_classes_have_the_probability_of_each(rows, tmp_path):
+    party = np.random.default_rng(0).choice(["a", "b", "c d"], len(rows))
+    rows.assign(party=party).to_csv(tmp_path / "rows.csv", index=False)
+    options = ("--formula", "party ~ 1 | fips", "--family", "categorical")
+    result = invoke("fit", tmp_path / "rows.csv", *options, "--save", tmp_path / "fit.json")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "out.csv"
+    result = invoke("predict", tmp_path / "fit.json", tmp_path / "rows.csv", "--out", out)
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(out)[["prediction_a", "prediction_b", "prediction_c d"]]
+    fit = eb.from_formula("party ~ 1 | fips", rows.assign(party=party), family="categorical")
+    np.testing.assert_allclose(found, fit.predict(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_two_labels_are_an_event_and_the_other(rows, tmp_path, kind):
     """yes is the event, being the second in sorted order: the fit of 1 and 0."""

@@ -314,3 +314,24 @@ def test_products_of_columns_need_no_model_matrix(text, monkeypatch):
 def test_a_category_of_numbers_is_no_product():
     data = pd.DataFrame({"x": pd.Categorical([1, 2, 4]), "y": [1.0, 2.0, 3.0]})
     assert Design.learn("x:y", data, {})[0].names == ["x[1]:y", "x[2]:y", "x[4]:y"]
+
+
+@pytest.mark.parametrize(
+    "text", ["poly(t, degree=2)", "bs(t, df=4)", "ns(t, df=3)", "cr(t, df=4)", "scale(t, ddof=0)"]
+)
+def test_dates_are_days_in_calls_that_name_an_argument(text):
+    days = np.array([3.0, 250, 40, 7, 120, 90, 300, 11, 64, 199])
+    table = pd.DataFrame({"t": days}), pd.DataFrame({"t": days.astype("M8[D]").astype("M8[ns]")})
+    (of_days, expected), (design, columns) = (Design.learn(text, each, {}) for each in table)
+    np.testing.assert_array_equal(columns, expected)
+    later = table[1][2:5].astype("M8[s]")  # whatever their unit
+    np.testing.assert_array_equal(design.of(later), of_days.of(table[0][2:5]))
+
+
+def test_what_is_no_function_does_not_stand_for_one():
+    data, context = pd.DataFrame(COLUMNS), {"C": np.eye(2), "scale": 2.0}
+    design, columns = Design.learn("C(kind) + I(x * scale)", data, context)
+    assert design.names == ["C(kind)[T.b]", "C(kind)[T.c]", "I(x * scale)"]
+    np.testing.assert_array_equal(columns[:, 2], 2 * X)
+    assert Design.learn("scale(x)", data, context)[1].std() == pytest.approx(np.sqrt(11 / 12))
+    np.testing.assert_array_equal(Design.learn("scale(x)", data, {"scale": double})[1][:, 0], 2 * X)

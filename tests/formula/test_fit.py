@@ -604,3 +604,11 @@ def test_frames_without_rows_have_no_predictions(formula):
         assert fit.predict_proba(rows).shape == (90, len(fit.classes_))
     with pytest.raises(ValueError, match="data has no rows"):
         eb.from_formula(formula, none, **EMPTY[formula])
+
+
+def test_a_query_does_not_leave_out_an_offset():
+    data = pd.DataFrame(COLUMNS)
+    with pytest.raises(ValueError, match="has no SQL: its predictions have the offset 'z'"):
+        eb.from_formula("y ~ x + offset(z) + (1 | county)", data).to_sql()
+    counted = eb.from_formula("won ~ 1 + offset(log(games)) | county", data, family="poisson")
+    assert '"games"' in counted.to_sql(size="games")

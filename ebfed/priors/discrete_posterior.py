@@ -89,15 +89,9 @@ class DiscretePosterior(Posterior):
             columns.append(self._rows(find))
         return self._unless_exact(np.stack(columns, axis=1), lambda known: known)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        """Weight of the atoms at or below `threshold`, shape (n, d)."""
-        return self._weight_where(np.less_equal, threshold)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return self._weight_where(np.greater_equal, threshold)
-
-    def _weight_where(self, compare: np.ufunc, threshold: ArrayLike) -> NDArray:
-        """Weight of the atoms that compare so with `threshold`, shape (n, d)."""
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        """Weight of the atoms at or below `threshold`, or at or above it, shape (n, d)."""
+        compare = np.less_equal if sign > 0 else np.greater_equal
         if np.ndim(threshold) == 0:
             found = self._rows(lambda weights: weights @ compare(self.atoms, threshold))
             return self._unless_exact(found, lambda known: compare(known, threshold))

@@ -388,13 +388,9 @@ class GaussianMixturePosterior(Posterior):
                 result[place, j] = mixture_quantiles(q, *moments, share, mean, sd, none, sides)
         return result
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        at = np.asarray(threshold)
-        return sum(share * normal_below(at - mean, sd) for share, mean, sd in self._components())
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        at = np.asarray(threshold)
-        return sum(share * normal_below(mean - at, sd) for share, mean, sd in self._components())
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        at, parts = np.asarray(threshold), self._components()
+        return sum(share * normal_below(sign * (at - mean), sd) for share, mean, sd in parts)
 
     def _quantile(self, q: float) -> NDArray:
         if 0 < q < 1:

@@ -304,11 +304,8 @@ class IntegratedPosterior(Posterior):
         high = np.max(np.where(possible, ends, -np.inf), axis=0)
         return _solve(lambda x: self._prob_to(x) - q, low, high)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return np.clip(self._average(lambda part: part._prob_to(threshold)), 0.0, 1.0)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return np.clip(self._average(lambda part: part._prob_from(threshold)), 0.0, 1.0)
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        return np.clip(self._average(lambda part: part._prob_to(threshold, sign)), 0.0, 1.0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d).
@@ -423,13 +420,8 @@ class FlatStudentPosterior(Posterior):
             reach = unit * self._scale
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return self._below(np.asarray(threshold) - self.mean)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return self._below(self.mean - np.asarray(threshold))
-
-    def _below(self, distance: NDArray) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        distance = sign * (np.asarray(threshold) - self.mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = distance / self._scale
         finite = np.where(np.isinf(self._degrees), 1.0, self._degrees)
@@ -473,7 +465,45 @@ def of_distinct(posterior: Callable[[Likelihood], Posterior], likelihood: Likeli
     return RepeatedPosterior(posterior, likelihood, *numbered)
 
 
-class SeparatePosteriors(Posterior):
+class ComposedPosterior(Posterior):
+    """Base of posteriors of clients whose figures follow from those of other posteriors."""
+
+    @abstractmethod
+    def _of(
+        self, figures: Callable[[Posterior, Any], NDArray], unit: float | None = None
+    ) -> NDArray:
+        """Figures of all clients, from functions of another posterior and of whom it is of.
+
+        `unit` is that of errors, a standard error if None.
+        """
+
+    def _alone(self, threshold: ArrayLike = 0.0) -> Posterior | None:
+        """Posterior of each client by itself, where quantiles, or probabilities, are its own."""
+        return None
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation of each client, shape (n, d)."""
+        return np.maximum(self._of(lambda part, _: part.sd), 0.0)
+
+    @cached_property
+    def expectation(self) -> NDArray:
+        return self._of(lambda part, _: part.expectation)
+
+    def _quantile(self, q: float) -> NDArray:
+        alone = self._alone()
+        return self._of(lambda part, _: part.quantile(q)) if alone is None else alone.quantile(q)
+
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        if (alone := self._alone(threshold)) is not None:
+            return alone._prob_to(threshold, sign)
+        at, own = np.asarray(threshold), np.ndim(threshold) > 1
+        at = np.broadcast_to(at, self.mean.shape) if own else at
+        found = self._of(lambda part, who: part._prob_to(at[who] if own else at, sign), 1.0)
+        return np.clip(found, 0.0, 1.0)
+
+
+class SeparatePosteriors(ComposedPosterior):
     """Posterior of clients of whom some have one kind of posterior, and others another.
 
     Parameters
@@ -495,32 +525,13 @@ class SeparatePosteriors(Posterior):
         self._has_points = any(part._has_points for part in parts)
         self.mean = self._of(lambda part, _: part.mean)
 
-    def _of(self, figures: Callable[[Posterior, Any], NDArray]) -> NDArray:
-        """Figures of all clients, from functions of a part and of which clients these are."""
+    def _of(
+        self, figures: Callable[[Posterior, Any], NDArray], unit: float | None = None
+    ) -> NDArray:
         found = np.empty((len(self._which), self._parts[0].mean.shape[1]))
         for k, part in enumerate(self._parts):
             found[self._which == k] = figures(part, self._which == k)
         return found
-
-    @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
-        """Standard deviation of each client, shape (n, d)."""
-        return self._of(lambda part, _: part.sd)
-
-    @cached_property
-    def expectation(self) -> NDArray:
-        return self._of(lambda part, _: part.expectation)
-
-    def _quantile(self, q: float) -> NDArray:
-        return self._of(lambda part, _: part.quantile(q))
-
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        at = np.broadcast_to(threshold, self.mean.shape)
-        return self._of(lambda part, own: part._prob_to(at[own]))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        at = np.broadcast_to(threshold, self.mean.shape)
-        return self._of(lambda part, own: part._prob_from(at[own]))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         rng = np.random.default_rng(random_state)
@@ -530,7 +541,7 @@ class SeparatePosteriors(Posterior):
         return draws
 
 
-class FewerPosterior(Posterior):
+class FewerPosterior(ComposedPosterior):
     """Base of posteriors of clients that are known from those of fewer ones.
 
     Parameters
@@ -546,42 +557,12 @@ class FewerPosterior(Posterior):
     ):
         self._posterior, self.likelihood, self._fewer = posterior, likelihood, fewer
         self._has_points = fewer._has_points
-        self.mean = self._of(lambda some: some.mean)
-
-    @abstractmethod
-    def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
-        """Figures of all clients; `unit` is that of errors, a standard error if None."""
-
-    @abstractmethod
-    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
-        """Whether quantiles, or probabilities below thresholds, are those of each client alone."""
+        self.mean = self._of(lambda some, _: some.mean)
 
     @cached_property
     def _whole(self) -> Posterior:
         """The same, of each client by itself."""
         return self._posterior(self.likelihood)
-
-    @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
-        """Standard deviation of each client, shape (n, d)."""
-        return np.maximum(self._of(lambda some: some.sd), 0.0)
-
-    @cached_property
-    def expectation(self) -> NDArray:
-        return self._of(lambda some: some.expectation)
-
-    def _quantile(self, q: float) -> NDArray:
-        return self._whole.quantile(q) if self._needs_all() else self._of(lambda x: x.quantile(q))
-
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        if self._needs_all(threshold):
-            return self._whole._prob_to(threshold)
-        return np.clip(self._of(lambda some: some._prob_to(threshold), 1.0), 0.0, 1.0)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        if self._needs_all(threshold):
-            return self._whole._prob_from(threshold)
-        return np.clip(self._of(lambda some: some._prob_from(threshold), 1.0), 0.0, 1.0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         return self._whole.sample(size, random_state)
@@ -624,11 +605,13 @@ class RepeatedPosterior(FewerPosterior):
         """Figures of each client, from those of the distinct ones."""
         return np.take(figures, self._codes, axis=0)
 
-    def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
-        return self._spread(figures(self._fewer))
+    def _of(
+        self, figures: Callable[[Posterior, Any], NDArray], unit: float | None = None
+    ) -> NDArray:
+        return self._spread(figures(self._fewer, slice(None)))
 
-    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
-        return np.ndim(threshold) > 1  # each client's own
+    def _alone(self, threshold: ArrayLike = 0.0) -> Posterior | None:
+        return self._whole if np.ndim(threshold) > 1 else None  # each client's own
 
     @cached_property
     def weight(self) -> NDArray | None:  # type: ignore[override]
@@ -684,22 +667,24 @@ class InterpolatedPosterior(FewerPosterior):
         nodes = posterior(join([at_lattice, others]))
         super().__init__(posterior, likelihood, nodes)
 
-    def _of(self, figures: Callable[[Posterior], NDArray], unit: float | None = None) -> NDArray:
+    def _of(
+        self, figures: Callable[[Posterior, Any], NDArray], unit: float | None = None
+    ) -> NDArray:
         lattice, between = self._lattice, self._between
-        at_nodes, others = np.split(figures(self._fewer), [len(lattice)])
+        at_nodes, others = np.split(figures(self._fewer, slice(None)), [len(lattice)])
         if not np.isfinite(at_nodes).all():
-            return figures(self._whole)
+            return figures(self._whole, slice(None))
         found = np.empty((len(between), at_nodes.shape[1]))
         found[between], found[~between] = lattice.interpolate(at_nodes), others
         units = np.sqrt(self.likelihood.variances[between]) if unit is None else unit
         alone = np.zeros(len(between), bool)
         alone[between] = (lattice.errors(at_nodes) > NEARNESS * units).any(axis=1)
         if alone.any():
-            found[alone] = figures(self._posterior(self.likelihood.take(alone)))
+            found[alone] = figures(self._posterior(self.likelihood.take(alone)), alone)
         return found
 
-    def _needs_all(self, threshold: ArrayLike = 0.0) -> bool:
-        return self._has_points or np.ndim(threshold) > 0
+    def _alone(self, threshold: ArrayLike = 0.0) -> Posterior | None:
+        return self._whole if self._has_points or np.ndim(threshold) > 0 else None
 
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"

@@ -411,11 +411,8 @@ class VariancePosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return np.exp(self.logs.quantile(q))
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return self.logs._prob_to(_log(threshold))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return self.logs._prob_from(_log(threshold))
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        return self.logs._prob_to(_log(threshold), sign)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         return np.exp(self.logs.sample(size, random_state))

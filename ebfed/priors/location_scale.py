@@ -401,11 +401,8 @@ class MovedPosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return self._ahead(self._inner.quantile(q))
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return self._inner._prob_to(self._back(threshold))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return self._inner._prob_from(self._back(threshold))
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        return self._inner._prob_to(self._back(threshold), sign)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each parameter, shape (size, n, 1); clients share errors."""

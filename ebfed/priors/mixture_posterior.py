@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,9 @@ class Components:
     starts: NDArray
     sides: NDArray
 
-    @property
-    def arrays(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
-        """All of them, as the kernels take them."""
-        return self.weights, self.anchors, self.scales, self.starts, self.sides
-
-    @property
-    def mirrored(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
-        """The arrays of the components of -theta."""
-        return self.weights, -self.anchors, self.scales, self.starts, -self.sides
+    def arrays(self, sign: int = 1) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+        """All of them, as the kernels take them; those of -theta if `sign` is -1."""
+        return self.weights, sign * self.anchors, self.scales, self.starts, sign * self.sides
 
     def moments(self) -> tuple[NDArray, NDArray]:
         """Mean and variance of each client's mixture, each of shape (n,)."""
@@ -126,23 +120,17 @@ class MixturePosterior(Posterior):
         for block in self._blocks():
             last = first + block.weights.shape[1]
             mean, sd = sign * self.mean[first:last, 0], self.sd[first:last, 0]
-            arrays = block.arrays if sign > 0 else block.mirrored
-            values.append(sign * mixture_quantiles(min(q, 1 - q), mean, sd, *arrays))
+            found = mixture_quantiles(min(q, 1 - q), mean, sd, *block.arrays(sign))
+            values.append(sign * found)
             first = last
         return np.concatenate(values)[:, None]
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return self._below(threshold, (block.arrays for block in self._blocks()))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return self._below(-np.asarray(threshold), (block.mirrored for block in self._blocks()))
-
-    def _below(self, threshold: ArrayLike, blocks: Iterable[tuple[NDArray, ...]]) -> NDArray:
-        at = np.array(np.broadcast_to(threshold, self.mean.shape)[:, 0], float)
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        at = sign * np.array(np.broadcast_to(threshold, self.mean.shape)[:, 0], float)
         below, first = [], 0
-        for arrays in blocks:
-            last = first + arrays[0].shape[1]
-            below.append(mixture_below(at[first:last], *arrays))
+        for block in self._blocks():
+            last = first + block.weights.shape[1]
+            below.append(mixture_below(at[first:last], *block.arrays(sign)))
             first = last
         return np.minimum(np.concatenate(below), 1.0)[:, None]
 

@@ -187,7 +187,7 @@ class NarrowPosterior(Posterior):
         unit = self._unit[0] + STEP * np.concatenate(edges)
         return self._x[:, None] + self._error[:, None] * np.sinh(unit)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
         at = np.broadcast_to(np.asarray(threshold, float), self.mean.shape)[:, 0]
         place = (np.arcsinh((at - self._x) / self._error) - self._unit[0]) / STEP
         found, first = [], 0
@@ -196,10 +196,8 @@ class NarrowPosterior(Posterior):
             last = first + len(weights)
             found.append(_below(weights, place[first:last, None]))
             first = last
-        return np.clip(np.concatenate(found), 0.0, 1.0)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return 1 - self._prob_to(threshold)
+        below = np.clip(np.concatenate(found), 0.0, 1.0)
+        return below if sign > 0 else 1 - below
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         rng = np.random.default_rng(random_state)

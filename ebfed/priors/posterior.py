@@ -152,8 +152,8 @@ class Posterior(ABC):
         return self._prob_to(self._thresholds(threshold))
 
     @abstractmethod
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        """`prob_below` of thresholds that are checked."""
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        """Probability of a coordinate at most a checked threshold; at least it, if `sign` is -1."""
 
     def _thresholds(self, threshold: ArrayLike) -> NDArray:
         """Return thresholds that broadcast to the shape of the mean."""
@@ -188,7 +188,7 @@ class Posterior(ABC):
         >>> rates.posterior().prob_above(0.5).ravel().round(2)
         array([0.09, 0.89, 0.99])
         """
-        return self._prob_from(np.nextafter(self._thresholds(threshold), np.inf))
+        return self._prob_to(np.nextafter(self._thresholds(threshold), np.inf), -1)
 
     def local_false_sign_rate(self) -> NDArray:
         """Probability that the sign is not the likelier one, shape (n, d).
@@ -196,7 +196,7 @@ class Posterior(ABC):
         ``min(P(theta <= 0), P(theta >= 0))``: how sure one is of the direction of an effect
         (Stephens 2017). A point at zero is of neither sign, so near 1 where there surely is none.
         """
-        rate = np.minimum(self.prob_below(0.0), self._prob_from(0.0))
+        rate = np.minimum(self.prob_below(0.0), self._prob_to(0.0, -1))
         return np.clip(rate, 0.0, 1.0)
 
     def lfdr(self, null: float = 0.0) -> NDArray:
@@ -232,7 +232,7 @@ class Posterior(ABC):
         if not is_number(null) or not np.isfinite(null):
             raise ValueError(f"null must be a finite number; got {null!r}.")
         known = self._has_points if self.prior is None else has_point(self.prior, null)
-        rate = self.prob_below(null) + self._prob_from(null) - 1
+        rate = self.prob_below(null) + self._prob_to(null, -1) - 1
         if not known or (self.prior is None and not (rate > 0).any()):
             which = "the population of this posterior" if self.prior is None else repr(self.prior)
             raise TypeError(NO_NULL.format(null=null, which=which))
@@ -305,13 +305,6 @@ class Posterior(ABC):
         style = self._style.avoiding(columns)
         columns = {style.group: self.ids} | columns
         return frame({name: values[found] for name, values in columns.items()}, style)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        """Probability that a coordinate is at least `threshold`, shape (n, d).
-
-        Posteriors with an accurate upper tail override this.
-        """
-        return 1 - self._prob_to(np.nextafter(np.asarray(threshold, float), -np.inf))
 
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
@@ -654,11 +647,8 @@ class NormalMarginals(Posterior):
             reach = ndtri(q) * self.sd
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        return normal_below(np.asarray(threshold) - self.mean, self.sd)
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        return normal_below(self.mean - np.asarray(threshold), self.sd)
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        return normal_below(sign * (np.asarray(threshold) - self.mean), self.sd)
 
 
 class IndependentNormals(NormalMarginals):

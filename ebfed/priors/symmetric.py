@@ -351,7 +351,7 @@ def _components_of_all(
 ) -> Components:
     """Components of several posteriors with these probabilities."""
     parts = [components(likelihood) for _, components in several]
-    arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
+    arrays = [np.concatenate(each) for each in zip(*(x.arrays() for x in parts), strict=True)]
     weight = np.repeat([share for share, _ in several], [len(x.sides) for x in parts])
     return Components(weight[:, None] * arrays[0], *arrays[1:])
 

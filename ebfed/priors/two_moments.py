@@ -370,13 +370,9 @@ class TwoMoments(Posterior):
     def _quantile(self, q: float) -> NDArray:
         return np.where(self.sd > 0, self._each.quantile(q), self.mean)
 
-    def _prob_to(self, threshold: ArrayLike) -> NDArray:
-        inside = self._each.below(threshold)
-        return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
-
-    def _prob_from(self, threshold: ArrayLike) -> NDArray:
-        outside = self._each.above(threshold)
-        return np.where(self.sd > 0, outside, self.mean >= np.asarray(threshold))
+    def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
+        inside = (self._each.below if sign > 0 else self._each.above)(threshold)
+        return np.where(self.sd > 0, inside, sign * self.mean <= sign * np.asarray(threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         rng = np.random.default_rng(random_state)

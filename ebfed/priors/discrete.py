@@ -16,7 +16,7 @@ from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.gibbs import atom_draws, dirichlet_draws, enough, order_of
 from ebfed.priors.identification import ONE_GROUP, IdentificationWarning
 from ebfed.priors.mixture_em import log_sum
-from ebfed.priors.n_components import RULES, choose
+from ebfed.priors.n_components import RULES, choose, to_try
 from ebfed.priors.weights import fit_weights, npmle
 from ebfed.tables.values import numbers
 
@@ -359,6 +359,14 @@ class Discrete(Prior):
 
         if self.weights is not None:
             raise ValueError("weights can be given only with the atoms they belong to.")
+        by_rule = isinstance(self.atoms, str)
+        k = self.max_atoms if by_rule else self.atoms
+        if not isinstance(k, int | np.integer) or k < 1:
+            if by_rule:
+                raise ValueError(f"max_atoms must be a number >= 1; got {k!r}.")
+            raise ValueError(
+                f"atoms must be 'npmle', 'bic', 'heldout', a number >= 1 or an array; got {k!r}."
+            )
         local, d = rows.local, rows.n_features
         generator = np.random.default_rng(self.random_state)
         rng = np.random.RandomState(generator.integers(2**31))
@@ -380,10 +388,9 @@ class Discrete(Prior):
             with np.errstate(divide="ignore"):
                 return log_sum(rows.logpdf(fit[0]) + np.log(fit[1]))
 
-        rule = self.atoms if isinstance(self.atoms, str) else "bic"
-        numbers = self._numbers(len({row.tobytes() for row in local}))
+        numbers = to_try(self.atoms, self.max_atoms, local)
         best, _, self.criterion_ = choose(
-            rule, numbers, fit, log_marginal, lambda k: k * (1 + d) - 1, counts, generator
+            *numbers, fit, log_marginal, lambda k: k * (1 + d) - 1, counts, generator
         )
         (atoms, weights), self.path_ = _em(rows, counts, *best, 1e-10, steps=5000)
         if len(self.path_) == 5000:
@@ -404,18 +411,6 @@ class Discrete(Prior):
         # few clients leave more open, and draws follow one another: their errors would be seen
         size = int(np.clip(DRAWS_OF_CLIENTS / counts[some].sum(), N_DRAWS, MOST_DRAWS))
         self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, size))
-
-    def _numbers(self, n_distinct: int) -> range:
-        """Numbers of atoms to try, no more than there are different messages."""
-        k = self.max_atoms if isinstance(self.atoms, str) else self.atoms
-        if not isinstance(k, int | np.integer) or k < 1:
-            if isinstance(self.atoms, str):
-                raise ValueError(f"max_atoms must be a number >= 1; got {k!r}.")
-            raise ValueError(
-                f"atoms must be 'npmle', 'bic', 'heldout', a number >= 1 or an array; got {k!r}."
-            )
-        k = min(int(k), n_distinct)
-        return range(1 if isinstance(self.atoms, str) else k, k + 1)
 
     def responsibilities(self, likelihood: Likelihood) -> NDArray:
         """Probability that each client's parameter is each atom, shape (n, k)."""

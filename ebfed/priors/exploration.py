@@ -18,7 +18,9 @@ from scipy.special import gammaincinv, ndtri
 __all__ = [
     "TILT",
     "explore",
+    "explore_spreads",
     "interval_of",
+    "log_prior_of_spread",
     "reweighted",
     "side_by_side",
     "spread_of",
@@ -119,6 +121,47 @@ def explore(
     order = np.argsort(-weights, kind="stable")
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1]
     return lattice.points[kept], weights[kept] / weights[kept].sum()
+
+
+def explore_spreads(
+    height: LogDensity, near: ArrayLike, unit: ArrayLike, least: float = 0.1
+) -> tuple[NDArray, NDArray]:
+    """Find variances that messages leave plausible, (K, p), and their probabilities.
+
+    From their log-likelihood, a function of shape (k, p) to (k,), the likeliest ones, and standard
+    deviations of typical messages, (p,); the search begins at no less than about `least` of these.
+    The prior of each is that of `log_prior_of_spread`.
+
+    Examples
+    --------
+    >>> variances, weights = explore_spreads(lambda v: -8 * v[:, 0], [0.1], [1.0])
+    >>> float((weights @ variances[:, 0]).round(2))
+    0.09
+    """
+
+    def variances(points: NDArray) -> NDArray:
+        return (unit * np.sinh(points)) ** 2
+
+    def log_density(points: NDArray) -> NDArray:
+        return log_prior_of_spread(points).sum(axis=1) + height(variances(points))
+
+    start = np.clip(np.arcsinh(np.sqrt(near) / unit), least, None)
+    points, weights = explore(log_density, start, positive=True)
+    return variances(points), weights
+
+
+def log_prior_of_spread(points: NDArray) -> NDArray:
+    """Log-density of the inverse sinh of a standard deviation in units of a typical message's.
+
+    That of a flat prior of the standard deviation, times the fifth root of the share of the
+    variance in that of an estimate. Points are positive.
+
+    References
+    ----------
+    Gelman (2006), Prior distributions for variance parameters in hierarchical models, Bayesian
+    Analysis 1, 515-534.
+    """
+    return np.log(np.cosh(points)) + 2 * TILT * np.log(np.tanh(points))
 
 
 def _inside(

@@ -27,7 +27,7 @@ from ebfed.priors.mixture_em import (
     log_sum,
     start,
 )
-from ebfed.priors.n_components import RULES, check_n_components, choose
+from ebfed.priors.n_components import check_n_components, choose, to_try
 from ebfed.priors.posterior import Posterior, normal_below
 
 __all__ = ["GaussianMixture"]
@@ -202,10 +202,12 @@ class GaussianMixture(Prior):
         def log_marginal(mixture: Mixture) -> NDArray:
             return log_sum(log_joint(table.values, table.noise, table.level, mixture))
 
-        rule = str(self.n_components) if self.n_components in RULES else "bic"
-        tried = self._numbers(rows.values), fit, log_marginal, n_free, table.counts, generator
+        check_n_components(self.n_components, self.max_components)
+        numbers = to_try(self.n_components, self.max_components, rows.values)
         with one_thread():
-            mixture, path, self.criterion_ = choose(rule, *tried)
+            mixture, path, self.criterion_ = choose(
+                *numbers, fit, log_marginal, n_free, table.counts, generator
+            )
         path = path - d * counts.sum() * np.log(unit)
         self.criterion_ += 2 * d * counts.sum() * np.log(unit)
         if len(path) == MOST_STEPS:
@@ -235,19 +237,6 @@ class GaussianMixture(Prior):
 
     def _take(self, weights_: NDArray, means_: NDArray, variances_: NDArray) -> None:
         self._set(Mixture(weights_, means_, variances_), 0)
-
-    def _numbers(self, values: NDArray) -> range:
-        """Numbers of components to try, no more than there are different values."""
-        chosen = isinstance(self.n_components, str)
-        check_n_components(self.n_components, self.max_components)
-        k = self.max_components if chosen else int(self.n_components)
-        different: set[bytes] = set()
-        for row in values:
-            if len(different) == k:
-                break
-            different.add(row.tobytes())
-        k = len(different)
-        return range(1 if chosen else k, k + 1)
 
     def _set(self, mixture: Mixture, free: int) -> None:
         order = np.lexsort(mixture.means.T[::-1])

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from ebfed.privacy.calibration import check_count
 
-__all__ = ["FOLDS", "RULES", "bic", "check_n_components", "choose", "fewest_as_good", "make_folds"]
+__all__ = [
+    "FOLDS",
+    "RULES",
+    "bic",
+    "check_n_components",
+    "choose",
+    "fewest_as_good",
+    "make_folds",
+    "to_try",
+]
 
 RULES = ("bic", "heldout")
 FOLDS = 5
@@ -38,6 +47,23 @@ def check_n_components(value: Any, most: Any) -> None:
     elif not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         rules = " or ".join(map(repr, RULES))
         raise ValueError(f"n_components must be a whole number from 1, {rules}; got {value!r}.")
+
+
+def to_try(value: Any, most: int, values: NDArray) -> tuple[str, range]:
+    """Return the rule, and the numbers of components to try, no more than there are different rows.
+
+    >>> to_try("heldout", 5, np.array([[1.0], [2.0], [1.0]])), to_try(2, 5, np.eye(3))
+    (('heldout', range(1, 3)), ('bic', range(2, 3)))
+    """
+    chosen = isinstance(value, str)
+    k = most if chosen else int(value)
+    different: set[bytes] = set()
+    for row in values:
+        if len(different) == k:
+            break
+        different.add(row.tobytes())
+    k = len(different)
+    return value if chosen else "bic", range(1 if chosen else k, k + 1)
 
 
 def bic(log_likelihood: float, n_free: int, n_clients: float) -> float:

@@ -24,7 +24,7 @@ from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.base import WELL_KNOWN, OwnReports, Prior, relative_likelihoods
 from ebfed.priors.beta import Beta
 from ebfed.priors.conjugate import ByColumn
-from ebfed.priors.exploration import TILT, explore, side_by_side, thinned
+from ebfed.priors.exploration import explore, explore_spreads, side_by_side, thinned
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.identification import ONE_GROUP, ONE_ROW, UNKNOWN_NOISE
 from ebfed.priors.integrated import IntegratedPosterior, integrated
@@ -299,24 +299,22 @@ class NestedTable:
         table = self if self.restricted else replace(self, restricted=True)
         roots = np.sqrt(self._typical(ratios)[opened])
 
-        def ratios_of(point: NDArray) -> NDArray:
-            found = ratios.copy()
-            found[opened] = (roots * np.sinh(point)) ** 2
-            return found
+        def ratios_of(opened_ones: NDArray) -> NDArray:
+            all_ = np.tile(ratios, (len(opened_ones), 1))
+            all_[:, opened] = opened_ones
+            return all_
 
-        def log_density(points: NDArray) -> NDArray:
-            prior = np.log(np.cosh(points)) + 2 * TILT * np.log(np.tanh(points))
-            values = [table.profile(ratios_of(point), slope=False).value for point in points]
-            possible = (points < high).all(axis=1)
-            return np.where(possible, prior.sum(axis=1) - 0.5 * np.array(values), -np.inf)
+        def height(opened_ones: NDArray) -> NDArray:
+            values = [table.profile(each, slope=False).value for each in ratios_of(opened_ones)]
+            return np.where((opened_ones < high).all(axis=1), -0.5 * np.array(values), -np.inf)
 
         # beyond it the density is a power of the ratio: of few parents, a low one
         high = np.arcsinh(1e4 * np.sqrt(1 + ratios[opened]) / roots) + 8.0
-        start = np.clip(np.arcsinh(np.sqrt(ratios[opened]) / roots), 0.3, None)
-        points, weights = explore(log_density, start, positive=True)
-        if len(points) > MANY:
-            points, weights = thinned(points, weights, MANY)
-        return np.array([ratios_of(point) for point in points]), weights
+        high = (roots * np.sinh(high)) ** 2
+        found, weights = explore_spreads(height, ratios[opened], roots, 0.3)
+        if len(found) > MANY:
+            found, weights = thinned(found, weights, MANY)
+        return ratios_of(found), weights
 
     def _typical(self, ratios: NDArray) -> NDArray:
         """Variance of a typical message to each level, at these ratios of the levels below."""

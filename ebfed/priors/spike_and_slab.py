@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.kernels import gains_of_weights, point_and_slab, student_sizes, student_slab
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
-from ebfed.priors.exploration import TILT, explore, thinned
+from ebfed.priors.exploration import explore, log_prior_of_spread, thinned
 from ebfed.priors.search import maximise
 from ebfed.priors.symmetric import (
     Estimates,
@@ -134,7 +134,7 @@ class SpikeAndSlab(Symmetric):
                 heights = whole.heights(mode, weights, scales, known)
                 values[at_mode] = whole.null(mode) + heights[row, place]
             at = points[:, int(free[0])]
-            prior = np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
+            prior = log_prior_of_spread(at)
             if free[0]:
                 prior += log_expit(points[:, 0]) + 0.25 * log_expit(-points[:, 0])
             possible = ((low <= points) & (points <= high)).all(axis=1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import student_moments, student_sizes
 from ebfed.likelihoods import StudentT
-from ebfed.priors.exploration import TILT, explore, thinned
+from ebfed.priors.exploration import explore_spreads, thinned
 from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import mean_errors
 from ebfed.priors.regression import Design
@@ -292,26 +292,24 @@ def _learn_plausible(
     typical = float(np.sqrt(whole.typical))
     known: dict[float, Point] = {}
 
-    def log_density(points: NDArray) -> NDArray:
-        heights = np.empty(len(points))
-        for i in np.argsort(points[:, 0]):
-            t = (typical * float(np.sinh(points[i, 0]))) ** 2
-            nearest = min(known, key=lambda at: abs(at - t), default=None)
-            start = found.beta if nearest is None else known[nearest].beta
-            known[t] = some.at(t, start)
-            heights[i] = known[t].value
-        at = points[:, 0]
-        return heights + np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
+    def nearest(t: float) -> Point:
+        return known[min(known, key=lambda at: abs(at - t))] if known else found
 
-    start = max(float(np.arcsinh(np.sqrt(found.t) / typical)), 0.1)
-    points, weights = explore(log_density, [start], positive=True)
+    def height(variances: NDArray) -> NDArray:
+        heights = np.empty(len(variances))
+        for i in np.argsort(variances[:, 0]):
+            t = float(variances[i, 0])
+            known[t] = some.at(t, nearest(t).beta)
+            heights[i] = known[t].value
+        return heights
+
+    variances, weights = explore_spreads(height, [found.t], [typical])
     if len(whole.rows) > FEW:
-        points, weights = thinned(points, weights, N_POPULATIONS)
+        variances, weights = thinned(variances, weights, N_POPULATIONS)
     populations = []
-    for at in points[:, 0]:
-        t = (typical * float(np.sinh(at))) ** 2
+    for t in variances[:, 0].tolist():
         one = copy(prior)
-        take(one, known[t] if some is whole else found._replace(t=t))
+        take(one, nearest(t) if some is whole else found._replace(t=t))
         one.variance_variance_ = np.zeros(1)
         populations.append(one)
     prior._hold_populations(populations, weights[:, None])

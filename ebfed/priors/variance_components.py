@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import summarise_rows, weighted_moments
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.exploration import TILT, explore
+from ebfed.priors.exploration import explore_spreads
 from ebfed.priors.search import Unanswered, minimise, minimum_near, together
 from ebfed.tables.labels import number_integers
 
@@ -360,16 +360,10 @@ def information(table: MomentTable, profile: Profile, method: str, ratio: float)
 def plausible_components(tables: list[MomentTable], near: float) -> tuple[NDArray, NDArray]:
     """Find ratios and scales that the messages leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the means and in the standard deviation between groups (Gelman, 2006),
-    times the fifth root of its share of the variance of a typical message, and flat in the log of
-    the scale where that is open; means are integrated out, as in REML. With fewer than three
-    messages more than there are means, nothing bounds the standard deviation: the ratio is
-    infinite. The search begins at the likeliest ratio, `near`.
-
-    References
-    ----------
-    Gelman (2006), Prior distributions for variance parameters in hierarchical models, Bayesian
-    Analysis 1, 515-534.
+    The prior is flat in the means and in the log of the scale where that is open, and that of
+    `log_prior_of_spread`; means are integrated out, as in REML. With fewer than three messages more
+    than there are means, nothing bounds the standard deviation: the ratio is infinite. The search
+    begins at the likeliest ratio, `near`.
     """
     open_scale = tables[0].scatter is not None
     restricted = [table.fixed_mean is None for table in tables]
@@ -379,14 +373,11 @@ def plausible_components(tables: list[MomentTable], near: float) -> tuple[NDArra
     )
     unit = float(np.sqrt(np.median(variances[variances > 0])))
 
-    def log_density(points: NDArray) -> NDArray:
-        ratios = (unit * np.sinh(points[:, 0])) ** 2
-        prior = np.log(np.cosh(points[:, 0])) + 2 * TILT * np.log(np.tanh(points[:, 0]))
-        return prior - 0.5 * _criterion(tables, ratios, restricted)[0]
+    def height(ratios: NDArray) -> NDArray:
+        return -0.5 * _criterion(tables, ratios[:, 0], restricted)[0]
 
-    start = max(float(np.arcsinh(np.sqrt(near) / unit)), 0.1)
-    points, weights = explore(log_density, [start], positive=True)
-    ratios = (unit * np.sinh(points[:, 0])) ** 2
+    found, weights = explore_spreads(height, [near], [unit])
+    ratios = found[:, 0]
     scales = np.ones(len(ratios))
     if open_scale:
         profiles = [table.profile(ratios) for table in tables]

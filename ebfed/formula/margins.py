@@ -268,14 +268,26 @@ class ReferenceGrid:
         return np.column_stack([np.ones(n), columns]) if self._design.constant else columns
 
     def _slopes(self, table: dict[str, list[Any]], slope: str) -> NDArray[np.float64]:
-        """Central differences, exact for terms up to squares."""
+        """Differences within the range of the rows, exact for terms up to squares.
+
+        They are about a value, and at an end of the range, beyond which a spline has no value,
+        about one that is a step from it.
+        """
         values = self._numbers(slope)
         step = STEP * (float(np.ptp(values)) or 1.0)
+        low, high = float(values.min()), float(values.max())
+        asked = np.array([*map(float, table[slope])])
+        within = (asked >= low) & (asked <= high) & (high - low > 3 * step)
+        edge = 1.01 * step  # a step from there is within the range, rounded
+        about = np.where(within, np.clip(asked, low + edge, high - edge), asked)
         ahead, back = (
-            self._rows(table | {slope: [x + sign * step for x in table[slope]]})
-            for sign in (1.0, -1.0)
+            self._rows(table | {slope: (about + sign * step).tolist()}) for sign in (1.0, -1.0)
         )
-        return (ahead - back) / (2 * step)
+        found = (ahead - back) / (2 * step)
+        if (away := (asked - about) / step).any():
+            bend = ahead - 2 * self._rows(table | {slope: about.tolist()}) + back
+            found += away[:, None] * bend / step
+        return found
 
     def _shares(self, others: Sequence[str], within: Sequence[tuple]) -> NDArray[np.float64]:
         """Share of rows that have the levels of each combination."""

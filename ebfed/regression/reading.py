@@ -194,7 +194,7 @@ def offset_of(estimator: Any, X: Any, groups: Any, offset: Any) -> NDArray[np.fl
 def responding_clients(
     estimator: Any, X: Any, y: Any, groups: Any, reset: bool, *, keep: bool = False, **beside: Any
 ) -> tuple[Clients, NDArray | None]:
-    """Read rows as clients, whose `y` has columns of response, weight and offset.
+    """Read rows as clients, whose `y` has the columns of `Responses`.
 
     Rows of weight 0 are left out, unless `keep`.
 
@@ -217,7 +217,7 @@ def responding_clients(
     response = np.empty(len(clients.X))  # in the order of X
     response[order] = np.asarray(clients.y, float)
     read = responses_of(response, found, estimator._family).take(order)
-    whole = replace(clients, y=np.column_stack([read.y, read.weight, read.offset]))
+    whole = replace(clients, y=np.column_stack(read.columns))
     if keep or read.weight.all():
         return whole, codes
     return whole.of_rows(read.weight > 0), codes  # a client without others has no rows

@@ -108,3 +108,18 @@ def test_populations_of_families():
         eb.from_formula("claim | g", TABLE, family="gamma", prior="npmle")
     with pytest.raises(ValueError, match="is of family='poisson' or 'negative_binomial' or 'gam"):
         eb.from_formula("won | g", TABLE, family="categorical", prior="log-normal")
+
+
+@pytest.mark.parametrize("groups", ["(1 | g)", "(1 | g) + (1 | h)"])
+def test_weighted_rows_of_several_trials_are_rows_that_are_there_more_often(groups):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"g": np.arange(60) % 12, "h": np.arange(60) % 7, "x": rng.normal(size=60)})
+    rows["n"], rows["w"] = rng.integers(1, 6, 60), rng.integers(1, 4, 60)
+    rows["won"] = rng.binomial(rows["n"], 0.4)
+    often = rows.loc[rows.index.repeat(rows["w"])]
+    text = f"cbind(won, trials=n) ~ x + {groups}"
+    weighted = eb.from_formula(text, rows, family="binomial", weights="w")
+    repeated = eb.from_formula(text, often, family="binomial")
+    for name in ("logLik", "AIC"):
+        np.testing.assert_allclose(weighted.glance()[name], repeated.glance()[name], rtol=1e-7)
+    np.testing.assert_allclose(weighted.predict(rows), repeated.predict(rows), rtol=1e-6)

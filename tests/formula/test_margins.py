@@ -180,3 +180,20 @@ def test_what_cannot_be_is_refused():
     )
     with pytest.raises(TypeError, match="has no tests"):
         location.margins()
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e5])
+def test_slopes_at_the_ends_of_a_spline_are_those_within(shift):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(1, 9, 200) + shift
+    data = pd.DataFrame({"x": x, "g": np.arange(200) % 9, "y": np.sin(x) + rng.normal(size=200)})
+    fit = eb.from_formula("y ~ bs(x, df=5) + (1 | g)", data)
+    for end, inward in ((x.min(), 1e-4), (x.max(), -1e-4)):
+        found = fit.margins(slope="x", at={"x": end}).frame()["estimate"][0]
+        ends = fit.margins("x", at={"x": [end, end + inward]}).frame()["estimate"]
+        assert found == pytest.approx((ends[1] - ends[0]) / inward, abs=1e-2)
+    middle = 5 + shift
+    square = eb.from_formula(f"y ~ x + I((x - {middle})**2) + (1 | g)", data)
+    slope = square.margins(slope="x", at={"x": x.min()}).frame()["estimate"][0]
+    *_, first, second = square.fixef()["estimate"]
+    assert slope == pytest.approx(first + 2 * second * (x.min() - middle), rel=1e-6)

@@ -35,18 +35,27 @@ class Responses:
     ----------
     y : float64 ndarray of shape (n_rows,)
     weight : float64 ndarray of shape (n_rows,)
-        Number by which the log-likelihood of a row is multiplied.
+        Number by which the log-likelihood of a row is multiplied; of shares, that of one trial.
     offset : float64 ndarray of shape (n_rows,)
         What the linear predictor has besides ``x' theta``.
+    trials : float64 ndarray of shape (n_rows,) or None
+        Numbers of trials, where rows of several have weights too, which are in `weight`.
     """
 
     y: NDArray[np.float64]
     weight: NDArray[np.float64]
     offset: NDArray[np.float64]
+    trials: NDArray[np.float64] | None = None
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the rows in these positions (or where a mask is true)."""
-        return type(self)(self.y[index], self.weight[index], self.offset[index])
+        return type(self)(*(column[index] for column in self.columns))
+
+    @property
+    def columns(self) -> list[NDArray[np.float64]]:
+        """All that is observed, as columns from which `of` makes it again."""
+        own = [self.y, self.weight, self.offset]
+        return own if self.trials is None else [*own, self.trials]
 
     @classmethod
     def of(cls, clients: Clients, classes: NDArray | None = None) -> Self:
@@ -55,8 +64,8 @@ class Responses:
         if classes is not None:
             second = (np.asarray(clients.y) == classes[1]).astype(float)
             return cls(second, clients.weights(), np.zeros(len(second)))
-        y, weight, offset = clients.y.T
-        columns = y, weight * clients.weights(), offset
+        y, weight, *others = clients.y.T
+        columns = y, weight * clients.weights(), *others
         return cls(*(np.require(column, float, ["C", "W"]) for column in columns))
 
 
@@ -264,6 +273,7 @@ def responses_of(
     if name == "binomial" and trials is None and weight is not None and are_shares(y):
         trials, weight = weight, None
         y = won_of_shares(y, trials).astype(float)
+    weighted = weight is not None
     weight = np.ones(len(y)) if weight is None else weight
     if trials is not None:
         if (over := y > trials).any():
@@ -274,7 +284,8 @@ def responses_of(
         y, weight = y / np.maximum(trials, 1), weight * trials
     if family is not None:
         family.check(y, np.ones(1) if trials is None else trials)
-    return Responses(y, weight, beside.get("offset", np.zeros(len(y))))
+    both = trials if weighted else None
+    return Responses(y, weight, beside.get("offset", np.zeros(len(y))), both)
 
 
 def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:

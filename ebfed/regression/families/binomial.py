@@ -52,13 +52,15 @@ class Binomial(ResponseFamily):
         return whole and bool(np.isin(rows.y, (0, 1)).all())
 
     def base(self, rows: Responses, shapes: NDArray) -> Base:
-        """Logarithm of the number of ways to have these successes."""
+        """Logarithm of the number of ways to have these successes, as often as a row counts."""
         n = len(rows.y)
-        if np.array_equal(rows.weight, np.ones(n)):
+        trials = rows.weight if rows.trials is None else rows.trials
+        if np.array_equal(trials, np.ones(n)):
             ways = np.zeros(n)
         else:
-            won, trials = rows.y * rows.weight, rows.weight
+            won = rows.y * trials
             ways = gammaln(trials + 1) - gammaln(won + 1) - gammaln(trials - won + 1)
+            ways *= rows.weight / np.maximum(trials, 1) if rows.trials is not None else 1.0
         return ways, np.zeros((n, 0)), np.zeros((n, 0))
 
     def limited(self, rows: Responses) -> NDArray[np.bool_] | None:

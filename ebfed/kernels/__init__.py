@@ -65,9 +65,8 @@ if TYPE_CHECKING:
     from ebfed.kernels.quadrature import quadrature_derivatives as quadrature_derivatives
     from ebfed.kernels.quadrature import quadrature_moments as quadrature_moments
     from ebfed.kernels.rates import rate_derivatives as rate_derivatives
-    from ebfed.kernels.rising import beta_binomial_profiles as beta_binomial_profiles
-    from ebfed.kernels.rising import beta_binomial_values as beta_binomial_values
-    from ebfed.kernels.rising import dirichlet_profile as dirichlet_profile
+    from ebfed.kernels.rising import dirichlet_profiles as dirichlet_profiles
+    from ebfed.kernels.rising import dirichlet_values as dirichlet_values
     from ebfed.kernels.rising import negative_binomial_profiles as negative_binomial_profiles
     from ebfed.kernels.rising import negative_binomial_values as negative_binomial_values
     from ebfed.kernels.rising import rising_sums as rising_sums

@@ -95,126 +95,85 @@ def tallied_sums(start, step, exceeding, values, times, with_log):
 
 
 @jit
-def beta_binomial_profiles(dispersions, mean, up, down, both):
-    """Best mean given each overdispersion, by Newton's method; its log-likelihood is concave.
-
-    Parameters
-    ----------
-    dispersions : ndarray of shape (k,)
-        Not negative.
-    mean : float
-        Mean from which the first search starts, between 0 and 1; others start at the one before.
-    up, down, both : tuple of three ndarrays
-        Successes, failures and trials, as `tallied_sums` takes them.
-
-    Returns
-    -------
-    ndarray of shape (3, k)
-        Means, log-likelihoods there, and their derivatives in the overdispersion.
-    """
-    found = np.empty((3, len(dispersions)))
-    for i in range(len(dispersions)):
-        mean, found[1, i], found[2, i] = _beta_binomial(dispersions[i], mean, up, down, both)
-        found[0, i] = mean
-    return found
-
-
-@jit
-def _beta_binomial(dispersion, mean, up, down, both):
-    for _ in range(100):
-        above = tallied_sums(mean, dispersion, up[0], up[1], up[2], False)
-        below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], False)
-        step = (above[1] - below[1]) / (above[2] + below[2])
-        while not 0.0 < mean + step < 1.0:
-            step /= 2.0
-        mean += step
-        if abs(step) < 1e-15:
-            break
-    above = tallied_sums(mean, dispersion, up[0], up[1], up[2], True)
-    below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], True)
-    all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
-    return mean, above[0] + below[0] - all_[0], above[3] + below[3] - all_[3]
-
-
-@jit
-def beta_binomial_values(means, dispersions, up, down, both):
-    """Log-likelihood of the counts of `beta_binomial_profiles` at some points.
-
-    Parameters
-    ----------
-    means, dispersions : ndarray of shape (k,)
-    up, down, both : tuple of three ndarrays
-
-    Returns
-    -------
-    ndarray of shape (k,)
-    """
-    values = np.empty(len(means))
-    for i in range(len(means)):
-        step = dispersions[i]
-        above = tallied_sums(means[i], step, up[0], up[1], up[2], True)
-        below = tallied_sums(1.0 - means[i], step, down[0], down[1], down[2], True)
-        all_ = tallied_sums(1.0, step, both[0], both[1], both[2], True)
-        values[i] = above[0] + below[0] - all_[0]
-    return values
-
-
-@jit
-def dirichlet_profile(dispersion, start, exceeding, edges, values, times, ends, both):
-    """Best shares given the overdispersion, by Newton's method; their log-likelihood is concave.
+def dirichlet_profiles(dispersions, start, counts, both):
+    """Best shares given each overdispersion, by Newton's method; their log-likelihood is concave.
 
     Second derivatives are a diagonal, and shares add up to 1, so that a step costs as much as the
     sums (Minka, 2000).
 
     Parameters
     ----------
-    dispersion : float
+    dispersions : ndarray of shape (m,)
         Not negative.
     start : ndarray of shape (k,)
-        Positive shares that add up to 1, of categories that were counted.
-    exceeding, values, times : ndarray of shape (any,)
-        Counts of all categories, one after another, as `tallied_sums` takes them.
-    edges, ends : int64 ndarray of shape (k + 1,)
-        Where those of each category begin, in `exceeding`, and in `values` and `times`.
+        Positive shares that add up to 1, of categories that were counted, from which the first
+        search starts; others start at those before.
+    counts : tuple of five ndarrays
+        Counts of all categories, one after another, as `tallied_sums` takes them: how many exceed
+        each number, where those of each category begin, (k + 1,), counts beyond, how many there are
+        of each, and where those of each category begin.
     both : tuple of three ndarrays
         Totals of all categories.
 
     Returns
     -------
-    shares : ndarray of shape (k,)
-    value, slope : float
-        Log-likelihood there, and its derivative in the overdispersion.
+    shares : ndarray of shape (m, k)
+    values, slopes : ndarray of shape (m,)
+        Log-likelihoods there, and their derivatives in the overdispersion.
     """
-    k = len(start)
+    m, k = len(dispersions), len(start)
+    found, values, slopes = np.empty((m, k)), np.empty(m), np.empty(m)
     shares, gradient, inverse = start.copy(), np.empty(k), np.empty(k)
-    for _ in range(100):
-        level, total = 0.0, 0.0
-        for j in range(k):
-            some, rest = slice(edges[j], edges[j + 1]), slice(ends[j], ends[j + 1])
-            sums = tallied_sums(
-                shares[j], dispersion, exceeding[some], values[rest], times[rest], False
-            )
-            gradient[j], inverse[j] = sums[1], 1.0 / sums[2]
-            level += gradient[j] * inverse[j]
-            total += inverse[j]
-        size, largest = 1.0, 0.0
-        for j in range(k):
-            step = (gradient[j] - level / total) * inverse[j]
-            while shares[j] + size * step <= 0.0:
-                size /= 2.0
-            largest = max(largest, abs(step) / shares[j])
-        for j in range(k):
-            shares[j] += size * (gradient[j] - level / total) * inverse[j]
-        if largest < 1e-14:
-            break
+    for i in range(m):
+        for _ in range(100):
+            level, total = 0.0, 0.0
+            for j in range(k):
+                sums = _of_category(j, shares[j], dispersions[i], counts, False)
+                gradient[j], inverse[j] = sums[1], 1.0 / sums[2]
+                level += gradient[j] * inverse[j]
+                total += inverse[j]
+            size, largest = 1.0, 0.0
+            for j in range(k):
+                step = (gradient[j] - level / total) * inverse[j]
+                while shares[j] + size * step <= 0.0:
+                    size /= 2.0
+                largest = max(largest, abs(step) / shares[j])
+            for j in range(k):
+                shares[j] += size * (gradient[j] - level / total) * inverse[j]
+            if largest < 1e-14:
+                break
+        found[i] = shares
+        values[i], slopes[i] = _dirichlet(dispersions[i], shares, counts, both)
+    return found, values, slopes
+
+
+@jit
+def dirichlet_values(dispersions, shares, counts, both):
+    """Log-likelihood of the counts of `dirichlet_profiles` at points, shape (m,) and (m, k)."""
+    values = np.empty(len(dispersions))
+    for i in range(len(dispersions)):
+        values[i], _ = _dirichlet(dispersions[i], shares[i], counts, both)
+    return values
+
+
+@jit
+def _dirichlet(dispersion, shares, counts, both):
+    """Log-likelihood, and its derivative in the overdispersion."""
     all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
     value, slope = -all_[0], -all_[3]
-    for j in range(k):
-        some, rest = slice(edges[j], edges[j + 1]), slice(ends[j], ends[j + 1])
-        sums = tallied_sums(shares[j], dispersion, exceeding[some], values[rest], times[rest], True)
+    for j in range(len(shares)):
+        sums = _of_category(j, shares[j], dispersion, counts, True)
         value += sums[0]
         slope += sums[3]
-    return shares, value, slope
+    return value, slope
+
+
+@jit
+def _of_category(j, share, dispersion, counts, with_log):
+    """`tallied_sums` of one category."""
+    exceeding, edges, values, times, ends = counts
+    some, rest = slice(edges[j], edges[j + 1]), slice(ends[j], ends[j + 1])
+    return tallied_sums(share, dispersion, exceeding[some], values[rest], times[rest], with_log)
 
 
 @jit

@@ -1,32 +1,37 @@
 """Mean and overdispersion of counts ``z_i ~ BetaBinomial(n_i, mean, overdispersion)``.
 
+And of counts of several categories, of which the beta-binomial has two.
+
 Overdispersion is ``1 / (alpha + beta)``; zero means that all groups have one rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, gammaln, log_expit, logit, xlogy
 
-from ebfed.kernels import beta_binomial_profiles, beta_binomial_values
-from ebfed.likelihoods import Binomial
+from ebfed.kernels import dirichlet_profiles, dirichlet_values
+from ebfed.likelihoods import Binomial, Multinomial
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise, minimum_near
 from ebfed.priors.two_moments import POINT_MASS
 
 __all__ = [
-    "OVERDISPERSIONS",
+    "Tables",
     "check_size",
     "leave_one_out",
     "maximise",
     "moments",
     "paper_moments",
     "plausible",
+    "plausible_dispersions",
     "tally",
     "weigh",
 ]
@@ -55,14 +60,13 @@ def plausible(rows: Binomial, counts: NDArray, dispersion: float) -> tuple[NDArr
     correlation ``r = 1 / (1 + alpha + beta)``: given the mean, in the standard deviation of the
     population (Gelman, 2006). The search begins at the likeliest `dispersion`.
     """
-    z, trials = rows.successes[:, 0], rows.trials
-    tallies = [tally(x, counts) for x in (z, trials - z, trials)]
+    tables = _tables(rows, counts)
 
     def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        return beta_binomial_values(mean, dispersion, *tallies)
+        return tables.values(np.column_stack([mean, 1 - mean]), dispersion)
 
-    events, all_ = float(counts @ z), float(counts @ trials)
-    return weigh(log_likelihood, (events + 0.5) / (all_ + 1), dispersion)
+    events = tables.events
+    return weigh(log_likelihood, float(events[0] + 0.5) / (events.sum() + 1), dispersion)
 
 
 def weigh(
@@ -89,31 +93,178 @@ def weigh(
 
 
 def maximise(rows: Binomial, counts: NDArray, near: float | None = None) -> tuple[float, float]:
-    """Mean and overdispersion of greatest beta-binomial likelihood.
-
-    The log-likelihood is a sum over j of the numbers of clients whose z, n - z and n exceed j. Sums
-    over many j for few large groups are differences of log-gamma functions, in a form that keeps
-    its digits: a step costs neither the longest group nor the number of groups. It is concave in
-    the mean, which is profiled out. With the overdispersion `near` of similar data the search
-    begins there; see `minimum_near`.
-    """
-    successes, trials = rows.successes[:, 0], rows.trials
-    pooled = float(counts @ successes / (counts @ trials))
+    """Mean and overdispersion of greatest beta-binomial likelihood; see `Tables.maximise`."""
+    trials = rows.trials
+    pooled = float(counts @ rows.successes[:, 0] / (counts @ trials))
     if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
         return pooled, 0.0
     check_size(rows)
-    tallies = [tally(x, counts) for x in (successes, trials - successes, trials)]
+    shares, overdispersion = _tables(rows, counts).maximise(near)
+    return float(shares[0]), overdispersion
 
-    def criterion(overdispersion: Any) -> tuple[Any, Any]:
-        found = beta_binomial_profiles(np.atleast_1d(overdispersion), pooled, *tallies)
-        _, values, slopes = found.reshape(3, *np.shape(overdispersion))
-        return -values, -slopes
 
-    overdispersion = minimum_near(criterion, near, takes_arrays=False)
-    if overdispersion is None:
-        overdispersion = minimise(criterion, OVERDISPERSIONS, criterion)
-    found = beta_binomial_profiles(np.array([overdispersion]), pooled, *tallies)
-    return float(found[0, 0]), overdispersion
+def _tables(rows: Binomial, counts: NDArray) -> Tables:
+    successes = rows.successes[:, 0]
+    return Tables.of([successes, rows.trials - successes], rows.trials, counts)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a fit needs of counts: how many groups exceed each number, by category.
+
+    Attributes
+    ----------
+    events : ndarray of shape (d,)
+        Answers of each category.
+    sizes, times : ndarray of shape (k,)
+        Distinct numbers of answers of a group, and how many groups have each.
+    tallies : list of tuple
+        Of each category with answers, and of all together at the end; see `tally`.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Multinomial
+    >>> votes = Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]))
+    >>> tables = Tables.of_categories(votes)
+    >>> shares, overdispersion = tables.maximise()
+    >>> shares.round(3), round(overdispersion, 3)
+    (array([0.471, 0.324, 0.205]), 0.565)
+    """
+
+    events: NDArray
+    sizes: NDArray
+    times: NDArray
+    tallies: list[tuple[NDArray, NDArray, NDArray]]
+
+    @classmethod
+    def of(cls, columns: Sequence[NDArray], totals: NDArray, times: NDArray) -> Tables:
+        """Tabulate the answers of groups by category, (n,) each, and how many groups have each."""
+        sizes, of_sizes = _distinct(totals, times)
+        events = np.array([times @ column for column in columns])
+        tallies = [tally(own, times) for own, n in zip(columns, events, strict=True) if n > 0]
+        tallies.append(_tally(sizes, of_sizes))
+        seen = sizes > 0
+        return cls(events, sizes[seen], of_sizes[seen], tallies)
+
+    @classmethod
+    def of_categories(cls, counts: Multinomial) -> Tables:
+        """Tabulate counts of several categories."""
+        check_size(counts.column(0))
+        return cls.of(list(counts.counts.T), counts.trials, np.ones(len(counts)))
+
+    def __len__(self) -> int:
+        """Count the groups that have answers."""
+        return int(self.times.sum())
+
+    @property
+    def pooled(self) -> NDArray:
+        """Shares of all answers, shape (d,)."""
+        return self.events / self.events.sum()
+
+    def maximise(self, near: float | None = None) -> tuple[NDArray, float]:
+        """Shares and overdispersion of greatest likelihood.
+
+        Given the overdispersion the log-likelihood is concave in the shares, which are profiled
+        out; categories without answers have a share of zero. With the overdispersion `near` of
+        similar data the search begins there; see `minimum_near`.
+        """
+        shares = self.pooled
+        if shares.max() == 1 or self.sizes.max() == 1 or len(self) == 1:
+            return shares, 0.0
+
+        def criterion(overdispersion: Any) -> tuple[Any, Any]:
+            _, value, slope = self.profile(overdispersion)
+            return -value, -slope
+
+        overdispersion = minimum_near(criterion, near, takes_arrays=False)
+        if overdispersion is None:
+            overdispersion = minimise(criterion, OVERDISPERSIONS, criterion)
+        return self.profile(overdispersion)[0], overdispersion
+
+    def profile(self, overdispersion: Any) -> tuple[NDArray, Any, Any]:
+        """Best shares given an overdispersion, log-likelihood there, and slope of that.
+
+        Or of each of several.
+        """
+        several = np.ndim(overdispersion) > 0
+        each = overdispersion if several else np.array([overdispersion])
+        found, values, slopes = dirichlet_profiles(each, self._start, *self._joined)
+        shares = found
+        if len(self._start) < len(self.events):
+            shares = np.zeros((len(found), len(self.events)))
+            shares[:, self.events > 0] = found
+        return (shares, values, slopes) if several else (shares[0], values[0], slopes[0])
+
+    def values(self, shares: NDArray, overdispersions: NDArray) -> NDArray:
+        """Log-likelihood at shares, (k, d), and overdispersions, (k,), shape (k,)."""
+        some = np.ascontiguousarray(shares[:, self.events > 0])
+        return dirichlet_values(overdispersions, some, *self._joined)
+
+    @cached_property
+    def _start(self) -> NDArray:
+        return self.pooled[self.events > 0]
+
+    @cached_property
+    def _joined(self) -> tuple[tuple[NDArray, ...], tuple[NDArray, ...]]:
+        """Tallies of categories one after another, and of all, as the kernels take them."""
+        *parts, all_ = self.tallies
+        exceeding, values, times = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+        return (exceeding, edges, values, times, ends), all_
+
+    def information(self, overdispersion: float) -> float:
+        """Number of independent answers that would say as much of the population's shares."""
+        each = self.sizes * (1 + overdispersion) / (1 + self.sizes * overdispersion)
+        return float(self.times @ each)
+
+    def plausible(self, near: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+        """Find overdispersions that counts leave plausible, with the shares given each.
+
+        Given the overdispersion, shares have a Dirichlet distribution, as after as many
+        independent answers as the counts are worth (`information`), with a flat prior.
+
+        Parameters
+        ----------
+        near : float
+            Likeliest overdispersion, with which the search begins.
+
+        Returns
+        -------
+        overdispersions : ndarray of shape (K,)
+        means, variances : ndarray of shape (K, d)
+            Moments of the shares.
+        weights : ndarray of shape (K,)
+        """
+
+        def height(overdispersion: float) -> float:
+            shares, value, _ = self.profile(overdispersion)
+            many = self.information(overdispersion)
+            # the likelihood around the best shares, integrated over all shares
+            value += gammaln(many * shares + 1).sum() - gammaln(many + len(shares))
+            return float(value - many * xlogy(shares, shares).sum())
+
+        overdispersions, weights = plausible_dispersions(height, near)
+        many = np.array([[self.information(each)] for each in overdispersions])
+        best = np.array([self.profile(each)[0] for each in overdispersions])
+        total = many + len(self.events)
+        means = (many * best + 1) / total
+        return overdispersions, means, means * (1 - means) / (total + 1), weights
+
+
+def plausible_dispersions(height: Callable[[float], float], near: float) -> tuple[NDArray, NDArray]:
+    """Find overdispersions of high likelihood, shape (K,), and their probabilities.
+
+    The prior is that of `plausible`. The search begins at the likeliest one.
+    """
+
+    def log_density(points: NDArray) -> NDArray:
+        at = points[:, 0]
+        # derivative of the root of the correlation by its logit
+        prior = (0.5 + TILT) * log_expit(at) + log_expit(-at)
+        return prior + np.array([height(float(each)) for each in np.exp(at)])
+
+    points, weights = explore(log_density, [np.log(near) if near > 0 else -2.0])
+    return np.exp(points[:, 0]), weights
 
 
 def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -125,12 +276,26 @@ def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     >>> exceeding[:3], len(exceeding), large, times
     (array([4., 4., 1.]), 64, array([1000000]), array([1.]))
     """
+    if np.max(values, initial=0) > FEWEST:
+        values, times = _distinct(values, times)
+    return _tally(values, times)
+
+
+def _distinct(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray]:
+    """Distinct numbers, and how often each occurs."""
     codes, first, _ = number_rows([values])
-    order = np.argsort(values[first])
-    values, times = values[first][order], np.bincount(codes, times)[order]
-    # a large value costs as much as some sixteen numbers that are exceeded
-    few = np.maximum(np.append(0, values), FEWEST)
-    few = int(few[np.argmin(few + 16 * np.arange(len(few))[::-1])])
+    return values[first], np.bincount(codes, times)
+
+
+def _tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Tally values that are distinct or at most `FEWEST`."""
+    few = FEWEST
+    if np.max(values, initial=0) > few:
+        order = np.argsort(values)
+        values, times = values[order], times[order]
+        # a large value costs as much as some sixteen numbers that are exceeded
+        numbers = np.maximum(np.append(0, values), FEWEST)
+        few = int(numbers[np.argmin(numbers + 16 * np.arange(len(numbers))[::-1])])
     exceeding = np.bincount(np.minimum(values, few), times, minlength=few + 1)
     exceeding = np.ascontiguousarray(exceeding[::-1].cumsum()[::-1][1:])
     large = values > few

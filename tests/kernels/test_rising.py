@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ebfed.kernels import (
-    beta_binomial_profiles,
-    beta_binomial_values,
-    dirichlet_profile,
+    dirichlet_profiles,
+    dirichlet_values,
     negative_binomial_profiles,
     negative_binomial_values,
     rising_sums,
@@ -82,24 +81,41 @@ def test_sums_of_many_counts(values, start, step):
     assert tallied_sums(start, step, *tallied, False)[1:] == found[1:]
 
 
+def joined(*columns):
+    """Tallies of categories one after another, and of their sums."""
+    once = np.ones(len(columns[0]))
+    *parts, all_ = [tally(column, once) for column in (*columns, sum(columns))]
+    flat = [np.concatenate([part[i] for part in parts]) for i in range(3)]
+    edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+    return (flat[0], edges, *flat[1:], ends), all_
+
+
 @pytest.mark.parametrize("large", [[], [40_000, 3000]])
 def test_best_mean_given_the_overdispersion(large):
     rng = np.random.default_rng(0)
     n = np.array([3, 8, 8, 20, 1, 300, *large])
     z = rng.binomial(n, 0.3)
     z[0] = 3
-    tallies = [tally(x, np.ones(len(n))) for x in (z, n - z, n)]
+    tallies = joined(z, n - z)
     steps = np.array([0.0, 1e-6, 0.1, 10.0])
-    found = beta_binomial_profiles(steps, z.sum() / n.sum(), *tallies)
-    alone = [beta_binomial_profiles(step, z.sum() / n.sum(), *tallies) for step in steps[:, None]]
+
+    def profiles(steps, mean):
+        shares, values, slopes = dirichlet_profiles(steps, np.array([mean, 1 - mean]), *tallies)
+        np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-14)
+        return np.array([shares[:, 0], values, slopes])
+
+    found = profiles(steps, z.sum() / n.sum())
+    alone = [profiles(step, z.sum() / n.sum()) for step in steps[:, None]]
     np.testing.assert_allclose(found, np.hstack(alone), rtol=1e-9, atol=1e-9)
     for step, (mean, value, slope) in zip(steps, np.hstack(alone).T, strict=True):
         assert value == pytest.approx(log_likelihood(z, n, mean, step), rel=1e-12)
-        assert beta_binomial_values(*np.array([[mean], [step]]), *tallies)[0] == value
+        shares = np.array([[mean, 1 - mean]])
+        same = dirichlet_values(np.array([step]), shares, *tallies)[0]
+        assert same == pytest.approx(value, rel=1e-15)
         around = [log_likelihood(z, n, mean + a, step) for a in (-1e-3, 1e-3)]
         assert max(around) < value
         h = 1e-7 + 1e-5 * step
-        ends = beta_binomial_profiles(np.array([step, step + h]), mean, *tallies)[1]
+        ends = profiles(np.array([step, step + h]), mean)[1]
         assert slope == pytest.approx(np.diff(ends)[0] / h, rel=1e-2, abs=1e-3)
 
 
@@ -138,27 +154,24 @@ def test_best_rate_given_the_overdispersion(step, start):
 def test_values_where_all_succeed():
     """The share of failures may be 0 where there are none."""
     n = np.array([3, 5])
-    tallies = [tally(x, np.ones(2)) for x in (n, n - n, n)]
-    found = beta_binomial_values(np.array([1.0, 0.5]), np.array([1.0, 1.0]), *tallies)
+    shares = np.array([[1.0, 0.0], [0.5, 0.5]])
+    found = dirichlet_values(np.ones(2), shares, *joined(n, n - n))
     np.testing.assert_allclose(found, [0.0, log_likelihood(n, n, 0.5, 1.0)], atol=1e-15)
-    some = [tally(x, np.ones(2)) for x in (n - 1, n - n + 1, n)]
-    assert beta_binomial_values(np.ones(1), np.ones(1), *some)[0] == -np.inf
+    some = joined(n - 1, n - n + 1)
+    assert dirichlet_values(np.ones(1), shares[:1], *some)[0] == -np.inf
 
 
 @pytest.mark.parametrize("dispersion", [0.0, 0.3, 50.0])
-def test_dirichlet_profile(dispersion):
+def test_dirichlet_profiles(dispersion):
     """Shares, value and slope against scipy's optimum and differences; large counts included."""
     from scipy.optimize import minimize
 
     counts = np.array([[9, 1, 2], [0, 4, 100], [5, 1, 5], [1, 9, 0]])
-    once = np.ones(len(counts))
-    *parts, all_ = [tally(column, once) for column in (*counts.T, counts.sum(axis=1))]
-    flat = [np.concatenate([part[i] for part in parts]) for i in range(3)]
-    edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+    tallies = joined(*counts.T)
     start = counts.sum(axis=0) / counts.sum()
 
     def profile(phi):
-        return dirichlet_profile(phi, start, flat[0], edges, *flat[1:], ends, all_)
+        return [each[0] for each in dirichlet_profiles(np.array([phi]), start, *tallies)]
 
     def log_likelihood(shares):
         total = -sum(reference(1.0, n, dispersion)[0] for n in counts.sum(axis=1))

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from ebfed.likelihoods import Binomial, Multinomial
 from ebfed.priors import Beta, Dirichlet, IdentificationWarning
-from ebfed.priors.dirichlet import Tables
+from ebfed.priors.beta_binomial import Tables
 
 
 def drawn(alpha, n_groups, seed=0, most=30):
@@ -54,10 +54,12 @@ def test_means_given_the_concentration_against_quadrature():
     The likelihood over all shares is taken for that of independent answers: within 10 %.
     """
     votes = drawn([2.0, 1.0, 0.6], 25, seed=3, most=9)
-    dispersions, means, variances, weights = Tables.of(votes).plausible(0.1)
+    dispersions, means, variances, weights = Tables.of_categories(votes).plausible(0.1)
     assert weights.sum() == pytest.approx(1.0)
     at = int(np.argmax(weights))
-    peak = votes.ordered_log_marginal(Tables.of(votes).profile(dispersions[at])[0], dispersions[at])
+    peak = votes.ordered_log_marginal(
+        Tables.of_categories(votes).profile(dispersions[at])[0], dispersions[at]
+    )
 
     def moment(power):
         def density(y, x):
@@ -92,7 +94,7 @@ def test_a_category_without_answers():
     assert prior.mean_[3] == 0
     np.testing.assert_allclose(prior.mean_[:3], Dirichlet().fit(votes).mean_, rtol=1e-10)
     _, upper = prior.mean_interval()
-    many = Tables.of(with_empty).information(1 / prior.concentration_)
+    many = Tables.of_categories(with_empty).information(1 / prior.concentration_)
     assert 2.5 / many < upper[3] < 5 / many
     assert prior.mean_error()[3] > 0
     assert np.all(prior.posterior(with_empty).interval()[1][:, 3] > 0)

@@ -272,6 +272,44 @@ class KenwardRoger(_OfVariances, Inference):
         return _kenward_roger(float(first), float(second), q)
 
 
+class OfCentred(Inference):
+    """Inference of a model whose columns are less what the first has of them.
+
+    What the rows say of columns far from zero, as of years, would be rounding beside what they say
+    of a constant.
+
+    Parameters
+    ----------
+    inside : Inference
+        Of the coefficients c of columns ``X T``.
+    turn : ndarray of shape (p, p)
+        T, so that those of X are ``T c``.
+    """
+
+    def __init__(self, inside: Inference, turn: NDArray):
+        super().__init__(turn @ inside.mean)
+        self._inside, self._turn = inside, turn
+
+    @property
+    def covariance(self) -> NDArray:
+        return self._turn @ self._inside.covariance @ self._turn.T
+
+    def std_error(self, contrasts: NDArray) -> NDArray:
+        return self._inside.std_error(contrasts @ self._turn)
+
+    def df(self, contrasts: NDArray) -> NDArray:
+        return self._inside.df(contrasts @ self._turn)
+
+    def of_several(self, apart: NDArray) -> tuple[float, float]:
+        """Degrees of freedom of contrasts that are not correlated, and a factor of F."""
+        return self._inside.of_several(apart @ self._turn)
+
+    def joint(self, contrasts: NDArray) -> FTest:
+        if self.estimable is not None:
+            contrasts = self.estimable.part_of(contrasts)
+        return self._inside.joint(contrasts @ self._turn)
+
+
 def _kenward_roger(first: float, second: float, q: int) -> tuple[float, float]:
     """Degrees of freedom and factor of F, of A1 and A2 of the paper."""
     B = (first + 6 * second) / (2 * q)
@@ -322,14 +360,14 @@ def inference_of(fit: LinearMixedFit, method: Method) -> Inference:
         likelihood.
     """
     if method == "satterthwaite":
-        return _satterthwaite(fit)
+        return OfCentred(_satterthwaite(fit.centred()), fit.centring)
     if method == "kenward-roger":
         if not fit.restricted:
             raise ValueError(
                 "ddf='kenward-roger' needs a fit by REML, method='reml'; this one is by maximum "
                 "likelihood."
             )
-        return KenwardRoger(fit)
+        return OfCentred(KenwardRoger(fit.centred()), fit.centring)
     if method == "residual":
         left = float(fit.n.sum() - fit.basis[0].shape[1])
         return FixedDegrees(fit.mean, fit.mean_covariance, left)

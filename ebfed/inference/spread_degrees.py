@@ -42,6 +42,8 @@ __all__ = ["NearbySpreads", "SpreadDegrees"]
 KNOWN = 1e-6
 # Shares that are rounding.
 ROUNDING = 1e-9
+# Share of a variance that is rounding of its own sum.
+TINY = 1e-13
 
 
 class NearbySpreads(NamedTuple):
@@ -95,10 +97,12 @@ class SpreadDegrees(Inference):
         self._nearby = nearby
         size = np.sqrt(np.diag(nearby.fitted))  # so that units of columns do not matter
         size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(nearby.fitted / np.outer(size, size))
+        apart = _apart(nearby.fitted / np.outer(size, size))
+        values, vectors = np.linalg.eigh(apart @ (nearby.fitted / np.outer(size, size)) @ apart.T)
         kept = values > ROUNDING * values[-1]
-        self._root = size[:, None] * vectors[:, kept] * np.sqrt(values[kept])
-        back = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+        turned = np.linalg.solve(apart, vectors[:, kept])
+        self._root = size[:, None] * turned * np.sqrt(values[kept])
+        back = apart.T @ (vectors[:, kept] / np.sqrt(values[kept])) / size[:, None]
         inside = back.T @ nearby.covariances @ back
         sound = _invertible(inside)
         self._nearby = nearby.taken(sound)
@@ -146,6 +150,25 @@ class SpreadDegrees(Inference):
         )
         doubt *= np.divide(own, whole, out=np.ones(len(own)), where=whole > 0) ** 2
         return np.divide(2, doubt, out=np.full(len(doubt), np.inf), where=doubt > KNOWN)
+
+
+def _apart(covariance: NDArray) -> NDArray[np.float64]:
+    """Return what makes the first coefficient one that is not correlated with the others.
+
+    If it is the constant, and columns are far from zero, the two are known far less well than where
+    the columns are.
+    """
+    found = np.eye(len(covariance))
+    if len(covariance) < 2:
+        return found
+    values, vectors = np.linalg.eigh(covariance[1:, 1:])
+    kept = values > ROUNDING * values[-1]
+    slope = vectors[:, kept] @ (vectors[:, kept].T @ covariance[1:, 0] / values[kept])
+    rest = covariance[0, 0] - covariance[0, 1:] @ slope
+    if rest > TINY * covariance[0, 0]:
+        found[0, 1:] = -slope
+        found[0] /= np.sqrt(rest)
+    return found
 
 
 def _invertible(covariances: NDArray) -> NDArray[np.bool_]:

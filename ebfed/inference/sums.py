@@ -22,7 +22,7 @@ cost is one pass over the groups, exact for any number of levels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 __all__ = ["GroupSums", "LinearMixedFit", "entries_of_terms", "root_of_terms"]
 
+# Share of a column beyond the first that is rounding.
+ROUNDING = 1e-10
 # Numbers of a block of groups that are computed together.
 BLOCK = 2_000_000
 
@@ -206,6 +208,40 @@ class LinearMixedFit:
     # Columns ----------------------------------------------------------------------------------
 
     @cached_property
+    def centring(self) -> NDArray[np.float64]:
+        """Return T, shape (p, p), with ``X T`` the columns less what the first has of them.
+
+        That is their mean where the first is constant. A column that varies between groups stays as
+        it is where the first does not vary with it, or is not correlated with it.
+        """
+        X, found = self.rows[:, :, :-1], np.eye(len(self.mean))
+        whole = np.einsum("nr,nr->", X[:, :, 0], X[:, :, 0]) if len(found) else 0.0
+        if 0 not in self.fixed or whole == 0:
+            return found
+        free = np.ones(len(found), bool)
+        for own, terms in zip(self.places, self.terms, strict=True):
+            beside = terms[own == 0] if self.kind == "full" else []
+            free[own[~np.isin(terms, beside)]] = False
+        free[0] = False
+        found[0, free] = -np.einsum("nr,nrp->p", X[:, :, 0], X[:, :, free]) / whole
+        return found
+
+    def centred(self) -> LinearMixedFit:
+        """Return the same model of the columns ``X T``."""
+        turn = self.centring
+        X, y = self.rows[:, :, :-1], self.rows[:, :, -1:]
+        covariances = []
+        for own, G in zip(self.places, self.covariances, strict=True):
+            back = np.linalg.inv(turn[np.ix_(own, own)])
+            covariances.append(back @ G @ back.T)
+        return replace(
+            self,
+            rows=np.concatenate([X @ turn, y], axis=2),
+            covariances=covariances,
+            mean=np.linalg.solve(turn, self.mean),
+        )
+
+    @cached_property
     def basis(self) -> tuple[NDArray, NDArray]:
         """Directions B of the mean that rows identify, and its pseudo-inverse.
 
@@ -213,11 +249,14 @@ class LinearMixedFit:
         """
         size = self.units[self.fixed]
         X = np.concatenate(self.rows[:, :, self.fixed])
-        _, s, Vt = np.linalg.svd(np.linalg.qr(X / size, mode="r"), full_matrices=False)
+        R = np.asarray(np.linalg.qr(X / size, mode="r"))
+        apart = _apart(R)
+        _, s, Vt = np.linalg.svd(R @ apart, full_matrices=False)
         kept = s > 1e-6 * s.max(initial=0.0)
         s, V = s[kept] / np.sqrt(max(self.n.sum(), 1)), Vt[kept].T
         place = np.eye(len(self.units))[:, self.fixed]
-        return place @ (V / s / size[:, None]), ((V * s).T * size) @ place.T
+        back = np.linalg.solve(apart.T, V * s).T
+        return place @ (apart @ (V / s) / size[:, None]), (back * size) @ place.T
 
     @cached_property
     def others(self) -> NDArray:
@@ -341,6 +380,33 @@ class LinearMixedFit:
         left = ((contrasts - contrasts @ B @ back) / self.units)[:, self.fixed]
         whole = np.abs(contrasts / self.units).max(axis=1, initial=0.0)
         return np.abs(left).max(axis=1, initial=0.0) <= 1e-6 * whole
+
+
+def _apart(R: NDArray) -> NDArray[np.float64]:
+    """Return what makes of columns what they have beyond the first, in units of its own.
+
+    Where the first is constant, columns far from zero are not taken to be collinear with it.
+
+    Parameters
+    ----------
+    R : ndarray of shape (r, p)
+        Triangle of the columns.
+
+    Examples
+    --------
+    >>> R = np.linalg.qr(np.array([[1.0, 999.0], [1.0, 1001.0]]), mode="r")
+    >>> (np.array([[1.0, 999.0], [1.0, 1001.0]]) @ _apart(R)).round(2).tolist()
+    [[1.0, -1000.0], [1.0, 1000.0]]
+    """
+    found = np.eye(R.shape[1])
+    if len(R) < 2 or R[0, 0] == 0:
+        return found
+    whole, rest = np.linalg.norm(R[:, 1:], axis=0), np.linalg.norm(R[1:, 1:], axis=0)
+    far = rest > ROUNDING * whole
+    found[0, 1:] = -R[0, 1:] / R[0, 0]
+    scale = np.divide(whole, rest, out=np.ones(len(rest)), where=far)
+    found[:, 1:] *= scale
+    return found
 
 
 def _bases(q: int, kind: str, owner: NDArray) -> NDArray:

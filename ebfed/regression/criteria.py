@@ -35,6 +35,8 @@ POISSON = 1e-12
 FAR = 60.0
 # Rounding of the log-likelihood beyond which no maximum can be found.
 DIGITS = 1e-6
+# Spread of a column, as a share of its mean, that is rounding.
+CONSTANT = 1e-10
 
 
 class _OfNormalRows(Criterion):
@@ -251,13 +253,24 @@ class QuadratureCriterion(_OfFamily):
             )
         return ""
 
-    def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
-        """Return the deviance, its slope and its second derivatives."""
+    def at(
+        self, point: Point, frame: NDArray | None = None
+    ) -> tuple[float, NDArray, NDArray | None]:
+        """Return the deviance, its slope and its second derivatives.
+
+        Those of the mean are in its own units, or those of ``frame^-1 mean`` if that is given;
+        those of roots have no meaning then.
+        """
         places, sizes = np.concatenate(self.places), [len(each) for each in self.places]
         ends = np.cumsum([0, *sizes])
         root = np.zeros((len(places),) * 2)
         for L, first, last in zip(point.roots, ends[:-1], ends[1:], strict=True):
-            root[first:last, first:last] = L / self.units[places[first:last], None]
+            own = places[first:last]
+            root[first:last, first:last] = (
+                L / self.units[own, None]
+                if frame is None
+                else np.linalg.solve(frame[np.ix_(own, own)], L)
+            )
         pairs = list(zip(point.entries, ends[:-1], strict=True))
         rows, columns = (
             np.concatenate([own[k] + first for own, first in pairs]).astype(np.int64)
@@ -270,8 +283,10 @@ class QuadratureCriterion(_OfFamily):
                 self.family,
                 point.shapes,
                 self._base(point.shapes),
-                frame=np.diag(self.units),
-                mean=point.mean / self.units,
+                frame=np.diag(self.units) if frame is None else frame,
+                mean=point.mean / self.units
+                if frame is None
+                else np.linalg.solve(frame, point.mean),
                 root=root,
                 places=places.astype(np.int64),
                 sizes=sizes,
@@ -282,7 +297,8 @@ class QuadratureCriterion(_OfFamily):
             )
         if np.isfinite(evidence).all() and np.isfinite(curvature).all():
             self.mode = mode
-        scale = np.concatenate([self.units, self.units[places[rows]], np.ones(len(point.shapes))])
+        own = self.units if frame is None else np.ones(len(self.units))
+        scale = np.concatenate([own, self.units[places[rows]], np.ones(len(point.shapes))])
         second = square_of(curvature.sum(axis=0)) / np.outer(scale, scale)
         return -2 * float(evidence.sum()), -2 * score.sum(axis=0) / scale, -2 * second
 
@@ -301,18 +317,37 @@ class QuadratureCriterion(_OfFamily):
             root = np.zeros_like(G)
             root[own] = level.turn @ level.searched(G, range(len(G)))
             roots.append(level.units[:, None] * root)
-        second, p = self.at(Point(mean, roots, self.shapes, entries))[2], len(mean)
+        frame = self.frame
+        second, p = self.at(Point(mean, roots, self.shapes, entries), frame)[2], len(mean)
         assert second is not None
         whole, t = len(second), len(self.shapes)
         kept = np.r_[:p, whole - t : whole]
-        scale = np.concatenate([self.units, np.ones(t)])
-        inside = -second[np.ix_(kept, kept)] / 2 * np.outer(scale, scale)
+        inside = -second[np.ix_(kept, kept)] / 2
         turn = np.eye(len(kept))[:, np.concatenate([self.searched, np.arange(p, len(kept))])]
         if self._null.shape[1]:  # along what rows identify, of which information is not rounding
-            lost = np.pad(self._null / self.units[:, None], ((0, t), (0, 0)))
+            lost = np.pad(np.linalg.solve(frame, self._null), ((0, t), (0, 0)))
             turn = turn @ null_space(lost.T @ turn)
         known = turn @ uncertainty(turn.T @ inside @ turn) @ turn.T
-        return known[:p, :p] * np.outer(self.units, self.units)
+        return frame @ known[:p, :p] @ frame.T
+
+    @cached_property
+    def frame(self) -> NDArray[np.float64]:
+        """Coordinates of the mean, shape (p, p): of columns less their means, beside a constant.
+
+        What the rows say of columns far from zero, and not of the constant, would be rounding. A
+        column that varies where the constant does not stays as it is.
+        """
+        X, found = self.clients.X, np.diag(self.units)
+        if 0 not in self.searched or not len(X) or np.ptp(X[:, 0]) or X[0, 0] != 1:
+            return found
+        centre, spread = X.mean(axis=0), X.std(axis=0)
+        free = np.isin(np.arange(X.shape[1]), self.searched) & (spread > CONSTANT * np.abs(centre))
+        for own in self.places:
+            free[own] &= 0 in own
+        free[0] = False
+        found[free, free] = 1 / spread[free]
+        found[0, free] = -centre[free] / spread[free]
+        return found
 
     def _base(self, shapes: NDArray) -> quadrature.Base:
         """Return what log-likelihoods have besides their parts in predictors."""

@@ -57,3 +57,38 @@ def test_what_cannot_be_tested_says_why():
     exact = eb.LinearEB(varying=["intercept"]).fit(rows[["x"]], 2 * rows["x"], groups=rows["g"])
     with pytest.raises(ValueError, match="explain all rows"):
         exact.tests()
+
+
+FAR = {  # how far from zero x is, in its own spreads
+    ("y ~ x + (1 | g)", None): (1e3, 1e6),
+    ("y ~ x + (1 + x | g)", None): (300.0, 1e4),
+    ("y ~ x * kind + (1 + x | g)", None): (300.0, 1e4),
+    ("hit ~ x + (1 | g)", "binomial"): (1e3, 1e5),
+    ("hit ~ x + (1 + x | g)", "binomial"): (300.0, 3e3),
+    ("n ~ x + (1 | g)", "poisson"): (1e3, 3e5),
+}
+
+
+@pytest.mark.parametrize(("formula", "family"), FAR)
+def test_tests_of_columns_far_from_zero_are_those_of_centred_ones(formula, family):
+    rng = np.random.default_rng(0)
+    groups, x = rng.integers(0, 20, 300), rng.normal(size=300)
+    own = rng.normal(size=(2, 20))[:, groups] * [[0.7], [0.4]]
+    line = 0.2 + 0.5 * x + own[0] + own[1] * x
+    rows = pd.DataFrame({"g": groups, "kind": rng.choice(["a", "b"], 300)})
+    rows["y"], rows["hit"] = line + rng.normal(size=300), (line + rng.logistic(size=300) > 0) * 1
+    rows["n"] = rng.poisson(np.exp(line))
+    near = eb.from_formula(formula, rows.assign(x=x), family=family)
+    kinds = [None, "kenward-roger"] if family is None else [None]
+    for away in FAR[formula, family]:
+        far = eb.from_formula(formula, rows.assign(x=x + away), family=family)
+        for ddf in kinds:
+            one, other = (fit.tests(ddf=ddf).set_index("term") for fit in (near, far))
+            slopes = [term for term in one.index if "x" in term]
+            for name in ("estimate", "std.error", "df", "p.value"):
+                np.testing.assert_allclose(
+                    other.loc[slopes, name], one.loc[slopes, name], rtol=2e-3, err_msg=name
+                )
+            one, other = (fit.margins(ddf=ddf).frame() for fit in (near, far))
+            for name in ("std.error", "df"):
+                np.testing.assert_allclose(other[name], one[name], rtol=2e-2, err_msg=name)

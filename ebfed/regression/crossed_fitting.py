@@ -640,9 +640,14 @@ def _spherical(effects: NDArray, root: NDArray) -> NDArray[np.float64]:
 
 
 def has_noise(fit: Any) -> bool:
-    """Whether noise is not so far below the spread of effects that tests have no digits."""
-    most = max(np.diag(each).max(initial=0.0) for each in fit.covariances_.values())
-    return bool(most <= LITTLE_NOISE * fit.noise_variance_)
+    """Whether noise is not so far below the spread of effects that tests have no digits.
+
+    Effects are those of columns that are orthogonal, with a mean square of 1: units of covariates,
+    and where these are zero, do not matter.
+    """
+    found: CrossedFit = fit._fit
+    most = max((root**2).sum(axis=1).max(initial=0.0) for root in found.equations.roots)
+    return bool(found.unit * most <= LITTLE_NOISE * fit.noise_variance_)
 
 
 def check_noise(fit: Any, what: str) -> None:

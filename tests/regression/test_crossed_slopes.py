@@ -506,3 +506,12 @@ def test_slopes_of_counts_are_those_of_glmer():
     assert (away < 1e-4 * errors).all()
     spreads = [0.697995, 0.710580, -0.921109, 0.520721]
     np.testing.assert_allclose(found["estimate"][3:], spreads, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e-6, 0.0), (1.0, 1e6)])
+def test_units_of_a_slope_do_not_make_noise_small(scale, shift):
+    rows, model = crossed(1), "y ~ x + (1 + x | a) + (1 | b)"
+    fit = eb.from_formula(model, rows).tests()
+    found = eb.from_formula(model, rows.assign(x=scale * rows["x"] + shift)).tests()
+    np.testing.assert_allclose(found["statistic"][1], fit["statistic"][1], rtol=1e-5)
+    np.testing.assert_allclose(found["df"][1], fit["df"][1], rtol=1e-4)

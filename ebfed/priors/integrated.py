@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtr, ndtri, softmax, stdtr, stdtrit
 
 from ebfed.likelihoods import Binomial, Gaussian, Likelihood, StudentT, join
 from ebfed.likelihoods.lattice import Lattice
@@ -131,8 +131,7 @@ def _shares(
         # data so far from all populations that squares overflow do not tell these apart
         beyond = np.isneginf(logs).all(axis=0)
         logs[:, beyond] = log_weights
-        parts = np.exp(logs - logs.max(axis=0))
-        columns.append(parts / parts.sum(axis=0))
+        columns.append(softmax(logs, axis=0))
     return np.stack(columns, axis=2)
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.base import WELL_KNOWN, OwnReports, Prior, relative_likelihoods
@@ -1157,7 +1157,7 @@ class NestedConjugate(Nested):
             with np.errstate(divide="ignore"):
                 logs = np.log(table[place[is_new]]) + self._logs(likelihood.take(is_new))
             own = np.arange(len(table), len(table) + len(logs))
-            table, place = np.vstack([table, _normalised(logs)]), place.copy()
+            table, place = np.vstack([table, softmax(logs, axis=1)]), place.copy()
             place[is_new] = own
         used, place = np.unique(place, return_inverse=True)
         means, parents = _quantile_means(self.nodes_, table[used])
@@ -1300,8 +1300,7 @@ class _ParentTable:
             line = kind.to_line(table.nodes)
             step = line[1] - line[0]
             first, last = line[some[0]] - step, line[some[-1]] + step
-        density = np.exp(logs - logs.max(axis=1, keepdims=True))
-        density /= density.sum(axis=1, keepdims=True)
+        density = softmax(logs, axis=1)
         centre = density @ line
         error = np.sqrt(np.maximum(density @ line**2 - centre**2, step**2 / 12))
         wanted = PER_ERROR * (last - first) / error.min()
@@ -1363,7 +1362,7 @@ class _ParentTable:
         masses = np.array([self.masses(each) for each in points])
         shares = np.zeros(logs.shape)
         for weight, mass in zip(weights, masses, strict=True):
-            shares += weight * _normalised(logs + mass)
+            shares += weight * softmax(logs + mass, axis=1)
         return {
             "nodes_": self.nodes,
             "joint_log_marginal_": value,
@@ -1372,7 +1371,7 @@ class _ParentTable:
             "dispersion_above_": 0.0 if point[1] < LEAST + 0.5 else float(np.exp(point[1])),
             "dispersion_": 0.0 if at == LEAST else float(np.exp(at)),
             "shares_": shares,
-            "known_shares_": _normalised(logs + self.masses(point)),
+            "known_shares_": softmax(logs + self.masses(point), axis=1),
             "population_shares_": weights @ np.exp(masses),
             "known_population_": np.exp(self.masses(point)),
         }
@@ -1411,11 +1410,6 @@ def _log_marginals(
     """Log-probability of each row at each node, shape (n, k)."""
     variances = of.kind.variance_of(nodes)[0] * of.kind.share_of(dispersion)
     return rows.marginals(nodes[:, None], variances[:, None])
-
-
-def _normalised(logs: NDArray) -> NDArray:
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def _quantile_means(nodes: NDArray, weights: NDArray) -> tuple[NDArray, NDArray[np.int64]]:

@@ -130,14 +130,14 @@ def cdf(t, i):
 @pytest.mark.parametrize("t", [-3.0, -0.2, -1e-3, 0.0, 1e-3, 0.4, 2.0])
 def test_mixture_below(t):
     np.testing.assert_allclose(
-        mixture_below(np.full(2, t), *MIXTURES.arrays), [cdf(t, 0), cdf(t, 1)], atol=1e-12
+        mixture_below(np.full(2, t), *MIXTURES.arrays()), [cdf(t, 0), cdf(t, 1)], atol=1e-12
     )
 
 
 @pytest.mark.parametrize("q", [1e-6, 0.02, 0.3, 0.5])
 def test_mixture_quantiles(q):
     mean, variance = MIXTURES.moments()
-    found = mixture_quantiles(q, mean, np.sqrt(variance), *MIXTURES.arrays)
+    found = mixture_quantiles(q, mean, np.sqrt(variance), *MIXTURES.arrays())
     for i, value in enumerate(found):
         if cdf(-1e-12, i) < q <= cdf(0.0, i):  # in the jump
             assert value == 0.0

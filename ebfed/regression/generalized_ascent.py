@@ -37,8 +37,9 @@ NEAR = 1e-3
 # Gain at which a fit is done, some 1e-5 standard errors from the maximum; and what a change of the
 # rules from one population to the next may lose.
 EXACT, NOISE = 1e-10, 1e-6
-# Standard deviations from which a second search begins, and what is kept of the first.
-WIDE_SPREAD = 2.0
+# Standard deviations from which a second search begins; numbers of groups, and of rows of the
+# smallest, below which it does whatever the first found; and what is kept of that.
+WIDE_SPREAD, FEW, FEW_ROWS = 2.0, 30, 5
 OF_MAXIMUM = (
     *("point", "best_point", "best_value", "log_likelihood", "slope", "second", "radius", "gain"),
     *("mean_covariance", "information", "converged", "phase", "unlimited"),
@@ -268,10 +269,11 @@ def _missing(
 def ascend_again(
     state: GeneralizedState, kind: Covariance, calm: tuple[float, ...]
 ) -> GeneralizedState:
-    """End a search, or begin it again from wide spreads if it found that groups do not differ.
+    """End a search, or begin it again from wide spreads where there may be a second maximum.
 
-    Rows that scatter and groups that do not differ can be a maximum beside that of rows that hardly
-    scatter, with shapes `calm`, and groups that differ. The higher one is kept.
+    Rows that scatter and groups that do not differ, or that little, can be a maximum beside that of
+    rows that hardly scatter, with shapes `calm`, and groups that differ; so may be few groups of
+    which one that has few rows is far from the others. The higher maximum is kept.
     """
     if "earlier" in state:
         earlier = state["earlier"]
@@ -281,7 +283,9 @@ def ascend_again(
     if not (calm and state["estimates_spread"]):
         return state
     here = population_of(state, kind)
-    if not here.at_bounds()[0]:
+    n = state["n"]
+    few = len(n) <= FEW and int(n.min()) < FEW_ROWS
+    if not (few or here.at_bounds()[0]):
         return state
     point, rank = here.start(WIDE_SPREAD, 0.0, np.array(calm)).point, here.ways.shape[1]
     point[:rank] = here.point[:rank]

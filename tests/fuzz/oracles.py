@@ -32,7 +32,7 @@ def check(table: Any, fit: Any, caught: list) -> None:
         gaussian(table, fit)
     elif kind in ("BernoulliEB", "PoissonEB"):
         conjugate(table, fit, kind)
-    elif kind in ("LogisticEB", "GeneralizedEB") and "(1 | g)" in table.formula:
+    else:
         generalized(table, fit)
 
 
@@ -67,14 +67,14 @@ def factors_of(table: Any) -> list[tuple[NDArray, NDArray, tuple[str, ...], bool
     """Levels of rows, columns that differ, terms, and whether they are correlated, by factor."""
     frame, one = table.frame, np.ones(len(table.frame))
     levels = {name: np.unique(frame[name].astype(str), return_inverse=True)[1] for name in "gsh"}
-    if table.structure in ("slopes", "separate slopes"):
-        columns = np.column_stack([one, frame["x"]])
-        return [(levels["g"], columns, ("intercept", "x"), table.structure == "slopes")]
-    if table.structure == "slopes alone":
-        return [(levels["g"], frame[["x"]].to_numpy(), ("x",), False)]
-    found = [(levels["g"], one[:, None], ("intercept",), False)]
-    other = {"nested": "s", "crossed": "h"}.get(table.structure)
-    return found + ([(levels[other], one[:, None], ("intercept",), False)] if other else [])
+    columns = np.column_stack([one, frame["x"]])
+    terms: tuple[str, ...] = ("intercept", "x")
+    kept = slice(1, 2) if table.structure == "slopes alone" else slice(2)
+    kept = kept if "slopes" in table.structure else slice(1)
+    joint = table.structure in ("slopes", "crossed slopes")
+    found = [(levels["g"], columns[:, kept], terms[kept], joint)]
+    other = {"nested": "s", "crossed": "h", "crossed slopes": "h"}.get(table.structure)
+    return found + ([(levels[other], columns[:, :1], terms[:1], False)] if other else [])
 
 
 class Dense:
@@ -100,21 +100,9 @@ class Dense:
             scaled, alike = columns / sizes, codes[:, None] == codes
             self.products.append(np.einsum("ia,jb,ij->abij", scaled, scaled, alike.astype(float)))
 
-    def roots(self, at: NDArray) -> list[NDArray]:
-        """Lower roots of the covariances, from free numbers."""
-        found, place = [], 0
-        for _, columns, _, joint in self.factors:
-            k = columns.shape[1]
-            root = np.diag(np.exp(at[place : place + k]))
-            place += k
-            if joint:
-                root[1, 0] = at[place]
-                place += 1
-            found.append(root)
-        return found
-
     def of_roots(self, at: NDArray) -> float:
-        return self([root @ root.T for root in self.roots(np.clip(at, -14, 9))])
+        roots = roots_of(self.factors, at)
+        return self([root @ root.T for root in roots])
 
     def __call__(self, covariances: list[NDArray]) -> float:
         V = np.diag(self.inverse)
@@ -248,11 +236,12 @@ def densities(table: Any) -> tuple[Callable[..., NDArray], int]:
     if table.family == "negative_binomial":
 
         def counts(z: NDArray, log_size: float) -> NDArray:
-            size = np.exp(log_size)
-            either = np.logaddexp(log_size, z)
-            return w * (
-                gammaln(y + size) - gammaln(size) + size * (log_size - either) + y * (z - either)
-            )
+            # differences of the gamma function that keep their digits where the size is large
+            size, j = np.exp(log_size), np.arange(min(float(y.max()), 1e3))
+            rise = np.where(j < y, np.log1p(j / size), 0.0).sum(1, keepdims=True)
+            of_many = gammaln(y + size) - gammaln(size) - y * log_size
+            rise = np.where(y > 1e3, of_many, rise)
+            return w * (rise + y * z - (y + size) * np.log1p(np.exp(z - log_size)))
 
         return counts, 1
     if table.family == "gamma":
@@ -283,31 +272,31 @@ def densities(table: Any) -> tuple[Callable[..., NDArray], int]:
 
 
 class Quadrature:
-    """Log-likelihood of rows whose intercept is normal in groups, by a grid that is refined."""
+    """Log-likelihood of rows with one normal coefficient in groups, by a grid that is refined."""
 
     def __init__(self, table: Any):
         self.density, self.n_shapes = densities(table)
-        codes = np.unique(table.frame["g"].astype(str), return_inverse=True)[1]
+        ((codes, column, _, _),) = self.factors = factors_of(table)
+        self.sizes = [np.sqrt((column**2).mean(0))]
+        self.column, self.n_spreads = column / self.sizes[0], 1
         self.sums = (codes == np.arange(codes.max() + 1)[:, None]).astype(float)
         self.codes, self.Q = codes, basis(design(table))
         self.offset = table.frame["le"].to_numpy() if "offset(le)" in table.formula else 0.0
 
-    def __call__(self, at: NDArray, sd: float | None = None) -> float:
+    def __call__(self, at: NDArray) -> float:
         """Return it at coefficients of the basis, the spread's logarithm, and shapes."""
         p = self.Q.shape[1]
-        sd = np.exp(min(at[p], 6.0)) if sd is None else sd
+        sd = np.exp(min(float(at[p]), 6.0))
         with np.errstate(all="ignore"):
             found = self.marginal(self.Q @ at[:p] + self.offset, sd, at[p + 1 :])
         return found if np.isfinite(found) else -1e300
 
     def marginal(self, z: NDArray, sd: float, shapes: NDArray) -> float:
-        if sd == 0:
-            return float(self.density(z[:, None], *shapes).sum())
         k, steps = len(self.sums), np.linspace(0, 1, 49)
         low, high = np.full(k, -14.0), np.full(k, 14.0)
         for _ in range(4):
             u = low[:, None] + (high - low)[:, None] * steps
-            rows = self.density(z[:, None] + sd * u[self.codes], *shapes)
+            rows = self.density(z[:, None] + sd * self.column * u[self.codes], *shapes)
             total = self.sums @ rows - u**2 / 2
             near = total > total.max(1, keepdims=True) - 40
             first, last = near.argmax(1), 48 - near[:, ::-1].argmax(1)
@@ -320,9 +309,118 @@ class Quadrature:
         return float(integral.sum() - k * np.log(2 * np.pi) / 2)
 
 
+class Laplace:
+    """Log-likelihood of rows with any normal effects, by Laplace's approximation."""
+
+    def __init__(self, table: Any):
+        self.density, self.n_shapes = densities(table)
+        self.factors = factors_of(table)
+        self.Q = basis(design(table))
+        self.offset = table.frame["le"].to_numpy() if "offset(le)" in table.formula else 0.0
+        self.sizes = [np.sqrt((columns**2).mean(0)) for _, columns, _, _ in self.factors]
+        self.n_spreads = sum(
+            len(sizes) + joint
+            for sizes, (_, _, _, joint) in zip(self.sizes, self.factors, strict=True)
+        )
+        n_effects = sum(
+            (codes.max() + 1) * columns.shape[1] for codes, columns, _, _ in self.factors
+        )
+        self.mode = np.zeros(n_effects)
+
+    def columns(self, roots: list[NDArray]) -> NDArray:
+        """Columns of effects of unit variance, those of a level beside each other."""
+        found = []
+        for (codes, columns, _, _), sizes, root in zip(
+            self.factors, self.sizes, roots, strict=True
+        ):
+            own = np.zeros((len(codes), codes.max() + 1, len(sizes)))
+            own[np.arange(len(codes)), codes] = columns / sizes @ root
+            found.append(own.reshape(len(codes), -1))
+        return np.hstack(found)
+
+    def __call__(self, at: NDArray) -> float:
+        """Return it at coefficients of the basis, free numbers of roots, and shapes."""
+        p, q = self.Q.shape[1], self.n_spreads
+        roots = roots_of(self.factors, at[p : p + q])
+        with np.errstate(all="ignore"):
+            found = self.marginal(self.Q @ at[:p] + self.offset, roots, at[p + q :])
+        return found if np.isfinite(found) else -1e300
+
+    def bends(self, z: NDArray, shapes: NDArray, step: float = 1e-3) -> list[NDArray]:
+        """Log-densities of rows, their slopes, and how far these fall."""
+        low, here, high = self.density(z[:, None] + step * np.array([-1, 0, 1]), *shapes).T
+        return [here, (high - low) / (2 * step), (2 * here - low - high) / step**2]
+
+    def marginal(self, z: NDArray, roots: list[NDArray], shapes: NDArray) -> float:
+        Z, u = self.columns(roots), self.mode
+        for start in (self.mode, np.zeros_like(self.mode)):
+            u = self.climb(z, Z, start, shapes)
+            if np.isfinite(u).all():
+                break
+        else:
+            return -np.inf
+        self.mode = u
+        values, _, bend = self.bends(z + Z @ u, shapes)
+        H = np.eye(len(u)) + Z.T * bend @ Z
+        return float(values.sum() - u @ u / 2 - np.linalg.slogdet(H)[1] / 2)
+
+    def climb(self, z: NDArray, Z: NDArray, u: NDArray, shapes: NDArray) -> NDArray:
+        """Climb to the mode of the effects by Newton's steps."""
+        values, slope, bend = self.bends(z + Z @ u, shapes)
+        height = values.sum() - u @ u / 2
+        if not np.isfinite(height):
+            return np.full_like(u, np.nan)
+        for _ in range(100):
+            up = Z.T @ slope - u
+            H = np.eye(len(u)) + Z.T * np.maximum(bend, 0) @ Z
+            step = np.linalg.lstsq(H, up)[0]
+            for _ in range(40):
+                values, slope, bend = self.bends(z + Z @ (u + step), shapes)
+                tried = values.sum() - (u + step) @ (u + step) / 2
+                if tried >= height - 1e-12 * abs(height):
+                    break
+                step = step / 2
+            else:
+                return u
+            u, height = u + step, tried
+            if step @ up < 1e-10:
+                return u
+        return u
+
+
+def roots_of(factors: list, at: NDArray) -> list[NDArray]:
+    """Lower roots of the covariances of factors, from free numbers."""
+    found, place = [], 0
+    for _, columns, _, joint in factors:
+        k = columns.shape[1]
+        root = np.diag(np.exp(np.clip(at[place : place + k], -14, 14)))
+        place += k
+        if joint:
+            root[1, 0] = at[place]
+            place += 1
+        found.append(root)
+    return found
+
+
+def spreads_of(found: dict[tuple[str, str], float], factors: list, sizes: list) -> list[float]:
+    """Free numbers of the roots of a fit's covariances."""
+    numbers: list[float] = []
+    names = [name for name in "gsh" if any(key[0] == name for key in found)]
+    for (_, _, terms, joint), size, name in zip(factors, sizes, names, strict=True):
+        sd = np.array([found[name, f"sd__{term}"] for term in terms]) * size
+        cor = np.nan_to_num(found[name, "cor__intercept.x"]) if joint else 0.0
+        rest = np.sqrt(max(1 - cor**2, 1e-12)) if joint else 1.0
+        numbers += list(np.log(np.maximum(sd * np.r_[np.ones(len(sd) - 1), rest], 1e-5)))
+        numbers += [cor * sd[1]] if joint else []
+    return numbers
+
+
 def generalized(table: Any, fit: Any) -> None:
-    quadrature = Quadrature(table)
-    Q, found = quadrature.Q, estimates(fit)
+    factors = factors_of(table)
+    if len(factors) == 1 and len(factors[0][2]) > 1:
+        return  # quadrature in two dimensions takes long, or has too few digits
+    likelihood = Quadrature(table) if len(factors) == 1 else Laplace(table)
+    Q, found = likelihood.Q, estimates(fit)
     fixed = np.nan_to_num(fit.tidy(effects="fixed")["estimate"].to_numpy())
     shapes: list[float] = []
     if table.family == "negative_binomial":
@@ -330,15 +428,17 @@ def generalized(table: Any, fit: Any) -> None:
     elif table.family == "gamma":
         shapes = [np.log(found["Residual", "shape"])]
     elif table.family == "ordinal":
-        cuts = [found["Residual", f"{j}|{j + 1}"] for j in range(1, quadrature.n_shapes + 2)]
+        cuts = [found["Residual", f"{j}|{j + 1}"] for j in range(1, likelihood.n_shapes + 2)]
         shapes = list(np.log(np.diff(cuts)))
-    sd = found["g", "sd__intercept"]
-    start = np.concatenate([Q.T @ (design(table) @ fixed), [np.log(max(sd, 1e-3))], shapes])
-    here = quadrature(start, sd)
-    middle = np.concatenate([Q.T @ np.full(len(Q), centre(table)), [0.0], np.zeros(len(shapes))])
+    start = np.concatenate(
+        [Q.T @ (design(table) @ fixed), spreads_of(found, factors, likelihood.sizes), shapes]
+    )
+    here = likelihood(start)
+    spreads = np.full(likelihood.n_spreads, 0.0)
+    middle = np.concatenate([Q.T @ np.full(len(Q), centre(table)), spreads, 0 * np.array(shapes)])
     best = here
     for each in (start, middle):
-        again = minimize(lambda at: -quadrature(at), each, method="BFGS", options={"maxiter": 60})
+        again = minimize(lambda at: -likelihood(at), each, method="BFGS", options={"maxiter": 60})
         best = max(best, -again.fun)
     compare(here, best)
 

@@ -49,9 +49,10 @@ RANDOM = {
     "slopes alone": "(0 + x | g)",
     "nested": "(1 | s/g)",
     "crossed": "(1 | g) + (1 | h)",
+    "crossed slopes": "(1 + x | g) + (1 | h)",
 }
 FAMILIES = ("gaussian", "binomial", "poisson", "negative_binomial", "gamma", "ordinal")
-CROSSED = ("gaussian", "binomial", "poisson")
+TURN = len(RANDOM) * len(FAMILIES)  # tables that have all structures of all families
 FIXED = ("x", "x", "x", "f", "x + f", "x * f", "f * b", "x + b")
 # What a table may be beside random: each is drawn with the probability.
 ODD = {
@@ -102,6 +103,10 @@ class SmallTable:
 
     def fit(self) -> Any:
         return eb.from_formula(self.formula, self.frame, **self.options)
+
+
+def is_crossed(structure: str) -> bool:
+    return structure.startswith("crossed")
 
 
 def labels(rng: np.random.Generator, odd: set[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -189,13 +194,16 @@ def table(number: int) -> SmallTable:
     """Return the table of this number."""
     rng = np.random.default_rng([SEED, number])
     family = FAMILIES[number % len(FAMILIES)]
-    kinds = [each for each in RANDOM if each != "crossed" or family in CROSSED]
+    kinds = list(RANDOM)
     structure = kinds[(number // len(FAMILIES)) % len(kinds)]
     odd = {name for name, share in ODD.items() if rng.random() < share}
     groups, parents = labels(rng, odd)
     known = columns(rng, groups, odd)
     other = rng.integers(0, 4, len(groups))
-    levels = [groups, *{"nested": [parents], "crossed": [other]}.get(structure, [])]
+    levels = [
+        groups,
+        *([parents] if structure == "nested" else [other] if is_crossed(structure) else []),
+    ]
     y = responses(rng, family, means(rng, groups, levels, known, odd), known, odd)
     frame = pd.DataFrame({"y": y, **known, "g": groups, "s": parents, "h": other})
     options: dict[str, Any] = {} if family == "gaussian" else {"family": family}
@@ -204,7 +212,7 @@ def table(number: int) -> SmallTable:
         fixed = f"x + {fixed}"
     if fixed != "1" and "constant" in odd:
         frame["z"], fixed = 3.0, f"{fixed} + z"
-    if "x" in fixed.split() and "collinear" in odd and structure != "slopes":
+    if "x" in fixed.split() and "collinear" in odd and "1 + x |" not in RANDOM[structure]:
         frame["dup"], fixed = 2 * frame["x"] + 1, f"{fixed} + dup"
     response = "y"
     if family == "binomial" and "counts" in odd:
@@ -285,7 +293,7 @@ def old_rows(fit: Any, frame: pd.DataFrame) -> Figures:
 
 
 def posteriors(fit: Any, table: SmallTable) -> Figures:
-    levels = ["g", "h"] if table.structure == "crossed" else [None]
+    levels = ["g", "h"] if is_crossed(table.structure) else [None]
     every = [fit.posterior() if level is None else fit.posterior(level=level) for level in levels]
     for each in every:
         low, high = each.interval(0.9)
@@ -325,8 +333,7 @@ def probabilities(fit: Any, frame: pd.DataFrame) -> Figures:
 def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]]]:
     """Yield what fits are asked, by name; every question is of some tables of each model.
 
-    Turns are of 42 tables, which have all structures of all families. What is asked every turn is
-    what is cheap or most often wrong; other questions take turns.
+    What is asked every turn is what is cheap or most often wrong; other questions take turns.
     """
     frame, number = table.frame, table.number
     one_way = table.structure == "one way" and "prior" not in table.options
@@ -334,7 +341,7 @@ def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]
     yield "summary", lambda fit: [str(fit.summary()), fit.glance()][1:]
     yield "tidy", lambda fit: fit.tidy(conf_int=True)
     yield "posterior", lambda fit: posteriors(fit, table)
-    turn = number // 42
+    turn = number // TURN
     if turn % 2 == number % 2:
         yield "augment", lambda fit: augmented(fit, frame)
         yield "predict new", lambda fit: fit.predict(new_rows(frame))
@@ -361,7 +368,7 @@ def questions(table: SmallTable) -> Iterator[tuple[str, Callable[[Any], Figures]
     if regression and turn % 8 == (number + 1) % 8:
         # NaN where other groups do not identify a coefficient
         yield "influence", lambda fit: [fit.influence()][1:]
-    if table.family in ("binomial", "ordinal") and regression and table.structure != "crossed":
+    if table.family in ("binomial", "ordinal") and regression and not is_crossed(table.structure):
         yield "predict_proba", lambda fit: probabilities(fit, frame)
 
 
@@ -424,7 +431,7 @@ def verdicts(table: SmallTable, oracle: bool | None = None) -> dict[str, str]:
     Every other table of a model is compared with an oracle if `oracle` is None.
     """
     if oracle is None:
-        oracle = (table.number // 42 + table.number) % 2 == 1
+        oracle = (table.number // TURN + table.number) % 2 == 1
     # columns of one letter in quotation marks alone: such letters are in other sentences too
     names = {f"'{name}'" if len(name) == 1 else name for name in table.frame}
     names |= {"X", "y", "groups", "formula", "method", "family"}

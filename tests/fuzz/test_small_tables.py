@@ -44,7 +44,7 @@ def test_every_question_is_asked_of_every_model():
 
 
 def test_tables_have_all_families_and_structures():
-    tables = [small_tables.table(number) for number in range(2 * 42)]
+    tables = [small_tables.table(number) for number in range(2 * small_tables.TURN)]
     assert {table.family for table in tables} == set(small_tables.FAMILIES)
     assert {table.structure for table in tables} == small_tables.RANDOM.keys()
     assert set.union(*(table.odd for table in tables)) == small_tables.ODD.keys()

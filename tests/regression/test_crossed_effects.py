@@ -100,3 +100,19 @@ def test_it_has_what_other_mixed_models_have():
     np.testing.assert_array_equal(ranks["rank"], expected["rank"])
     with pytest.raises(ValueError, match="CrossedEB has no SQL: rows have effects of several"):
         fit.to_sql()
+
+
+def test_levels_that_differ_are_not_taken_for_rows_that_scatter():
+    # there are two maxima: 25.04, where no levels differ and the shape is 1.39, and the higher one
+    y = [0.3707, 0.01305, 7.347, 0.04183, 0.009363, 0.008597, 0.002289, 0.00928]
+    y += [0.004997, 0.0374, 0.07127, 0.07687]
+    rows = pd.DataFrame({"y": y, "f": list("uvvuwwwwwwvu"), "b": list("010010000101")})
+    rows["g"], rows["h"] = list("aaaabbbbbccc"), list("zyxwwwwwyyyz")
+    rows = pd.concat([rows, rows[:4]], ignore_index=True)
+    fit = eb.from_formula("y ~ f * b + (1 | g) + (1 | h)", rows, family="gamma")
+    found = fit.tidy(effects="ran_pars")
+    found = found.set_index(["group", "term"])["estimate"]
+    # by search from other places, of Laplace's approximation by dense algebra (tests/fuzz/oracles)
+    assert fit.glance()["logLik"].item() == pytest.approx(30.162, abs=0.001)
+    assert found["h", "sd__intercept"] == pytest.approx(1.925, rel=1e-3)
+    assert found["Residual", "shape"] == pytest.approx(6.813, rel=1e-3)

@@ -53,6 +53,9 @@ LIGHT = 1e-10
 STEP, SHAPE_STEP = 1e-2, 1e-2
 # Entries of roots below this are tried as zeros.
 SMALL = 0.02
+# Spreads from which a second search begins; numbers of levels of a factor, and of rows of the
+# smallest, below which it does whatever the first found; and what it is to gain, twice.
+WIDE_SPREAD, FEW, FEW_ROWS, GAIN = 2.0, 30, 5, 2e-6
 # Share of the largest curvature in entries of roots that others have at least, at the start.
 FLAT = 1e-3
 
@@ -407,9 +410,7 @@ class CrossedLaplace:
             last[:] = [mode]
             return mode.criterion, slope
 
-        point = self.start()
-
-        def metric() -> NDArray:
+        def metric(point: NDArray) -> NDArray:
             mode = last[0]
             found = self._metric(mode)
             shapes = range(K + self.p, len(point))
@@ -421,11 +422,18 @@ class CrossedLaplace:
                 found[t, t] = 1 / max(bend, 1e-3 * len(self.columns))
             return found
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
-            steps = QuasiNewtonSteps(metric, FARTHEST)
-            point, path, converged = descend(criterion, point, steps, TOLERANCE)
-        point = self._without(point, path[-1])
+        def descended(start: NDArray) -> tuple[NDArray, list[float], bool]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the answer has it, too
+                steps = QuasiNewtonSteps(lambda: metric(start), FARTHEST)
+                point, path, converged = descend(criterion, start, steps, TOLERANCE)
+            return self._without(point, path[-1]), path, converged
+
+        point, path, converged = descended(self.start())
+        for start in self._elsewhere(point):
+            other = descended(start)
+            if other[1][-1] < path[-1] - GAIN:
+                point, path, converged = other
         mode = self.mode(point)
         slope = self.slope(point, mode)
         free = np.flatnonzero((point != 0) | (np.arange(len(point)) >= K))
@@ -446,6 +454,26 @@ class CrossedLaplace:
         covariance = known[K:, K:] if known is not None else self._given_spreads(point, mode)
         ended = converged and known is not None
         return LaplaceFit(mode, point, covariance, ended, path, known)
+
+    def _elsewhere(self, point: NDArray) -> list[NDArray]:
+        """Where to search again, if the levels of a factor do not differ, or are few.
+
+        Beside a maximum where rows scatter, there can be one where they hardly do, and levels
+        differ; or one that has few rows from the others.
+        """
+        few = [
+            size <= FEW and np.bincount(codes, minlength=size).min() < FEW_ROWS
+            for size, codes in zip(self.design.sizes, self.design.codes, strict=True)
+        ]
+        alike = [
+            m for m, (k, a, b) in enumerate(self.entries) if a == b and (few[k] or point[m] == 0)
+        ]
+        if not (alike and self._family.calm):
+            return []
+        start = point.copy()
+        start[alike] = WIDE_SPREAD
+        start[self.n_entries + self.p :] = self._family.calm
+        return [start]
 
     def _metric(self, mode: Mode) -> NDArray:
         """About the inverse of the second derivatives in roots and coefficients.

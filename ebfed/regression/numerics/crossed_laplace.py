@@ -403,9 +403,13 @@ class CrossedLaplace:
 
         def criterion(point: NDArray) -> tuple[float, NDArray]:
             try:
-                mode = self.mode(point)
-                slope = self.slope(point, mode)
-            except LinAlgError:  # far from the maximum
+                with np.errstate(over="ignore", invalid="ignore"):
+                    mode = self.mode(point)
+                    slope = self.slope(point, mode)
+                sound = np.isfinite(mode.criterion)
+            except LinAlgError:
+                sound = False
+            if not sound:  # far from the maximum
                 return np.inf, np.zeros(len(point))
             last[:] = [mode]
             return mode.criterion, slope

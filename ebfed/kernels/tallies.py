@@ -7,6 +7,7 @@ import numpy as np
 from ebfed.kernels._jit import jit
 
 _RESTART = 64  # nodes between two exponentials: rounding grows as the square of the steps
+_MANY = 30  # factors that take longer than four of log-gamma
 
 
 @jit
@@ -193,6 +194,11 @@ def bell_shapes(numbers, shapes, place, width, total, freedom, even):
     tried += total * even / k
     gain, ratio = 0.0, 1.0
     for j in range(k):
+        if numbers[j] > _MANY:
+            n = numbers[j]
+            gain += math.lgamma(tried[j] + n) - math.lgamma(tried[j])
+            gain -= math.lgamma(shapes[j] + n) - math.lgamma(shapes[j])
+            continue
         for member in range(numbers[j]):
             ratio *= (tried[j] + member) / (shapes[j] + member)
             if not 1e-200 < ratio < 1e200:  # one logarithm for many factors

@@ -40,6 +40,10 @@ __all__ = [
 
 # Variance of effects over that of noise, beyond which differences of sums have no digits.
 LITTLE_NOISE = 1e9
+NO_MAXIMUM = (
+    "y is explained by the columns and the levels up to rounding: the likelihood has no maximum, "
+    "and nothing is known of the scatter of rows."
+)
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,10 @@ class CrossedFit:
         triangle = triangle_of(X * root, problem.of_columns)[1]
         turned, blocks, places, maps = problem.turned(root * np.sqrt(len(X)))
         model = CrossedLaplace(turned, scaled(X, triangle), family, rows, blocks)
-        found = model.fit()
+        try:
+            found = model.fit()
+        except LinAlgError as error:
+            raise ValueError(NO_MAXIMUM) from error
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
         whole = np.eye(len(found.covariance))
         whole[: len(back), : len(back)] = back

@@ -437,9 +437,11 @@ def generalized(table: Any, fit: Any) -> None:
     spreads = np.full(likelihood.n_spreads, 0.0)
     middle = np.concatenate([Q.T @ np.full(len(Q), centre(table)), spreads, 0 * np.array(shapes)])
     best = here
-    for each in (start, middle):
-        again = minimize(lambda at: -likelihood(at), each, method="BFGS", options={"maxiter": 60})
-        best = max(best, -again.fun)
+    with np.errstate(all="ignore"):  # of searches that go astray
+        for each in (start, middle):
+            options = {"maxiter": 60}
+            again = minimize(lambda at: -likelihood(at), each, method="BFGS", options=options)
+            best = max(best, -again.fun)
     compare(here, best)
 
 

@@ -515,3 +515,24 @@ def test_units_of_a_slope_do_not_make_noise_small(scale, shift):
     found = eb.from_formula(model, rows.assign(x=scale * rows["x"] + shift)).tests()
     np.testing.assert_allclose(found["statistic"][1], fit["statistic"][1], rtol=1e-5)
     np.testing.assert_allclose(found["df"][1], fit["df"][1], rtol=1e-4)
+
+
+def test_slopes_of_few_levels_are_sought_twice():
+    # the first search ends at -37.20; another, by dense algebra, at -36.27 (tests/fuzz/oracles)
+    rows = pd.DataFrame({"y": [144, 0, 78, 0, 57, 404, 0, 0, 0, 0, 58]})
+    rows["x"] = [
+        -7.496,
+        28.976,
+        -6.419,
+        -5.963,
+        -13.374,
+        6.309,
+        6.458,
+        9.77,
+        10.762,
+        -2.006,
+        -12.397,
+    ]
+    rows["f"], rows["g"], rows["h"] = list("uvvwvuvvuww"), list("aabccccdefg"), list("zzxzwwyzxzy")
+    fit = eb.from_formula("y ~ x + f + (1 + x | g) + (1 | h)", rows, family="poisson")
+    assert fit.glance()["logLik"].item() > -33.21

@@ -55,7 +55,7 @@ STEP, SHAPE_STEP = 1e-2, 1e-2
 SMALL = 0.02
 # Spreads from which a second search begins; numbers of levels of a factor, and of rows of the
 # smallest, below which it does whatever the first found; and what it is to gain, twice.
-WIDE_SPREAD, FEW, FEW_ROWS, GAIN = 2.0, 30, 5, 2e-6
+APART, FEW, FEW_ROWS, GAIN = 1.0, 30, 5, 2e-6
 # Share of the largest curvature in entries of roots that others have at least, at the start.
 FLAT = 1e-3
 
@@ -434,7 +434,7 @@ class CrossedLaplace:
             return self._without(point, path[-1]), path, converged
 
         point, path, converged = descended(self.start())
-        for start in self._elsewhere(point):
+        for start in self._other_starts(point):
             other = descended(start)
             if other[1][-1] < path[-1] - GAIN:
                 point, path, converged = other
@@ -459,24 +459,28 @@ class CrossedLaplace:
         ended = converged and known is not None
         return LaplaceFit(mode, point, covariance, ended, path, known)
 
-    def _elsewhere(self, point: NDArray) -> list[NDArray]:
-        """Where to search again, if the levels of a factor do not differ, or are few.
+    def _other_starts(self, point: NDArray) -> list[NDArray]:
+        """Where to search again, if there may be a higher maximum.
 
         Beside a maximum where rows scatter, there can be one where they hardly do, and levels
-        differ; or one that has few rows from the others.
+        differ that do not in the first; or, of few levels, one that has few rows from the others.
+        Slopes of such levels can have several maxima too.
         """
-        few = [
-            size <= FEW and np.bincount(codes, minlength=size).min() < FEW_ROWS
-            for size, codes in zip(self.design.sizes, self.design.codes, strict=True)
-        ]
-        alike = [
-            m for m, (k, a, b) in enumerate(self.entries) if a == b and (few[k] or point[m] == 0)
-        ]
-        if not (alike and self._family.calm):
+        calm, design, again = self._family.calm, self.design, set[int]()
+        alike = {k for m, (k, a, b) in enumerate(self.entries) if a == b and point[m] == 0}
+        for k, codes in enumerate(design.codes):
+            size, width = int(design.sizes[k]), int(design.widths[k])
+            few = size <= FEW and np.bincount(codes, minlength=size).min() < FEW_ROWS
+            if (calm and (few or k in alike)) or (few and width > 1):
+                again.add(k)
+        if not again:
             return []
         start = point.copy()
-        start[alike] = WIDE_SPREAD
-        start[self.n_entries + self.p :] = self._family.calm
+        for m, (k, a, b) in enumerate(self.entries):
+            if k in again:
+                start[m] = APART if a == b else 0.0
+        if calm:
+            start[self.n_entries + self.p :] = calm
         return [start]
 
     def _metric(self, mode: Mode) -> NDArray:

@@ -122,7 +122,7 @@ def multiplied(text: str) -> set[str]:
 
 
 def is_comparison(text: str) -> bool:
-    """Whether there is a comparison in an expression; ``df=4`` is none.
+    """Whether an expression compares values; naming an argument, as ``df=4``, does not.
 
     Examples
     --------

@@ -98,10 +98,10 @@ class Terms:
         """Names that stand for numbers: not only for levels, or sides of comparisons."""
         found: set[str] = set()
         for kind, text in self._factors("lookup", "python"):
-            own = {text} if kind == "lookup" else names_of(text)
-            levels = kind == "python" and re.match(r"(C|factor)\(", text)
-            if kind == "lookup" or not (levels or is_comparison(text)):
-                found |= own
+            if kind == "lookup":
+                found.add(text)
+            elif not (re.match(r"(C|factor)\(", text) or is_comparison(text)):
+                found |= names_of(text)
         return found
 
     def only_levels(self, name: str) -> bool:

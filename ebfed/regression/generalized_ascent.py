@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ebfed.inference.trust_region import climb
 from ebfed.regression.notes import LITTLE, warn_unfinished
+from ebfed.regression.numerics.descent import are_few
 from ebfed.regression.numerics.quadrature_population import (
     Covariance,
     QuadraturePopulation,
@@ -37,9 +38,8 @@ NEAR = 1e-3
 # Gain at which a fit is done, some 1e-5 standard errors from the maximum; and what a change of the
 # rules from one population to the next may lose.
 EXACT, NOISE = 1e-10, 1e-6
-# Standard deviations from which a second search begins; numbers of groups, and of rows of the
-# smallest, below which it does whatever the first found; and what is kept of that.
-WIDE_SPREAD, FEW, FEW_ROWS = 2.0, 30, 5
+# Standard deviations from which a second search begins, and what is kept of the first.
+WIDE_SPREAD = 2.0
 OF_MAXIMUM = (
     *("point", "best_point", "best_value", "log_likelihood", "slope", "second", "radius", "gain"),
     *("mean_covariance", "information", "converged", "phase", "unlimited"),
@@ -283,9 +283,7 @@ def ascend_again(
     if not (calm and state["estimates_spread"]):
         return state
     here = population_of(state, kind)
-    n = state["n"]
-    few = len(n) <= FEW and int(n.min()) < FEW_ROWS
-    if not (few or here.at_bounds()[0]):
+    if not (are_few(state["n"]) or here.at_bounds()[0]):
         return state
     point, rank = here.start(WIDE_SPREAD, 0.0, np.array(calm)).point, here.ways.shape[1]
     point[:rank] = here.point[:rank]

@@ -428,11 +428,12 @@ def asked(act: Callable[[], Any], names: set[str]) -> tuple[Any, list, str | Non
 def verdicts(table: SmallTable, oracle: bool | None = None) -> dict[str, str]:
     """Return what is wrong with the answers of a fit, by question.
 
-    Every other table of a model of normal rows is compared with an oracle if `oracle` is None, and
-    every fourth of others, where that takes longer.
+    If `oracle` is None, every other table of a model is compared with one; of several factors of
+    rows that are not normal, where that takes longer, every fourth.
     """
     if oracle is None:
-        often = 2 if table.family == "gaussian" else 4
+        several = table.structure == "nested" or is_crossed(table.structure)
+        often = 4 if several and table.family != "gaussian" else 2
         oracle = (table.number // TURN + table.number) % often == 1
     # columns of one letter in quotation marks alone: such letters are in other sentences too
     names = {f"'{name}'" if len(name) == 1 else name for name in table.frame}

@@ -30,7 +30,7 @@ from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedInverse
 from ebfed.regression.numerics.crossed_search import CrossedBlocks, one_way
 from ebfed.regression.numerics.crossed_sums import CrossedDesign
-from ebfed.regression.numerics.descent import QuasiNewtonSteps, descend
+from ebfed.regression.numerics.descent import QuasiNewtonSteps, are_few, descend
 
 __all__ = ["FARTHEST", "CrossedLaplace", "LaplaceFit", "Mode"]
 
@@ -53,9 +53,8 @@ LIGHT = 1e-10
 STEP, SHAPE_STEP = 1e-2, 1e-2
 # Entries of roots below this are tried as zeros.
 SMALL = 0.02
-# Spreads from which a second search begins; numbers of levels of a factor, and of rows of the
-# smallest, below which it does whatever the first found; and what it is to gain, twice.
-APART, FEW, FEW_ROWS, GAIN = 1.0, 30, 5, 2e-6
+# Spreads from which a second search begins, and what it is to gain, twice.
+APART, GAIN = 1.0, 2e-6
 # Share of the largest curvature in entries of roots that others have at least, at the start.
 FLAT = 1e-3
 
@@ -434,7 +433,7 @@ class CrossedLaplace:
             return self._without(point, path[-1]), path, converged
 
         point, path, converged = descended(self.start())
-        for start in self._other_starts(point):
+        if (start := self._second_start(point)) is not None:
             other = descended(start)
             if other[1][-1] < path[-1] - GAIN:
                 point, path, converged = other
@@ -459,7 +458,7 @@ class CrossedLaplace:
         ended = converged and known is not None
         return LaplaceFit(mode, point, covariance, ended, path, known)
 
-    def _other_starts(self, point: NDArray) -> list[NDArray]:
+    def _second_start(self, point: NDArray) -> NDArray | None:
         """Where to search again, if there may be a higher maximum.
 
         Beside a maximum where rows scatter, there can be one where they hardly do, and levels
@@ -469,19 +468,20 @@ class CrossedLaplace:
         calm, design, again = self._family.calm, self.design, set[int]()
         alike = {k for m, (k, a, b) in enumerate(self.entries) if a == b and point[m] == 0}
         for k, codes in enumerate(design.codes):
-            size, width = int(design.sizes[k]), int(design.widths[k])
-            few = size <= FEW and np.bincount(codes, minlength=size).min() < FEW_ROWS
-            if (calm and (few or k in alike)) or (few and width > 1):
+            if not (calm or design.widths[k] > 1):
+                continue
+            n = np.bincount(codes, minlength=int(design.sizes[k]))
+            if are_few(n) or (calm and k in alike):
                 again.add(k)
         if not again:
-            return []
+            return None
         start = point.copy()
         for m, (k, a, b) in enumerate(self.entries):
             if k in again:
                 start[m] = APART if a == b else 0.0
         if calm:
             start[self.n_entries + self.p :] = calm
-        return [start]
+        return start
 
     def _metric(self, mode: Mode) -> NDArray:
         """About the inverse of the second derivatives in roots and coefficients.

@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed import kernels
 
-__all__ = ["CovarianceSteps", "QuasiNewtonSteps", "descend", "entries_of"]
+__all__ = ["CovarianceSteps", "QuasiNewtonSteps", "are_few", "descend", "entries_of"]
 
 # Fall of a step, twice, after which the expected curvature is not computed anew.
 SMALL_FALL = 0.1
@@ -32,6 +32,8 @@ SMALL_FALL = 0.1
 MEMORY = 5
 # Share of the fall before that a step is to fall at most, or the expected curvature is a poor one.
 SLOW = 0.25
+# Numbers of groups, and of rows of the smallest, below which a likelihood may have two maxima.
+FEW, FEW_ROWS = 30, 5
 
 
 def descend(
@@ -175,6 +177,20 @@ class CovarianceSteps:
             return candidate
 
         return fall, reached
+
+
+def are_few(n: NDArray) -> bool:
+    """Whether groups with these numbers of rows are few, and the smallest has few rows.
+
+    Such a group may be far from the others, and be taken for a scatter of rows at one maximum of
+    the likelihood, below another.
+
+    Examples
+    --------
+    >>> are_few(np.array([3, 7, 1])), are_few(np.array([20, 28])), are_few(np.ones(31))
+    (True, False, False)
+    """
+    return len(n) <= FEW and bool(n.min() < FEW_ROWS)
 
 
 def entries_of(blocks: Sequence[slice]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,7 +17,7 @@ spec.loader.exec_module(small_tables)
 
 FIRST, ALL, AT_ONCE = 12, 2000, 50
 LEFT = {  # faults that are known
-    1151: "the profile of an ordinal fit of crossed slopes, whose rows are nearly separated",
+    1151: "the profile of nearly separated ordinal rows takes minutes, and leaves the estimate out",
     1379: "a second maximum of nested ordinal rows, which one search does not see",
 }
 
@@ -26,7 +26,7 @@ def wrong(numbers):
     return "\n\n".join(small_tables.failures(sorted(set(numbers) - LEFT.keys())))
 
 
-@pytest.mark.parametrize("number", LEFT)
+@pytest.mark.parametrize("number", [1379, pytest.param(1151, marks=pytest.mark.xfail(run=False))])
 @pytest.mark.xfail(reason="known, and left")
 def test_small_tables_that_are_left(number):
     assert not small_tables.verdicts(small_tables.table(number), oracle=True)

@@ -9,8 +9,10 @@ deviance, with slopes, as a `Criterion`; which parameters there are, and how one
 Covariances are searched by a root L of each, ``G = L L'``. The coefficient whose spread is held at
 v comes first in the order of L, where ``v = L_11``; of a correlation v, the first two rows are
 ``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of opposite signs were that of -v. The
-search has no bounds then. Where one of the two spreads is zero, every correlation has the same
-deviance, which bounds its profile.
+search has no bounds then; ends of correlations are sought by their inverse hyperbolic tangent.
+Where one of the two spreads is zero, every correlation has the same deviance, which bounds its
+profile. Below them, what is searched is how a coefficient differs from what the rows' errors would
+say of it by those above, so that it does not matter where a covariate is zero.
 
 The other coefficients of the mean are relative to what is expected of them at a value of one that
 is held, and steps are as long as what they change in the rows. Where the likelihood of no row falls
@@ -110,8 +112,12 @@ class Level:
 
     Attributes
     ----------
-    units : ndarray of shape (q,)
-        A size of the spread of each.
+    covariance : ndarray of shape (q, q)
+        Of the coefficients, at the fit.
+    typical : ndarray of shape (q, q)
+        A covariance of what rows leave unknown of them, which says in which coordinates and units
+        covariances are searched: slopes in a covariate far from zero, such as years, go with the
+        intercept.
     blocks : int64 ndarray of shape (q,)
         Those of different blocks are independent.
     terms : sequence of sequence of (int or None)
@@ -122,37 +128,94 @@ class Level:
         Whether the coefficients of a term are correlated.
     """
 
-    units: NDArray
+    covariance: NDArray
+    typical: NDArray
     blocks: NDArray[np.int64]
     terms: Sequence[Sequence[int | None]]
     shared: bool = False
     correlated: bool = True
 
-    def entries(self, order: Sequence[int]) -> Entries:
-        """Rows and columns of the entries of a root whose rows are lower triangular in an order."""
-        own = np.array(order, np.int64)
-        blocks = np.arange(len(own)) if self.shared else self.blocks[own]
-        rows, columns = entries_of_terms(blocks)
-        return own[rows], columns
+    def coordinates(self, order: Sequence[int], paired: bool = False) -> Coordinates:
+        """Return how its covariance is searched.
+
+        Parameters
+        ----------
+        order : sequence of int
+            Of the coefficients, in which the root is lower triangular.
+        paired : bool
+            Whether the second one too, as the first, is searched as it is, not less what those
+            before it say of it.
+        """
+        places = np.array(order, np.int64)
+        own = np.ix_(places, places)
+        separate = self.shared or not self.correlated
+        blocks = np.arange(len(places)) if separate else self.blocks[places]
+        known = root_of_terms(self.typical[own], blocks)
+        lengths = np.diag(known)
+        turn = np.where(
+            lengths > 0, known / np.where(lengths > 0, lengths, 1.0), np.eye(len(known))
+        )
+        if paired:
+            turn[:, 0] -= turn[1, 0] * turn[:, 1]
+        both = [
+            np.diag(np.linalg.solve(turn, np.linalg.solve(turn, G[own]).T))
+            for G in (self.covariance, self.typical)
+        ]
+        sizes = np.sqrt(np.maximum(*both))
+        sizes = np.full(len(sizes), sizes.mean()) if self.shared and len(sizes) else sizes
+        return Coordinates(places, blocks, turn * np.where(sizes > 0, sizes, 1.0), self.shared)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """How the covariance of a level is searched: by N, lower triangular, of a root ``turn @ N``.
+
+    Attributes
+    ----------
+    order : int64 ndarray of shape (q,)
+        Coefficients, in the order of the rows of N.
+    blocks : int64 ndarray of shape (q,)
+        Of each row.
+    turn : ndarray of shape (q, q)
+        Lower triangular.
+    shared : bool
+        Whether N is a number times the unit matrix.
+    """
+
+    order: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    turn: NDArray
+    shared: bool = False
 
     @cached_property
-    def turn(self) -> NDArray[np.float64]:
-        """Derivatives of these entries in what is searched."""
-        if self.shared:
-            return np.ones((len(self.units), min(len(self.units), 1)))
-        return np.eye(len(self.entries(range(len(self.units)))[0]))
+    def entries(self) -> Entries:
+        """Rows, by coefficient, and columns of the entries of a root that are not zero."""
+        rows, columns = entries_of_terms(self.blocks)
+        return self.order[rows], columns
 
-    def searched(self, G: NDArray, order: Sequence[int]) -> NDArray[np.float64]:
-        """Return what is searched of a covariance, in units."""
-        own = list(order)
-        scaled = (G / np.outer(self.units, self.units))[np.ix_(own, own)]
-        if not len(own):
+    @cached_property
+    def derivatives(self) -> NDArray[np.float64]:
+        """Derivatives of these in what is searched."""
+        rows, columns = entries_of_terms(self.blocks)
+        found = self.turn[np.ix_(rows, rows)] * (columns[:, None] == columns)
+        return found.sum(axis=1, keepdims=True) if self.shared and len(found) else found
+
+    def root(self, searched: NDArray) -> NDArray[np.float64]:
+        """Return a root of the covariance, of what is searched."""
+        found = np.zeros((len(self.order),) * 2)
+        found[self.entries] = self.derivatives @ searched
+        return found
+
+    def searched(self, G: NDArray) -> NDArray[np.float64]:
+        """Return what is searched of a covariance."""
+        if not len(G):
             return np.zeros(0)
+        own = np.ix_(self.order, self.order)
+        scaled = np.linalg.solve(self.turn, np.linalg.solve(self.turn, G[own]).T)
         if self.shared:
             return np.sqrt(np.mean(np.diag(scaled)) * np.ones(1))
-        tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(own))
-        blocks = self.blocks[own]
-        return root_of_terms(scaled + tiny, blocks)[entries_of_terms(blocks)]
+        tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(scaled))
+        return root_of_terms(scaled + tiny, self.blocks)[entries_of_terms(self.blocks)]
 
 
 class Point(NamedTuple):
@@ -197,8 +260,6 @@ class Criterion(ABC):
         Mean products of their columns, times these.
     searched : int64 ndarray
         Coefficients among the p that may differ from zero.
-    covariances : sequence of ndarray of shape (q, q)
-        Covariance of each level at the fit.
     shapes : ndarray of shape (t,)
     n_shown : int
         Number of shapes that `tidy` shows.
@@ -222,7 +283,6 @@ class Criterion(ABC):
     units: NDArray = np.zeros(0)
     products: NDArray = np.zeros((0, 0))
     searched: NDArray[np.int64] = np.zeros(0, np.int64)
-    covariances: Sequence[NDArray]
     shapes: NDArray
     n_shown: int
     n_groups: int
@@ -282,7 +342,8 @@ class Profile:
         self._searched = False
         self._lowest: tuple[float, NDArray[np.float64]] | None = None
         self.p = len(criterion.mean)
-        own = [each.turn.shape[1] for each in criterion.levels]
+        self._coordinates: dict[tuple[int, tuple[int, ...]], Coordinates] = {}
+        own = [self._of_level(k).derivatives.shape[1] for k in range(len(criterion.levels))]
         self._ends = np.cumsum([self.p, *own, len(criterion.shapes)])
         # how the others move with each coefficient that is held, a column for each
         covariance = criterion.mean_covariance / np.outer(criterion.units, criterion.units)
@@ -319,8 +380,9 @@ class Profile:
         """The smallest deviance that was found so far, and the whole point where it is."""
         if self._lowest is None:
             given = self.criterion
-            pairs = zip(given.levels, given.covariances, strict=True)
-            roots = [level.searched(G, range(len(G))) for level, G in pairs]
+            roots = [
+                self._of_level(k).searched(level.covariance) for k, level in enumerate(given.levels)
+            ]
             start = np.concatenate([given.mean / given.units, *roots, given.shapes])
             self._lowest = self.least(None, 0.0, start)
         return self._lowest
@@ -357,15 +419,23 @@ class Profile:
         if held.kind in ("mean", "shape") and self.criterion.unlimited(held, limit > 0):
             return limit
         of_spread = held.kind == "spread" and limit > 0  # beyond the limit it is that at the limit
+        bent, back = (np.arctanh, np.tanh) if held.kind == "correlation" else (float, float)
+        bound = np.inf if of_spread else bent(limit)
+
+        def natural(value: float) -> float:
+            return min(float(back(value)), limit) if of_spread else float(back(value))
+
         end = followed_end(
-            lambda value, at: self.profile(held, min(value, limit) if of_spread else value, at),
-            lambda value, at: self._restarts(held, value, at),
+            lambda value, at: self.profile(held, natural(value), at),
+            lambda value, at: self._restarts(held, natural(value), at),
             lambda deviance: float(np.sqrt(max(deviance - self.best[0], 0.0))) - z,
-            centre,
-            np.inf if of_spread else limit,
+            float(bent(centre)),
+            float(bound),
             step,
         )
-        return float(np.sign(limit)) if held.kind == "correlation" and end == limit else end
+        if held.kind == "correlation" and end == bound:
+            return float(np.sign(limit))
+        return float(back(end))
 
     def profile(
         self, held: Held, value: float, start: NDArray | None = None
@@ -400,18 +470,16 @@ class Profile:
         starts = [] if held is None else [self._inside(held, self.best[1])]
         for number, level in enumerate(self.criterion.levels):
             part = slice(self._ends[number], self._ends[number + 1])
-            order = self._order(held, number)
-            L, turned = self._root(point, number, held), []
-            blocks = np.arange(len(L)) if level.shared else level.blocks
-            for j in range(min(len(L), 1) if level.shared else len(L)):
+            own = self._of_level(number, held)
+            rows = np.zeros(1, int) if level.shared else own.entries[0]
+            blocks = rows if level.shared else level.blocks
+            for j in np.unique(rows):
                 alone = (blocks == blocks[j]).sum() == 1
-                for turn in OTHER_SIZES if alone else (*OTHER_SIZES, -1.0):
-                    some = np.where((np.arange(len(L)) == j) | level.shared, turn, 1.0)
-                    T = L * some[:, None]
-                    turned.append(level.searched(T @ T.T, order))
-            for own in turned:
-                whole = np.concatenate([point[: part.start], own, point[part.stop :]])
-                starts.append(self._free(held, whole))
+                for size in OTHER_SIZES if alone else (*OTHER_SIZES, -1.0):
+                    T = own.root(point[part] * np.where(rows == j, size, 1.0))
+                    other = own.searched(T @ T.T)
+                    whole = np.concatenate([point[: part.start], other, point[part.stop :]])
+                    starts.append(self._free(held, whole))
         return starts
 
     def least(
@@ -520,23 +588,24 @@ class Profile:
             return 0 if self.criterion.classes else int(self._ends[-2]) + held.first
         return int(self._ends[held.level]) + (held.kind == "correlation")
 
-    def _order(self, held: Held | None, number: int) -> list[int]:
-        """Return the order of the coefficients of a level in a root: those that are held first."""
+    def _of_level(self, number: int, held: Held | None = None) -> Coordinates:
+        """Return how the covariance of a level is searched: what is held comes first."""
         level = self.criterion.levels[number]
-        places = list(range(len(level.units)))
-        of_level = held is not None and held.kind in ("spread", "correlation")
-        if held is None or not of_level or held.level != number or level.shared:
-            return places
-        first = [held.first] + ([held.second] if held.kind == "correlation" else [])
-        return first + [j for j in places if j not in first]
+        first: tuple[int, ...] = ()
+        if held is not None and held.level == number and not level.shared:
+            if held.kind in ("spread", "correlation"):
+                first = (held.first,)
+            if held.kind == "correlation":
+                first += (held.second,)
+        if (number, first) not in self._coordinates:
+            order = [*first, *(j for j in range(len(level.blocks)) if j not in first)]
+            self._coordinates[number, first] = level.coordinates(order, len(first) == 2)
+        return self._coordinates[number, first]
 
     def _root(self, point: NDArray, number: int, held: Held | None) -> NDArray[np.float64]:
         """Return the root of the covariance of a level at a whole point, shape (q, q)."""
-        level = self.criterion.levels[number]
-        root = np.zeros((len(level.units),) * 2)
         own = point[self._ends[number] : self._ends[number + 1]]
-        root[level.entries(self._order(held, number))] = level.turn @ own
-        return level.units[:, None] * root
+        return self._of_level(number, held).root(own)
 
     def _roots(self, point: NDArray, held: Held | None) -> list[NDArray[np.float64]]:
         return [self._root(point, k, held) for k in range(len(self.criterion.levels))]
@@ -557,7 +626,7 @@ class Profile:
         L = self._root(best, held.level, None)
         G, j, k = L @ L.T, held.first, held.second
         if held.kind == "spread":
-            centre, size = float(np.sqrt(G[j, j])), float(given.levels[held.level].units[j])
+            centre, size = np.sqrt([G[j, j], given.levels[held.level].typical[j, j]]).tolist()
             return centre, (0.0, size * given.largest), STEP * max(centre, LEAST * size)
         both = float(np.sqrt(G[j, j] * G[k, k]))
         limits = -NEARLY_ONE, NEARLY_ONE
@@ -576,10 +645,8 @@ class Profile:
     ) -> NDArray[np.float64]:
         """Return a whole point with roots in the order of another parameter that is held."""
         parts = [
-            level.searched(L @ L.T, self._order(after, number))
-            for number, (level, L) in enumerate(
-                zip(self.criterion.levels, self._roots(point, before), strict=True)
-            )
+            self._of_level(number, after).searched(L @ L.T)
+            for number, L in enumerate(self._roots(point, before))
         ]
         return np.concatenate([point[: self.p], *parts, point[self._ends[-2] :]])
 
@@ -615,7 +682,7 @@ class Profile:
             point[lost] = value / given.units[lost]
             point[: self.p] += self._expected(point, lost)
         elif held.kind == "spread":
-            point[lost] = value / given.levels[held.level].units[held.first]
+            point[lost] = value / self._of_level(held.level, held).turn[0, 0]
         elif held.kind == "correlation":
             both = np.array([value, np.sqrt(1 - value**2)])
             turn[lost - 1, lost - 1] = 2 * at[lost - 1]
@@ -645,12 +712,11 @@ class Profile:
         point, turn = self._whole(held, value, at)
         if not np.isfinite(point).all():
             return nothing
-        orders = [self._order(held, number) for number in range(len(given.levels))]
-        pairs = list(zip(given.levels, orders, strict=True))
-        entries = [level.entries(order) for level, order in pairs]
+        searched = [self._of_level(number, held) for number in range(len(given.levels))]
         alone = (held.first, value) if held is not None and held.kind == "mean" and not p else None
         mean, shapes = point[:p] * given.units, point[ends[-2] :]
         try:
+            entries = [each.entries for each in searched]
             asked = Point(mean, self._roots(point, held), shapes, entries, alone)
             deviance, slope, second = given.at(asked)
         except np.linalg.LinAlgError:  # a step so long that digits are lost: a shorter one is tried
@@ -658,10 +724,8 @@ class Profile:
         bend = 0.0 if second is None else second
         if not (np.isfinite(deviance) and np.isfinite(slope).all() and np.isfinite(bend).all()):
             return nothing
-        sizes = [level.units[rows] for level, (rows, _) in zip(given.levels, entries, strict=True)]
-        scale = np.concatenate([given.units, *sizes, np.ones(len(shapes))])
-        turns = [np.eye(p), *(level.turn for level in given.levels), np.eye(len(shapes))]
-        whole = scale[:, None] * block_diag(*turns)
+        turns = [np.diag(given.units), *(each.derivatives for each in searched)]
+        whole = block_diag(*turns, np.eye(len(shapes)))
         slope = whole.T @ slope
         if second is not None:
             second = (whole @ turn).T @ second @ (whole @ turn)

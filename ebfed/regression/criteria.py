@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import null_space, solve_triangular
 
 from ebfed.inference.profiles import Criterion, Entries, Held, Level, Point
-from ebfed.inference.sums import LinearMixedFit
+from ebfed.inference.sums import GroupSums, LinearMixedFit
 from ebfed.inference.trust_region import uncertainty
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.notes import UNBOUNDED
@@ -37,6 +37,8 @@ FAR = 60.0
 DIGITS = 1e-6
 # Spread of a column, as a share of its mean, that is rounding.
 CONSTANT = 1e-10
+# Share of the information of columns of unit size that is rounding.
+ROUNDING = 1e-13
 
 
 class _OfNormalRows(Criterion):
@@ -69,62 +71,82 @@ class LinearCriterion(_OfNormalRows):
     """
 
     def __init__(self, fit: LinearMixedFit, terms: Sequence[Sequence[NDArray]]):
-        self.fit = fit
+        self.fit, self._turn = fit.centred(), fit.centring
         known = fit.identified(np.eye(len(fit.mean)))
         self.means = [j if known[j] else None for j in fit.fixed.tolist()]
-        self.errors = np.sqrt(np.diag(fit.mean_covariance))
-        self.covariances, self.shapes = fit.covariances, np.array([np.log(fit.noise)])
-        self.n_groups = len(fit.n)
+        covariance = self._turn @ self.fit.mean_covariance @ self._turn.T
+        self.errors = np.sqrt(np.diag(covariance))
+        self.shapes, self.n_groups = np.array([np.log(fit.noise)]), len(fit.n)
         X = fit.rows[:, :, :-1]
-        inside = np.einsum("nrp,nrp->p", X, X) / len(X)
-        typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
+        inside = np.einsum("nrp,nrq->pq", X, X) / (len(X) * fit.noise)
         self.levels = []
+        self._back = [np.linalg.inv(self._turn[np.ix_(own, own)]) for own in fit.places]
         parts = zip(fit.covariances, fit.places, fit.terms, terms, strict=True)
         for G, places, owners, shown in parts:
-            units, shared = np.maximum(np.sqrt(np.diag(G)), typical[places]), False
-            if fit.kind == "spherical":
-                units, shared = np.full(len(units), np.mean(units) if len(units) else 1.0), True
-            blocks = owners if fit.kind == "full" else np.arange(len(units))
+            full, shared = fit.kind == "full", fit.kind == "spherical"
+            blocks = owners if full else np.arange(len(places))
+            typical = _unknown(inside[np.ix_(places, places)], blocks)
             named = _places_among(places, shown)
-            self.levels.append(Level(units, blocks, named, shared, fit.kind == "full"))
+            self.levels.append(Level(G, typical, blocks, named, shared, full))
 
     def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, with the mean at its least one, and its slope."""
         fit, noise, held = self.fit, self.noise(point.shapes), point.held
-        sums = fit.sums([L @ L.T for L in point.roots], noise)
+        roots, sums = self._sums(point)
         inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
         own = np.linalg.solve(inner, cross)
         deviance = float(sums.log_det + square - cross @ own)
         if held is not None:
-            along = fit.basis[0][held[0]]
+            along = self._turn[held[0]] @ fit.basis[0]
             moved = np.linalg.solve(inner, along)
             variance = float(along @ moved)
-            beyond = float(fit.mean[held[0]] + along @ own - held[1])
+            beyond = float(self._turn[held[0]] @ fit.mean + along @ own - held[1])
             deviance += beyond**2 / variance
             own = own - moved * beyond / variance
         residual = np.append(-own, 1.0)
         slopes = sums.trace - np.einsum("i,aij,j->a", residual, sums.first, residual)
         parts: list[NDArray] = []
-        levels = zip(point.roots, fit.own, fit.bases, point.entries, strict=True)
-        for L, own_slopes, bases, some in levels:
+        levels = zip(roots, self._back, fit.own, fit.bases, point.entries, strict=True)
+        for L, back, own_slopes, bases, some in levels:
             if not len(L):
                 continue
             # of a symmetric matrix: an entry off the diagonal has half of the slope
             halves = np.tensordot(slopes[own_slopes], bases * (1 + np.eye(len(L))) / 2, 1)
             halves = halves / len(L) if fit.kind == "spherical" else halves
-            parts.append((2 * halves @ L)[some])
+            parts.append((2 * back.T @ halves @ L)[some])
         return deviance, np.concatenate([*parts, slopes[-1:] * noise]), None
 
     def mean_at(self, place: int, point: Point) -> float:
-        sums = self.fit.sums([L @ L.T for L in point.roots], self.noise(point.shapes))
+        sums = self._sums(point)[1]
         own = np.linalg.solve(sums.inner[:-1, :-1], sums.inner[:-1, -1])
-        return float((self.fit.mean + self.fit.basis[0] @ own)[place])
+        return float(self._turn[place] @ (self.fit.mean + self.fit.basis[0] @ own))
+
+    def _sums(self, point: Point) -> tuple[list[NDArray], GroupSums]:
+        """Roots of the covariances of the centred columns, and the sums at these."""
+        roots = [back @ L for back, L in zip(self._back, point.roots, strict=True)]
+        return roots, self.fit.sums([L @ L.T for L in roots], self.noise(point.shapes))
 
 
 def _places_among(places: NDArray, terms: Sequence[NDArray]) -> list[list[int | None]]:
     """Places of the columns of each term among these; None where they are not."""
     place = {column: j for j, column in enumerate(places.tolist())}
     return [[place.get(column) for column in term.tolist()] for term in terms]
+
+
+def _unknown(products: NDArray, blocks: NDArray) -> NDArray[np.float64]:
+    """Covariance of coefficients of which rows say this information; zero where they say nothing.
+
+    Those of different blocks are independent.
+    """
+    found = np.zeros_like(products)
+    sizes = np.sqrt(np.diag(products))
+    for each in np.unique(blocks):
+        own = np.flatnonzero((blocks == each) & (sizes > 0))
+        scale = np.outer(sizes[own], sizes[own])
+        values, vectors = np.linalg.eigh(products[np.ix_(own, own)] / scale)
+        inverse = vectors / np.maximum(values, ROUNDING * len(own)) @ vectors.T
+        found[np.ix_(own, own)] = inverse / scale
+    return found
 
 
 class _OfFamily(Criterion):
@@ -214,7 +236,9 @@ class QuadratureCriterion(_OfFamily):
         blocks, self.places, self.levels = columns.blocks_of_levels(fit.covariance), [], []
         terms = columns.terms_of_levels()
         sizes = result.get("sizes", [1] * len(terms))
-        for own, level_terms, size in zip(blocks, terms, sizes, strict=True):
+        covariances = [*result.get("above", ()), result["covariance"]]
+        inside = self.products / np.outer(self.units, self.units)
+        for own, level_terms, size, G in zip(blocks, terms, sizes, covariances, strict=True):
             places = np.concatenate(level_terms)
             if fit.covariance == "diag":
                 places = places[square[places] > 0]
@@ -222,12 +246,9 @@ class QuadratureCriterion(_OfFamily):
             self.places.append(places)
             named = _places_among(places, level_terms)
             kinds = shared, fit.covariance == "full"
-            self.levels.append(Level(self.units[places], own[places], named, *kinds))
-        self.covariances = self.within([*result.get("above", ()), result["covariance"]])
-
-    def within(self, covariances: Sequence[NDArray]) -> list[NDArray]:
-        """Covariances of the coefficients that differ, of those of all, by level."""
-        return [G[np.ix_(j, j)] for G, j in zip(covariances, self.places, strict=True)]
+            differing = np.ix_(places, places)
+            typical = _unknown(inside[differing], own[places])
+            self.levels.append(Level(G[differing], typical, own[places], named, *kinds))
 
     def refusal(self) -> str:
         """Return why there is no profile: no maximum, or one that is rounding.
@@ -310,13 +331,12 @@ class QuadratureCriterion(_OfFamily):
         mean : ndarray of shape (p,)
         covariances : sequence of ndarray of shape (p, p)
         """
-        pairs = list(zip(self.levels, self.within(covariances), strict=True))
-        entries = [level.entries(range(len(G))) for level, G in pairs]
-        roots = []
-        for (level, G), own in zip(pairs, entries, strict=True):
-            root = np.zeros_like(G)
-            root[own] = level.turn @ level.searched(G, range(len(G)))
-            roots.append(level.units[:, None] * root)
+        searched = [level.coordinates(range(len(level.blocks))) for level in self.levels]
+        entries = [each.entries for each in searched]
+        roots = [
+            each.root(each.searched(G[np.ix_(own, own)]))
+            for each, G, own in zip(searched, covariances, self.places, strict=True)
+        ]
         frame = self.frame
         second, p = self.at(Point(mean, roots, self.shapes, entries), frame)[2], len(mean)
         assert second is not None
@@ -375,7 +395,7 @@ class _OfFactors(Criterion):
         self.errors = np.sqrt(np.diag(fit.mean_covariance))
         self.n_groups = int(fit.equations.sums.sizes.max())
         self.n_dense = fit.equations.sums.q
-        levels, covariances = [], []
+        self.levels = []
         self._maps = [np.zeros((0, 0))] * len(fit.maps)
         parts = zip(estimator._kept["varying"], estimator._kept["fixed"], strict=True)
         self._order = [estimator._order.index(number) for number in range(len(fit.maps))]
@@ -385,11 +405,10 @@ class _OfFactors(Criterion):
             owners = np.repeat(np.arange(len(blocks)), list(map(len, blocks)))
             ends = np.cumsum([0, *map(len, blocks)])
             named = _places_among(active, [np.arange(a, b) for a, b in pairwise(ends)])
-            units = np.sqrt(np.maximum(np.diag(G), np.diag(T * typical(k) @ T.T)))[active]
-            levels.append(Level(units, owners[active], named))
-            covariances.append(G[np.ix_(active, active)])
+            own = np.ix_(active, active)
+            unknown = (T * typical(k) @ T.T)[own]
+            self.levels.append(Level(G[own], unknown, owners[active], named))
             self._maps[k] = np.linalg.pinv(T)[:, active]
-        self.levels, self.covariances = levels, covariances
 
     def roots_of(self, roots: Sequence[NDArray]) -> list[NDArray]:
         """Roots of the equations, by factor, from those of coefficients."""

@@ -161,7 +161,7 @@ def test_a_correlation_is_not_that_of_the_opposite_sign():
     held = Held("correlation", 0, 0, 1)
 
     def of(parameters, rho):
-        spread = np.exp(parameters[:2]) * deviance.criterion.levels[0].units
+        spread = np.exp(parameters[:2]) * np.sqrt(np.diag(deviance.criterion.levels[0].typical))
         G = np.outer(spread, spread) * np.array([[1, rho], [rho, 1]])
         sums = own.sums([G], np.exp(parameters[2]) * own.noise)
         inner, cross = sums.inner[:-1, :-1], sums.inner[:-1, -1]
@@ -205,3 +205,38 @@ def test_ends_are_where_the_deviance_says(seed):
 def test_a_profile_that_is_above_its_limit_at_the_centre_ends_there():
     """As where classes are separated, and a search stops short: it was a ValueError of SciPy."""
     assert profile_end(lambda x: 1.0 + x, 0.5, np.inf, 0.1) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("form", "family"),
+    [
+        ("y ~ x + (1 + x | g)", "gaussian"),
+        ("y ~ x + (1 + x | g)", "binomial"),
+        ("y ~ x + (1 + x | g/h)", "gaussian"),
+        ("y ~ x + (1 + x | g) + (1 | h)", "gaussian"),
+        ("y ~ x + (1 + x | g) + (1 | h)", "ordinal"),
+    ],
+)
+@pytest.mark.parametrize("far", [300.0, 1e5])
+def test_covariates_far_from_zero_have_the_profiles_of_centred_ones(form, family, far):
+    """But for the intercept, which is of another point; ends are found to 1e-6 of a last step."""
+    rng = np.random.default_rng(2)
+    rows = pd.DataFrame({"g": rng.integers(0, 8, 160), "h": rng.integers(0, 4, 160)})
+    x = rng.normal(size=160)
+    own = (rng.normal(size=(8, 2)) * [1, 0.7])[rows["g"]]
+    predictor = 0.3 + 0.5 * x + own[:, 0] + own[:, 1] * x + rng.normal(size=4)[rows["h"]]
+    noisy = predictor + rng.normal(size=160)
+    family_of = {
+        "gaussian": noisy,
+        "binomial": noisy > 0,
+        "ordinal": np.digitize(noisy, [-1, 1]) + 1,
+    }
+    rows = rows.assign(y=family_of[family] * 1)
+    ends = []
+    for at in (0.0, far):
+        found = eb.from_formula(form, rows.assign(x=x + at), family=family)
+        found = found.confint(method="profile")
+        here = found[~found["term"].str.contains("intercept|[|]")]
+        ends.append(here[["conf.low", "conf.high"]].to_numpy())
+    assert len(ends[0]) >= 2
+    np.testing.assert_allclose(ends[1] - ends[0], 0.0, atol=1e-4 * np.ptp(ends[0], axis=1).min())

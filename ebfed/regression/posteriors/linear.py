@@ -16,6 +16,9 @@ from ebfed.tables.factors import Factors
 
 __all__ = ["CoefficientPosterior", "Doubt", "blocks_of_terms", "mean_shifts"]
 
+# Share of a covariance of coefficients of unit size that is rounding.
+ROUNDING = 1e-13
+
 
 @dataclass(frozen=True, eq=False)
 class Doubt:
@@ -44,15 +47,30 @@ class Doubt:
 
     @cached_property
     def excess(self) -> NDArray[np.float64]:
-        """Average of variances that the rows do not tell from the fitted ones, less these, (p,)."""
-        variances, known, n = np.diag(self.covariance), np.diag(self.known), self.n
-        squares = known if self.terms is None else 2 * known**2 / max(n, 1)
+        """Average of covariances that the rows do not tell from the fitted one, less this, (p, p).
+
+        Of a full one, in coordinates where it and B are diagonal: it does not depend on which
+        combinations are the coefficients, or on where a covariate is zero.
+        """
+        if self.terms is None:
+            known, n = np.diag(self.known), max(self.n, 1)
+            return np.diag(self._above(np.diag(self.covariance), np.sqrt(known * n / 2)))
+        found = np.zeros_like(self.covariance)
+        for B, own in zip(self.of_terms, self.terms, strict=True):
+            place = np.ix_(own, own)
+            back, turn = _whitening(B[place])
+            values, vectors = np.linalg.eigh(back @ self.covariance[place] @ back.T)
+            turned = turn @ vectors
+            found[place] = turned * self._above(values, np.ones(len(values))) @ turned.T
+        return found
+
+    def _above(self, variances: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        """Excess of variances; `totals` are of these, and of what a client's rows leave unknown."""
         excess = np.zeros(len(variances))
-        for j in np.flatnonzero(squares > 0) if 1 < n < MANY else ():
-            total = np.sqrt(n * squares[j] / 2)  # of the variance, and that of a client's rows
-            noise = max(total - variances[j], 0.0)
-            values, weights = variance_nodes(noise, max(total, variances[j]), n - 1, 0)
-            excess[j] = max(weights @ values - variances[j], 0.0)
+        for j in np.flatnonzero(totals > 0) if 1 < self.n < MANY else ():
+            noise = max(totals[j] - variances[j], 0.0)
+            nodes = variance_nodes(noise, max(totals[j], variances[j]), self.n - 1, 0)
+            excess[j] = max(nodes[1] @ nodes[0] - variances[j], 0.0)
         return excess
 
 
@@ -202,14 +220,13 @@ class CoefficientPosterior(NormalMarginals):
         """``E[dS A dS] + E[S] - S`` for each client, shape (n, p, p)."""
         if self._doubt is None:
             return np.zeros_like(A)
-        excess = np.diag(self._doubt.excess)
         if self._doubt.terms is None:
-            return A * self._doubt.known + excess
+            return A * self._doubt.known + self._doubt.excess
         found = np.zeros_like(A)
         for term in self._doubt.of_terms:
             product = A @ term
             found += term @ product + np.einsum("npp->n", product)[:, None, None] * term
-        return found / self._doubt.n + excess
+        return found / self._doubt.n + self._doubt.excess
 
     @property
     def covariance(self) -> NDArray:
@@ -250,6 +267,16 @@ class CoefficientPosterior(NormalMarginals):
             draws.append(mean + each + np.einsum("npq,snq->snp", away, shift))
             first += len(mean)
         return np.concatenate(draws, axis=1)
+
+
+def _whitening(covariance: NDArray) -> tuple[NDArray, NDArray]:
+    """Return W, and its pseudo-inverse: ``W C W'`` is the unit matrix of what C tells apart."""
+    sizes = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    scale = np.where(sizes > 0, sizes, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    kept = values > ROUNDING * values.max(initial=0.0)
+    roots, V = np.sqrt(values[kept]), vectors[:, kept]
+    return (V / roots).T / scale, scale[:, None] * V * roots
 
 
 def blocks_of_terms(matrix: NDArray, terms: Sequence[NDArray]) -> NDArray[np.float64]:

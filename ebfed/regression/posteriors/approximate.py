@@ -186,7 +186,7 @@ class GaussianRows:
         def at(
             point: NDArray, start: NDArray | None, sites: tuple[NDArray, NDArray] | None = None
         ) -> tuple[Match, NDArray]:
-            moved = np.zeros_like(root)
+            moved = root.copy()
             moved[entries], shapes = point[r:k], point[k:]
             # einsum: products of matrices round differently for blocks of different lengths
             X = np.einsum("nq,qk->nk", design[:, places], moved)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.inference.sums import LinearMixedFit
+from ebfed.inference.sums import LinearMixedFit, whitening
 
 __all__ = ["changes_without", "cooks_distances"]
 
@@ -76,10 +76,5 @@ def cooks_distances(changes: NDArray, covariance: NDArray) -> NDArray[np.float64
     >>> cooks_distances(np.array([[1.0, 2.0]]), np.eye(2))
     array([2.5])
     """
-    size = np.sqrt(np.diag(covariance))
-    known = size > 0
-    scaled = changes[:, known] / size[known]
-    correlation = covariance[np.ix_(known, known)] / np.outer(size[known], size[known])
-    inverse = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True)
-    rank = int(np.linalg.matrix_rank(correlation, tol=1e-10, hermitian=True))
-    return np.einsum("np,pq,nq->n", scaled, inverse, scaled) / max(rank, 1)
+    white = changes @ whitening(covariance)[0].T
+    return np.einsum("nk,nk->n", white, white) / max(white.shape[1], 1)

@@ -29,10 +29,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GroupSums", "LinearMixedFit", "entries_of_terms", "root_of_terms"]
+__all__ = ["GroupSums", "LinearMixedFit", "entries_of_terms", "root_of_terms", "whitening"]
 
 # Share of a column beyond the first that is rounding.
 ROUNDING = 1e-10
+# Share of a covariance of coefficients of unit size that is rounding.
+LEAST = 1e-13
 # Numbers of a block of groups that are computed together.
 BLOCK = 2_000_000
 
@@ -459,3 +461,22 @@ def root_of_terms(matrix: NDArray, terms: NDArray) -> NDArray[np.float64]:
         upper = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0.0))).T)[1]
         root[own] = (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
     return root
+
+
+def whitening(covariance: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return W, shape (rank, p), with ``W C W'`` the unit matrix, and its pseudo-inverse (p, rank).
+
+    Units of the p coefficients do not matter to what is taken for rounding.
+
+    Examples
+    --------
+    >>> W, back = whitening(np.array([[4.0, 0.0, 8.0], [0.0, 0.0, 0.0], [8.0, 0.0, 16.0]]))
+    >>> W.shape, (back @ back.T).round(6).tolist()
+    ((1, 3), [[4.0, 0.0, 8.0], [0.0, 0.0, 0.0], [8.0, 0.0, 16.0]])
+    """
+    sizes = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    scale = np.where(sizes > 0, sizes, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    kept = values > LEAST * values.max(initial=0.0)
+    roots, V = np.sqrt(values[kept]), vectors[:, kept]
+    return (V / roots).T / scale, scale[:, None] * V * roots

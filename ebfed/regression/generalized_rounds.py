@@ -562,11 +562,13 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         known = state["mean_covariance"]
         p, covariances = len(known), np.tile(known, (len(seen), 1, 1))
         # of several levels it is not known whose columns these are, nor of collinear ones
-        if len(fitted.sizes) == 1 and fitted.frame.shape == (p, p):
+        turn = fitted.frame
+        if len(fitted.sizes) == 1 and turn.shape == (p, p):
+            inside = np.linalg.solve(turn, np.linalg.solve(turn, known).T)
             for each, place, ratio in zip(covariances, parameters, ratios, strict=True):
                 own = np.arange(p) == fitted.places[fitted.entries[0][place]]
                 own |= own[0] & state["between"]
-                each += (ratio - 1) * _between_groups(known, own)
+                each += (ratio - 1) * turn @ _between_groups(inside, own) @ turn.T
         return cast(
             GeneralizedResult,
             {

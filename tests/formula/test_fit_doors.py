@@ -129,3 +129,39 @@ def test_a_formula_is_the_model_of_its_columns(formula):
         )
         # the same sums; exposures are exponentials of logarithms
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=table)
+
+
+def told(fit, rows):
+    """What a fit says that does not depend on where x is zero, by name."""
+    kept = ~fit.tidy()["term"].str.contains("intercept|[|]")
+    influence, numbers = fit.influence(), {"log-likelihood": [fit.glance()["logLik"].iloc[0]]}
+    numbers["tests"] = fit.tests().set_index("term").loc[["x", "z"]].drop(columns="p.value")
+    numbers["intervals"] = fit.tidy(conf_int=True)[kept][["estimate", "conf.low", "conf.high"]]
+    numbers["predictions"], numbers["residuals"] = fit.predict(rows), fit.residuals()
+    for name in ("cooksd", "dfbeta.x", "dfbeta.z"):
+        numbers[name] = influence[name]
+    numbers["slopes"] = fit.margins(slope="x").frame().select_dtypes("number")
+    numbers["intervals of means"] = np.array(fit.predict_interval(rows, kind="mean"))
+    return {name: np.asarray(each, float) for name, each in numbers.items()}
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "x + z + (1 | g)",
+        "x + z + (1 + x | g)",
+        "x + z + (1 + x | s/g)",
+        "x + z + (1 + x | g) + (1 | h)",
+    ],
+)
+def test_nothing_depends_on_where_a_covariate_is_zero(form, family):
+    """Years are 300 of their standard deviations from zero: 1e-4 is what rounding leaves."""
+    y = "y" if family == "gaussian" else "n"
+    shown = ROWS.assign(x=X - X.mean())
+    near = told(eb.from_formula(f"{y} ~ {form}", shown, family=family), shown)
+    years = shown.assign(x=shown["x"] + 300)
+    far = told(eb.from_formula(f"{y} ~ {form}", years, family=family), years)
+    for name, expected in near.items():
+        scale = np.nanmax(np.abs(expected))
+        np.testing.assert_allclose(far[name], expected, rtol=1e-3, atol=1e-4 * scale, err_msg=name)

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.inference.sums import whitening
 from ebfed.priors.posterior import IndependentNormals, NormalMarginals
 from ebfed.regression.numerics.spread_doubt import MANY, variance_nodes
 from ebfed.tables.factors import Factors
 
 __all__ = ["CoefficientPosterior", "Doubt", "blocks_of_terms", "mean_shifts"]
-
-# Share of a covariance of coefficients of unit size that is rounding.
-ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +56,7 @@ class Doubt:
         found = np.zeros_like(self.covariance)
         for B, own in zip(self.of_terms, self.terms, strict=True):
             place = np.ix_(own, own)
-            back, turn = _whitening(B[place])
+            back, turn = whitening(B[place])
             values, vectors = np.linalg.eigh(back @ self.covariance[place] @ back.T)
             turned = turn @ vectors
             found[place] = turned * self._above(values, np.ones(len(values))) @ turned.T
@@ -267,16 +265,6 @@ class CoefficientPosterior(NormalMarginals):
             draws.append(mean + each + np.einsum("npq,snq->snp", away, shift))
             first += len(mean)
         return np.concatenate(draws, axis=1)
-
-
-def _whitening(covariance: NDArray) -> tuple[NDArray, NDArray]:
-    """Return W, and its pseudo-inverse: ``W C W'`` is the unit matrix of what C tells apart."""
-    sizes = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    scale = np.where(sizes > 0, sizes, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    kept = values > ROUNDING * values.max(initial=0.0)
-    roots, V = np.sqrt(values[kept]), vectors[:, kept]
-    return (V / roots).T / scale, scale[:, None] * V * roots
 
 
 def blocks_of_terms(matrix: NDArray, terms: Sequence[NDArray]) -> NDArray[np.float64]:

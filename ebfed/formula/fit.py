@@ -506,14 +506,8 @@ class FormulaFit:
         Raises
         ------
         ValueError, TypeError, ImportError
-            As the estimator's `to_sql`; and if rows of a regression have an offset, which a query
-            of their columns would leave out.
+            As the estimator's `to_sql`.
         """
-        if self._model.offset and not is_a(self.estimator_, "LocationEstimator"):
-            raise ValueError(
-                f"{self.formula!r} has no SQL: its predictions have the offset "
-                f"{self._model.offset!r}, which is no column with a coefficient."
-            )
         return self.estimator_.to_sql(dialect, **options)
 
     def _check_has(self, method: str, what: str) -> None:

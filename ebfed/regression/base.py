@@ -405,6 +405,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             converged=self.converged_,
             n_rounds=self.n_iter_,
             n_steps=len(self._history),
+            has_offset="offset" in self._roles.columns,
         )
 
     @property

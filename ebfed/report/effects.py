@@ -137,7 +137,7 @@ class GroupEffects(Face):
         ------
         ValueError
             If the fit has no such form: other populations, reports of a channel, covariates, more
-            than two classes.
+            than two classes, offsets of a regression.
         TypeError
             If labels are neither text nor numbers nor times.
         ImportError

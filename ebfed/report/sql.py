@@ -129,6 +129,11 @@ class Query:
 
         if view.style.above:
             raise ValueError(f"{view.title} of several levels of groups has no SQL.")
+        if view.has_offset:
+            raise ValueError(
+                f"{view.title} has no SQL where rows have an offset: it is no column with a "
+                "coefficient."
+            )
         centre = _centre(view)
         logistic = view.population == "logit-normal" and classes is not None
         if not view.has_density and not logistic:

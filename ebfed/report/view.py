@@ -291,6 +291,8 @@ class RegressionView(GroupView):
     degrees : callable or None
         Standard errors and degrees of freedom of the mean's coefficients, for intervals by
         Student's t; None for normal quantiles of the standard errors of `tidy`.
+    has_offset : bool
+        Whether rows of the fit had offsets.
     """
 
     parameters: Callable[[], list[Parameter]]
@@ -300,6 +302,7 @@ class RegressionView(GroupView):
     n_rounds: int
     n_steps: int
     degrees: Callable[[], tuple[NDArray, NDArray]] | None = None
+    has_offset: bool = False
 
     def reliability(self) -> dict[str, NDArray]:
         """Share of each coefficient's variance that a group's own rows explain, by term."""

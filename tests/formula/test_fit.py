@@ -608,7 +608,7 @@ def test_frames_without_rows_have_no_predictions(formula):
 
 def test_a_query_does_not_leave_out_an_offset():
     data = pd.DataFrame(COLUMNS)
-    with pytest.raises(ValueError, match="has no SQL: its predictions have the offset 'z'"):
+    with pytest.raises(ValueError, match="LinearEB has no SQL where rows have an offset"):
         eb.from_formula("y ~ x + offset(z) + (1 | county)", data).to_sql()
     counted = eb.from_formula("won ~ 1 + offset(log(games)) | county", data, family="poisson")
     assert '"games"' in counted.to_sql(size="games")

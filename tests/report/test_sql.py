@@ -332,6 +332,9 @@ def test_other_fits_are_refused_by_name():
         ),
         "OptOutMean has no SQL": eb.OptOutMean(1.0, 1.0, gamma2=0.1).fit(values, groups=groups),
         "GaussianEB with covariates": eb.GaussianEB().fit(values, **by_age),
+        "LinearEB has no SQL where rows have an offset": eb.LinearEB().fit(
+            rows[["x", "deaths"]].assign(y=values), "y", groups=groups, offset="deaths"
+        ),
         "LinearEB with covariates": eb.LinearEB().fit(rows[["x"]], values, **by_age),
         "AdaMixClassifier": eb.AdaMixClassifier(2, n_init=1, n_rounds=5, random_state=0).fit(
             rows[["x"]], kinds, groups=groups

@@ -148,8 +148,7 @@ class Level:
         """
         places = np.array(order, np.int64)
         own = np.ix_(places, places)
-        separate = self.shared or not self.correlated
-        blocks = np.arange(len(places)) if separate else self.blocks[places]
+        blocks = np.arange(len(places)) if self.shared else self.blocks[places]
         known = root_of_terms(self.typical[own], blocks)
         lengths = np.diag(known)
         turn = np.where(

@@ -475,8 +475,10 @@ def whitening(covariance: NDArray) -> tuple[NDArray[np.float64], NDArray[np.floa
     ((1, 3), [[4.0, 0.0, 8.0], [0.0, 0.0, 0.0], [8.0, 0.0, 16.0]])
     """
     sizes = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    scale = np.where(sizes > 0, sizes, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    known = sizes > 0  # not so where there is none, NaN
+    scale = np.where(known, sizes, 1.0)
+    alike = np.where(np.outer(known, known), covariance / np.outer(scale, scale), 0.0)
+    values, vectors = np.linalg.eigh(alike)
     kept = values > LEAST * values.max(initial=0.0)
     roots, V = np.sqrt(values[kept]), vectors[:, kept]
     return (V / roots).T / scale, scale[:, None] * V * roots

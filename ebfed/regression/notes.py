@@ -38,6 +38,9 @@ PERFECT = -0.01
 NO_INFORMATION = 1e-4
 # A gain that is little where there is no end.
 LITTLE = 0.5
+# Eigenvalue of a correlation matrix that is rounding: with years, that of intercept and slope is
+# 1e-6, of times 10,000 of their standard deviations from zero 1e-8.
+SINGULAR = 1e-12
 
 SEPARATED = (
     "The classes are separated without error{of}: the likelihood has no maximum, and coefficients "
@@ -123,7 +126,7 @@ def boundary_notes(levels: Iterable[tuple[str, Sequence[str], NDArray]]) -> list
                 "more than noise explains."
             )
         scaled = covariance[np.ix_(apart, apart)] / np.outer(sd[apart], sd[apart])
-        if len(scaled) > 1 and np.linalg.eigvalsh(scaled)[0] < 1e-8:
+        if len(scaled) > 1 and np.linalg.eigvalsh(scaled)[0] < SINGULAR:
             own = ", ".join(term for term, own in zip(terms, apart, strict=True) if own)
             notes.append(
                 f"The covariance of {own} between {groups} is singular: a combination of these "

@@ -165,3 +165,19 @@ def test_nothing_depends_on_where_a_covariate_is_zero(form, family):
     for name, expected in near.items():
         scale = np.nanmax(np.abs(expected))
         np.testing.assert_allclose(far[name], expected, rtol=1e-3, atol=1e-4 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("form", ["(1 + x | g)", "(1 + x | s/g)", "(1 + x | g) + (1 | h)"])
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_notes_do_not_depend_on_where_a_covariate_is_zero(form, family):
+    """At 10,000 of its standard deviations, the covariance with slopes was called singular."""
+    rng = np.random.default_rng(4)
+    slope = (rng.normal(size=30) * 0.8)[G]
+    mean = 1 + LEVEL + (0.3 + slope) * X
+    noisy = mean + 0.3 * rng.normal(size=N)
+    shown = ROWS.assign(y=noisy if family == "gaussian" else rng.poisson(np.exp(mean)))
+    near, far = (
+        eb.from_formula(f"y ~ x + {form}", shown.assign(x=X - X.mean() + at), family=family)
+        for at in (0.0, 1e4)
+    )
+    assert far.estimator_.notes_ == near.estimator_.notes_

@@ -11,8 +11,8 @@ v comes first in the order of L, where ``v = L_11``; of a correlation v, the fir
 ``(a**2, 0)`` and ``s**2 (v, sqrt(1 - v**2))``, for one of opposite signs were that of -v. The
 search has no bounds then; ends of correlations are sought by their inverse hyperbolic tangent.
 Where one of the two spreads is zero, every correlation has the same deviance, which bounds its
-profile. Below them, what is searched is how a coefficient differs from what the rows' errors would
-say of it by those above, so that it does not matter where a covariate is zero.
+profile. A coefficient below the rows that are held is searched as its difference from a regression
+on those above it, of errors as the rows leave them: it does not matter where a covariate is zero.
 
 The other coefficients of the mean are relative to what is expected of them at a value of one that
 is held, and steps are as long as what they change in the rows. Where the likelihood of no row falls
@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from ebfed.inference.sums import entries_of_terms, root_of_terms
+from ebfed.inference.sums import entries_of_terms, root_of_terms, turned_back
 from ebfed.inference.trust_region import climb
 
 __all__ = [
@@ -143,8 +143,7 @@ class Level:
         order : sequence of int
             Of the coefficients, in which the root is lower triangular.
         paired : bool
-            Whether the second one too, as the first, is searched as it is, not less what those
-            before it say of it.
+            Whether the first two are held: the second is not less its regression on the first.
         """
         places = np.array(order, np.int64)
         own = np.ix_(places, places)
@@ -156,11 +155,8 @@ class Level:
         )
         if paired:
             turn[:, 0] -= turn[1, 0] * turn[:, 1]
-        both = [
-            np.diag(np.linalg.solve(turn, np.linalg.solve(turn, G[own]).T))
-            for G in (self.covariance, self.typical)
-        ]
-        sizes = np.sqrt(np.maximum(*both))
+        both = [turned_back(turn, G[own]) for G in (self.covariance, self.typical)]
+        sizes = np.sqrt(np.maximum(*map(np.diag, both)))
         sizes = np.full(len(sizes), sizes.mean()) if self.shared and len(sizes) else sizes
         return Coordinates(places, blocks, turn * np.where(sizes > 0, sizes, 1.0), self.shared)
 
@@ -209,8 +205,7 @@ class Coordinates:
         """Return what is searched of a covariance."""
         if not len(G):
             return np.zeros(0)
-        own = np.ix_(self.order, self.order)
-        scaled = np.linalg.solve(self.turn, np.linalg.solve(self.turn, G[own]).T)
+        scaled = turned_back(self.turn, G[np.ix_(self.order, self.order)])
         if self.shared:
             return np.sqrt(np.mean(np.diag(scaled)) * np.ones(1))
         tiny = 1e-12 * max(float(np.trace(scaled)), 1e-6) * np.eye(len(scaled))

@@ -29,7 +29,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GroupSums", "LinearMixedFit", "entries_of_terms", "root_of_terms", "whitening"]
+__all__ = [
+    "GroupSums",
+    "LinearMixedFit",
+    "entries_of_terms",
+    "root_of_terms",
+    "turned_back",
+    "whitening",
+]
 
 # Share of a column beyond the first that is rounding.
 ROUNDING = 1e-10
@@ -228,18 +235,20 @@ class LinearMixedFit:
         found[0, free] = -np.einsum("nr,nrp->p", X[:, :, 0], X[:, :, free]) / whole
         return found
 
+    @cached_property
+    def of_centred(self) -> list[NDArray]:
+        """What takes the coefficients that differ to those of ``X T``, of each level."""
+        return [np.linalg.inv(self.centring[np.ix_(own, own)]) for own in self.places]
+
     def centred(self) -> LinearMixedFit:
         """Return the same model of the columns ``X T``."""
         turn = self.centring
         X, y = self.rows[:, :, :-1], self.rows[:, :, -1:]
-        covariances = []
-        for own, G in zip(self.places, self.covariances, strict=True):
-            back = np.linalg.inv(turn[np.ix_(own, own)])
-            covariances.append(back @ G @ back.T)
+        pairs = zip(self.of_centred, self.covariances, strict=True)
         return replace(
             self,
             rows=np.concatenate([X @ turn, y], axis=2),
-            covariances=covariances,
+            covariances=[back @ G @ back.T for back, G in pairs],
             mean=np.linalg.solve(turn, self.mean),
         )
 
@@ -463,6 +472,18 @@ def root_of_terms(matrix: NDArray, terms: NDArray) -> NDArray[np.float64]:
     return root
 
 
+def turned_back(turn: NDArray, covariance: NDArray) -> NDArray[np.float64]:
+    """Return the covariance of c, given that of ``turn @ c``.
+
+    Examples
+    --------
+    >>> turned_back(np.diag([2.0, 1.0]), np.array([[4.0, 2.0], [2.0, 9.0]]))
+    array([[1., 1.],
+           [1., 9.]])
+    """
+    return np.linalg.solve(turn, np.linalg.solve(turn, covariance).T)
+
+
 def whitening(covariance: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return W, shape (rank, p), with ``W C W'`` the unit matrix, and its pseudo-inverse (p, rank).
 
@@ -475,7 +496,7 @@ def whitening(covariance: NDArray) -> tuple[NDArray[np.float64], NDArray[np.floa
     ((1, 3), [[4.0, 0.0, 8.0], [0.0, 0.0, 0.0], [8.0, 0.0, 16.0]])
     """
     sizes = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    known = sizes > 0  # not so where there is none, NaN
+    known = sizes > 0  # a variance of NaN is not
     scale = np.where(known, sizes, 1.0)
     alike = np.where(np.outer(known, known), covariance / np.outer(scale, scale), 0.0)
     values, vectors = np.linalg.eigh(alike)

@@ -71,7 +71,7 @@ class LinearCriterion(_OfNormalRows):
     """
 
     def __init__(self, fit: LinearMixedFit, terms: Sequence[Sequence[NDArray]]):
-        self.fit, self._turn = fit.centred(), fit.centring
+        self.fit, self._turn, self._back = fit.centred(), fit.centring, fit.of_centred
         known = fit.identified(np.eye(len(fit.mean)))
         self.means = [j if known[j] else None for j in fit.fixed.tolist()]
         covariance = self._turn @ self.fit.mean_covariance @ self._turn.T
@@ -80,7 +80,6 @@ class LinearCriterion(_OfNormalRows):
         X = fit.rows[:, :, :-1]
         inside = np.einsum("nrp,nrq->pq", X, X) / (len(X) * fit.noise)
         self.levels = []
-        self._back = [np.linalg.inv(self._turn[np.ix_(own, own)]) for own in fit.places]
         parts = zip(fit.covariances, fit.places, fit.terms, terms, strict=True)
         for G, places, owners, shown in parts:
             full, shared = fit.kind == "full", fit.kind == "spherical"
@@ -134,9 +133,9 @@ def _places_among(places: NDArray, terms: Sequence[NDArray]) -> list[list[int | 
 
 
 def _unknown(products: NDArray, blocks: NDArray) -> NDArray[np.float64]:
-    """Covariance of coefficients of which rows say this information; zero where they say nothing.
+    """Invert information on coefficients, block by block; zero where there is none.
 
-    Those of different blocks are independent.
+    What is rounding is as good as the least that is not.
     """
     found = np.zeros_like(products)
     sizes = np.sqrt(np.diag(products))

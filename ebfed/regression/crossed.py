@@ -845,4 +845,5 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             n_rounds=len(self._fit.history),
             n_steps=len(self._fit.history),
             degrees=self._degrees(),
+            has_offset=bool(self._kept["has_offset"]),
         )

@@ -22,6 +22,7 @@ from ebfed.engines.base import cut
 from ebfed.engines.robust import alone_in_units, newton_step, pair, shifts_of_steps
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.inference.estimable import Estimable, collinear_note
+from ebfed.inference.sums import turned_back
 from ebfed.priors import IdentificationWarning
 from ebfed.privacy.calibration import check_count
 from ebfed.regression.classes import check_not_one_class, check_two_classes
@@ -564,7 +565,7 @@ class GeneralizedRounds(RegressionRounds[Any, Any, Any, Any]):
         # of several levels it is not known whose columns these are, nor of collinear ones
         turn = fitted.frame
         if len(fitted.sizes) == 1 and turn.shape == (p, p):
-            inside = np.linalg.solve(turn, np.linalg.solve(turn, known).T)
+            inside = turned_back(turn, known)
             for each, place, ratio in zip(covariances, parameters, ratios, strict=True):
                 own = np.arange(p) == fitted.places[fitted.entries[0][place]]
                 own |= own[0] & state["between"]

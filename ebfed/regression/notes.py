@@ -38,8 +38,8 @@ PERFECT = -0.01
 NO_INFORMATION = 1e-4
 # A gain that is little where there is no end.
 LITTLE = 0.5
-# Eigenvalue of a correlation matrix that is rounding: with years, that of intercept and slope is
-# 1e-6, of times 10,000 of their standard deviations from zero 1e-8.
+# Eigenvalue of a correlation matrix that is rounding. That of intercept and slope is about
+# ``1 / (2 d**2)`` with a covariate d of its standard deviations from zero.
 SINGULAR = 1e-12
 
 SEPARATED = (

@@ -226,12 +226,12 @@ def test_covariates_far_from_zero_have_the_profiles_of_centred_ones(form, family
     own = (rng.normal(size=(8, 2)) * [1, 0.7])[rows["g"]]
     predictor = 0.3 + 0.5 * x + own[:, 0] + own[:, 1] * x + rng.normal(size=4)[rows["h"]]
     noisy = predictor + rng.normal(size=160)
-    family_of = {
+    responses = {
         "gaussian": noisy,
         "binomial": noisy > 0,
         "ordinal": np.digitize(noisy, [-1, 1]) + 1,
     }
-    rows = rows.assign(y=family_of[family] * 1)
+    rows = rows.assign(y=responses[family] * 1)
     ends = []
     for at in (0.0, far):
         found = eb.from_formula(form, rows.assign(x=x + at), family=family)

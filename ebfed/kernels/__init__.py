@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ebfed.kernels.rising import negative_binomial_profiles as negative_binomial_profiles
     from ebfed.kernels.rising import negative_binomial_values as negative_binomial_values
     from ebfed.kernels.rising import rising_sums as rising_sums
+    from ebfed.kernels.shrinkage import shrink as shrink
     from ebfed.kernels.slabs import gains_of_weights as gains_of_weights
     from ebfed.kernels.slabs import point_and_slab as point_and_slab
     from ebfed.kernels.softmax import laplace_softmax as laplace_softmax

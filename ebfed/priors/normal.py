@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.blocks import blocks
+from ebfed.kernels import shrink
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT
 from ebfed.priors.base import WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
@@ -520,16 +521,14 @@ class NormalPosterior(NormalMarginals):
         share: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ):
-        values = likelihood.values
-        given: list[Any] = [likelihood.variances, prior.mean_, prior.mean_variance_, own]
-        given += [noise, share, weight]
-        given = [each if each is None else np.broadcast_to(each, values.shape) for each in given]
-        results = [np.empty(values.shape) for _ in range(4)]
-        for block in blocks(len(values)):
-            some: Any = [each if each is None else each[block] for each in given]
-            parts = _shrunk(prior, values[block], *some)
-            for result, part in zip(results, parts, strict=True):
-                result[block] = part
+        shape, none = likelihood.values.shape, np.nan
+        given = [likelihood.values, likelihood.variances, prior.mean_, prior.mean_variance_, own]
+        given += [none if each is None else each for each in (noise, share, weight)]
+        given += [prior.variance_, prior.variance_variance_]
+        given = [np.broadcast_to(np.asarray(each, float), shape) for each in given]
+        results = [np.empty(shape) for _ in range(4)]
+        for block in blocks(shape[0]):
+            shrink(*(each[block].ravel() for each in given + results))
         self._weight, self.mean, self._own_variance, self.sd = results
         self.weight, self._prior = self._weight, prior
 
@@ -572,47 +571,3 @@ def _moments(likelihood: Gaussian, centre: NDArray, spread: NDArray) -> NDArray:
             deviation, variance = deviation[has_data], variance[has_data]
         moments.append(moments_around(deviation, variance))
     return np.array(moments).T
-
-
-def _shrunk(
-    prior: Normal,
-    values: NDArray,
-    variance: NDArray,
-    mean: NDArray,
-    uncertain: NDArray,
-    own: NDArray,
-    noise: NDArray | None,
-    share: NDArray | None,
-    weight: NDArray | None,
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Weight, mean, variance of the own estimate's part, and sd; see `NormalPosterior`."""
-    t = prior.variance_
-    own = np.where(np.isinf(variance), np.inf, own)
-    silent = np.isinf(own)
-    added = np.where(silent, 0.0, own)
-    finite = np.where(np.isinf(variance), 0.0, variance)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if share is None:
-            share = np.where(silent, 0.0, uncertain / (t + finite + added))
-            share = np.clip(np.nan_to_num(share), 0, 1)
-            excess = np.where(silent, uncertain, 0.0)
-        else:
-            share = np.where(silent, 0.0, share)
-            excess = uncertain - share * (t + finite + added)
-        rest = np.maximum(1 - share, 1e-9)  # 0 for a single client
-        known = np.zeros(values.shape, bool)
-        if noise is not None:
-            known = ~np.isnan(noise) & ~silent
-            mean = mean - np.where(known, share * noise, 0.0)
-        # [E] Theorem 2
-        spread = t + np.where(known, share, share / rest) * added + excess / rest
-        # [E] Theorem 1
-        best = np.where(variance == 0, 1.0, spread / (spread + variance))
-        best = np.where(np.isinf(variance), 0.0, best)
-    weight = best if weight is None else np.where(silent, best, weight)
-    total = np.where(weight < 1, spread + variance, 1.0)
-    more = 2 * (1 - weight) ** 2 * prior.variance_variance_ / total
-    own_variance = weight**2 * finite
-    between = (1 - weight) ** 2 * rest * spread + (1 - weight**2) * share * finite
-    sd = np.sqrt(own_variance + between + more)
-    return weight, weight * values + (1 - weight) * mean, own_variance, sd

@@ -19,6 +19,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import Prior
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
 from ebfed.priors.variance_components import (
+    LARGEST_BLOCK,
     MomentTable,
     Profile,
     SummedGaussian,
@@ -306,6 +307,7 @@ class RegressionTable(MomentTable):
     shift : float
     """
 
+    most_numbers: ClassVar[float] = LARGEST_BLOCK
     matrix: NDArray = None  # type: ignore[assignment]
     shift: float = 0.0
 

@@ -34,7 +34,8 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
     grid : increasing ndarray
     rough : callable, optional
         Cheaper, nearly equal criterion for the scan, of the whole grid in one call; its lowest
-        points are compared by the exact one. Or `criterion` itself, if it takes arrays.
+        points are compared by the exact one, which takes arrays too. Or `criterion` itself, if it
+        takes arrays.
 
     Returns
     -------
@@ -68,6 +69,11 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
         if len(dips) > 1:
             best = int(min(dips, key=lambda j: criterion(float(grid[j]))[0]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    if rough and rough(low)[1] < 0 < rough(high)[1]:
+        near = brentq(lambda t: rough(t)[1], low, high, rtol=1e-6)
+        left, right = _closing_in(criterion, 0.999 * near, 1.001 * near)
+        if left == right:
+            return left
     if not slope(low) < 0 < slope(high):
         # at an end of the range, or where the rough criterion missed the dip
         at_end = best in (0, len(grid) - 1)
@@ -76,11 +82,6 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
         low, high = _closing_in(criterion, float(low), float(high))
         if low == high:
             return low
-    if rough and rough(low)[1] < 0 < rough(high)[1]:
-        near = brentq(lambda t: rough(t)[1], low, high, rtol=1e-6)
-        sides = 0.999 * near, 1.001 * near
-        if slope(sides[0]) < 0 < slope(sides[1]):
-            low, high = sides
     return float(brentq(slope, low, high, xtol=1e-300, rtol=1e-14))
 
 

@@ -7,10 +7,11 @@ number of different group sizes, not of groups. Where the variances are known up
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +117,8 @@ class MomentTable:
     scatter, degrees : within-group scatter, where the scale of `variances` is open
     """
 
+    # in arrays of ratios by messages, if a call of `profile` makes any
+    most_numbers: ClassVar[float] = math.inf
     variances: NDArray
     counts: NDArray
     means: NDArray
@@ -141,7 +144,7 @@ class MomentTable:
         """Merge messages whose variances differ by less than 2 %, for a scan."""
         if len(self.variances) < 2000 or not self.variances.all():
             return self
-        level = np.log(self.variances / self.variances.min()) // 0.02
+        level = np.log(self.variances / self.variances.min()) / 0.02
         codes = level.astype(np.int64)
         if codes.max() > len(codes):  # variances are too far apart to be tabulated
             codes, _ = number_integers(codes)
@@ -390,9 +393,9 @@ def _criterion(tables: list[MomentTable], ratio: Any, restricted: list[bool]) ->
 
     Of each ratio, if they are several.
     """
-    at_once = max(1, LARGEST_BLOCK // max(len(table.variances) for table in tables))
+    at_once = max(1.0, min(table.most_numbers / len(table.variances) for table in tables))
     if np.ndim(ratio) and len(ratio) > at_once:
-        blocks = np.array_split(ratio, -(-len(ratio) // at_once))
+        blocks = np.array_split(ratio, math.ceil(len(ratio) / at_once))
         parts = together(partial(_criterion, tables, block, restricted) for block in blocks)
         values, slopes = map(np.concatenate, zip(*parts, strict=True))
         return values, slopes
@@ -473,6 +476,7 @@ class SummedTable(MomentTable):
     centre, sums : as in `SummedGaussian`
     """
 
+    most_numbers: ClassVar[float] = LARGEST_BLOCK
     column: int = 0
     centre: float = 0.0
     sums: Sums = field(default_factory=dict)

@@ -522,7 +522,8 @@ class NormalPosterior(NormalMarginals):
         weight: ArrayLike | None = None,
     ):
         shape, none = likelihood.values.shape, np.nan
-        given = [likelihood.values, likelihood.variances, prior.mean_, prior.mean_variance_, own]
+        given: list[Any] = [likelihood.values, likelihood.variances, prior.mean_]
+        given += [prior.mean_variance_, own]
         given += [none if each is None else each for each in (noise, share, weight)]
         given += [prior.variance_, prior.variance_variance_]
         given = [np.broadcast_to(np.asarray(each, float), shape) for each in given]

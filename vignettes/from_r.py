@@ -279,7 +279,8 @@ print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy()
 
 # %% [markdown]
 # **Intervals.** `confint` gives Wald intervals by default, and none for standard deviations; lme4
-# profiles the likelihood by default, as `method="profile"` does here. **Names.** Columns have the
+# profiles the likelihood by default, as `method="profile"` does here; `method="restricted"`, the
+# restricted likelihood, is better of the spreads of few groups. **Names.** Columns have the
 # names of broom.mixed. The constant is `intercept`, without parentheses, and `mean` in models
 # without other terms. **Counts.** A model of counts, `family="poisson"`, has a normal population of
 # log rates, as in `glmer`, where it has columns or `prior="log-normal"`; else rates are gamma.

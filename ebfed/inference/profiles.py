@@ -3,8 +3,9 @@
 The deviance at a value v of one parameter is the smallest over all others. Its excess over the
 smallest of all is the square of a statistic that is about standard normal, so that the interval is
 where it is at most ``z**2`` (Bates and others 2015, section 5.1), as lme4's
-``confint(method = "profile")`` has it: of the likelihood, not the restricted one. A model gives its
-deviance, with slopes, as a `Criterion`; which parameters there are, and how one is held, is here.
+``confint(method = "profile")`` has it of the likelihood, not the restricted one. A model gives its
+deviance, of either, with slopes, as a `Criterion`; which parameters there are, and how one is held,
+is here.
 
 Covariances are searched by a root L of each, ``G = L L'``. The coefficient whose spread is held at
 v comes first in the order of L, where ``v = L_11``; of a correlation v, the first two rows are

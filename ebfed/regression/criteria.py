@@ -45,6 +45,8 @@ class _OfNormalRows(Criterion):
     """Rows with a noise, whose mean is solved for; the shape is the logarithm of its variance."""
 
     n_shown = 1
+    # whether the deviance is that of the restricted likelihood, in which the mean has no value
+    restricted: bool
 
     def shape_at(self, number: int, mean: NDArray, shapes: NDArray) -> float:
         """Standard deviation of the noise."""
@@ -68,9 +70,13 @@ class LinearCriterion(_OfNormalRows):
         The rows, and parameters where the search begins.
     terms : sequence of sequence of ndarray
         Columns of each term that differs, of each level.
+    restricted : bool
     """
 
-    def __init__(self, fit: LinearMixedFit, terms: Sequence[Sequence[NDArray]]):
+    def __init__(
+        self, fit: LinearMixedFit, terms: Sequence[Sequence[NDArray]], restricted: bool = False
+    ):
+        self.restricted = restricted
         self.fit, self._turn, self._back = fit.centred(), fit.centring, fit.of_centred
         known = fit.identified(np.eye(len(fit.mean)))
         self.means = [j if known[j] else None for j in fit.fixed.tolist()]
@@ -104,6 +110,9 @@ class LinearCriterion(_OfNormalRows):
             own = own - moved * beyond / variance
         residual = np.append(-own, 1.0)
         slopes = sums.trace - np.einsum("i,aij,j->a", residual, sums.first, residual)
+        if self.restricted:
+            deviance += np.linalg.slogdet(inner)[1]
+            slopes -= np.einsum("aij,ji->a", sums.first[:, :-1, :-1], np.linalg.inv(inner))
         parts: list[NDArray] = []
         levels = zip(roots, self._back, fit.own, fit.bases, point.entries, strict=True)
         for L, back, own_slopes, bases, some in levels:
@@ -429,9 +438,11 @@ class CrossedCriterion(_OfFactors, _OfNormalRows):
     Parameters
     ----------
     estimator : CrossedEB
+    restricted : bool
     """
 
-    def __init__(self, estimator: Any):
+    def __init__(self, estimator: Any, restricted: bool = False):
+        self.restricted = restricted
         fit = estimator._fit
         sums, noise = fit.system.sums, fit.noise
         super().__init__(estimator, lambda k: noise / np.maximum(sums.weights_of(k).mean(0), 1e-9))
@@ -451,20 +462,19 @@ class CrossedCriterion(_OfFactors, _OfNormalRows):
             turn[:p, -1], turn[p, -1] = -along * left / (along @ along), 1.0
             sums = sums.combined(turn)
         own = [R / np.sqrt(noise) for R in self.roots_of(roots)]
-        return CrossedSystem(sums, own, False)
+        return CrossedSystem(sums, own, self.restricted)
 
     def at(self, point: Point) -> tuple[float, NDArray, NDArray | None]:
         """Return the deviance, with the mean at its least one, and its slope."""
         noise = self.noise(point.shapes)
         system = self._system(point.roots, noise, point.held)
         n, squares = system.degrees, system.squares
-        deviance = system.log_det + n * np.log(2 * np.pi * noise) + squares / noise
         by_root = [2 * S @ R for S, R in zip(system.slope(noise), system.roots, strict=True)]
         # roots over the noise fall as it grows
         inside = sum(float(np.vdot(S, R)) for S, R in zip(by_root, system.roots, strict=True))
         by_entry = [each / np.sqrt(noise) for each in self.along(by_root, point.entries)]
         by_noise = n - squares / noise - inside / 2
-        return float(deviance), np.concatenate([*by_entry, [by_noise]]), None
+        return system.deviance_at(noise), np.concatenate([*by_entry, [by_noise]]), None
 
     def mean_at(self, place: int, point: Point) -> float:
         there = self._system(point.roots, self.noise(point.shapes)).solution[2]

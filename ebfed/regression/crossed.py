@@ -43,7 +43,7 @@ from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_sa
 from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.diagnosis import rows_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
-from ebfed.regression.intervals import check_drawn
+from ebfed.regression.intervals import check_drawn, check_not_restricted
 from ebfed.regression.levels import far_notes
 from ebfed.regression.mixed import LeftOut, MixedModel
 from ebfed.regression.notes import (
@@ -735,7 +735,8 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         """Return the deviance of the fit as a function of its parameters."""
         check_noise(self, f"intervals by {method!r}")
         if self._family is None:
-            return CrossedCriterion(self)
+            return CrossedCriterion(self, method == "restricted")
+        check_not_restricted(method)
         self._rows_of_fit(f"intervals by {method!r}")
         if self._family.classes and (not self.fit_intercept or 0 not in self._columns):
             raise ValueError(f"method={method!r} of ordered classes needs an intercept.")

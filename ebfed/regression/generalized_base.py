@@ -20,7 +20,7 @@ from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import check_rows_of_all, has_rows_of_all
-from ebfed.regression.intervals import check_drawn
+from ebfed.regression.intervals import check_drawn, check_not_restricted
 from ebfed.regression.nested import NestedModel
 from ebfed.regression.numerics.quadrature_population import Covariance
 from ebfed.regression.posteriors.predictive import averaged_variance, variance_of_mean
@@ -121,6 +121,7 @@ class ResponseRegression(NestedModel):
         return mean, variance
 
     def _criterion(self, method: str) -> QuadratureCriterion:
+        check_not_restricted(method)
         check_rows_of_all(self, f"intervals by {method!r}")
         return QuadratureCriterion(self)
 

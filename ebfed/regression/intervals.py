@@ -29,12 +29,13 @@ __all__ = [
     "IntervalMethod",
     "bootstrapped",
     "check_drawn",
+    "check_not_restricted",
     "drawn",
     "frame_of_ends",
     "profiled",
 ]
 
-IntervalMethod = Literal["wald", "profile", "bootstrap"]
+IntervalMethod = Literal["wald", "profile", "restricted", "bootstrap"]
 
 
 def frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any:
@@ -102,6 +103,20 @@ def check_drawn(family: ResponseFamily, responses: Responses) -> None:
         raise ValueError(
             "method='bootstrap' takes no ordered classes, of which a draw may have no row, and no "
             "sample_weight; use method='profile'."
+        )
+
+
+def check_not_restricted(method: str) -> None:
+    """Refuse a restricted likelihood of rows that are not Gaussian, which have none.
+
+    Raises
+    ------
+    ValueError
+    """
+    if method == "restricted":
+        raise ValueError(
+            "method='restricted' is of Gaussian rows; others have no restricted likelihood. Use "
+            "method='profile'."
         )
 
 

@@ -500,7 +500,8 @@ class LinearEB(RegressorMixin, NestedModel):
             raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
         if self.noise_variances_:
             raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
-        return LinearCriterion(mixed_fit(self), self._columns().terms_of_levels())
+        restricted = method == "restricted"
+        return LinearCriterion(mixed_fit(self), self._columns().terms_of_levels(), restricted)
 
     # Estimates --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -240,14 +241,16 @@ class MixedModel(GroupEffects):
         Parameters
         ----------
         level : float
-        method : {"wald", "profile", "bootstrap"}
+        method : {"wald", "profile", "restricted", "bootstrap"}
             Wald's are ``estimate ± t std.error`` of the mean's coefficients, with the standard
             errors and degrees of freedom of `ddf`. Those by the profile of the likelihood, and by
             parametric bootstrap, are of spreads, correlations, noise and the family's own
-            parameters too, as lme4's ``confint``. The profile is of the likelihood, not the
-            restricted one (Bates and others 2015, section 5.1). The bootstrap draws coefficients of
-            groups and responses of rows from the fit, fits each draw by the fit's own method, and
-            takes quantiles of the estimates.
+            parameters too, as lme4's ``confint``. That profile is of the likelihood, not the
+            restricted one (Bates and others 2015, section 5.1), which takes too little spread to
+            be likely where groups are few. ``"restricted"`` is by the profile of the restricted
+            likelihood of Gaussian rows, with Wald's intervals of the mean's coefficients. The
+            bootstrap draws coefficients of groups and responses of rows from the fit, fits each
+            draw by the fit's own method, and takes quantiles of the estimates.
         ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
             Degrees of freedom of Wald's intervals, as in `tests`; ``"asymptotic"`` are infinite, as
             of lme4's ``confint(method = "Wald")``. Satterthwaite's if None; infinite where the
@@ -270,11 +273,12 @@ class MixedModel(GroupEffects):
         Raises
         ------
         ValueError
-            If the level is not between 0 and 1, or the method unknown. Where the method is not
-            Wald's: if the rows of the fit are with the clients, or a file had none; the fit has no
-            noise, covariates of groups or levels of noise; by profile, the likelihood has no
-            maximum, or is rounding where responses agree; by bootstrap, rows of a family have
-            weights or ordered classes, of which a draw may have no row.
+            If the level is not between 0 and 1, or the method unknown; it is restricted, and rows
+            are not Gaussian. Where the method is not Wald's: if the rows of the fit are with the
+            clients, or a file had none; the fit has no noise, covariates of groups or levels of
+            noise; by profile, the likelihood has no maximum, or is rounding where responses agree;
+            by bootstrap, rows of a family have weights or ordered classes, of which a draw may have
+            no row.
 
         References
         ----------
@@ -297,23 +301,29 @@ class MixedModel(GroupEffects):
         3  sd__Observation       1.1       0.9        1.2
         """
         check_choice("method", method, get_args(IntervalMethod))
-        if method == "wald":
-            degrees = self._degrees(ddf)
-            return intervals_of_mean(replace(self.__ebfed_view__(), degrees=degrees), level)
-        if ddf is not None:
+        check_level(level)
+        check_is_fitted(self, "mean_")
+        if ddf is not None and method not in ("wald", "restricted"):
             raise ValueError(
                 f"ddf={ddf!r} is of method='wald'; method={method!r} has no use for it."
             )
-        check_level(level)
-        check_is_fitted(self, "mean_")
-        rows = self.__ebfed_view__().parameters()
+        view = self.__ebfed_view__()
+        of_mean = partial(intervals_of_mean, replace(view, degrees=self._degrees(ddf)), level)
+        if method == "wald":
+            return of_mean()
+        rows = view.parameters()
         profile = Profile(self._criterion(method))
         every: list[Held | None] = []
         for held, (*_, estimate, _) in zip(profile.every(), rows, strict=True):
             known = held is None or held.kind not in ("mean", "shape") or not np.isnan(estimate)
             every.append(held if known else None)  # rows do not identify it
         with threads_for(profile.criterion.n_dense):
-            if method == "profile":
+            if method == "restricted":
+                fixed = np.array([row[0] == "fixed" for row in rows])
+                sought = [None if own else held for held, own in zip(every, fixed, strict=True)]
+                ends = profiled(profile, sought, level, progress)
+                ends[fixed] = np.column_stack([of_mean()[f"conf.{end}"] for end in ("low", "high")])
+            elif method == "profile":
                 ends = profiled(profile, every, level, progress)
             else:
                 n_boot = check_count("n_boot", n_boot, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.stats import chi2
 
 import ebfed as eb
@@ -32,14 +32,15 @@ def rows_of(n=160, seed=1):
 
 
 FAMILIES = ["gaussian", "poisson", "binomial", "negative_binomial", "gamma", "ordinal"]
+OF_FAMILIES = [(family, "(1 + x | a) + (1 | b)", "profile") for family in FAMILIES]
+RESTRICTED = [("gaussian", terms, "restricted") for terms in ("(1 + x | a) + (1 | b)", "(x | a)")]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_slopes_are_those_of_the_deviance(family):
+@pytest.mark.parametrize(("family", "terms", "method"), [*OF_FAMILIES, *RESTRICTED])
+def test_slopes_are_those_of_the_deviance(family, terms, method):
     """Central differences of steps of 1e-5; those of modes that are found to 1e-8 leave 1e-3."""
-    formula = f"{family} ~ x + (1 + x | a) + (1 | b)"
-    fit = eb.from_formula(formula, rows_of(), family=family).estimator_
-    profile, rng = Profile(fit._criterion("profile")), np.random.default_rng(0)
+    fit = eb.from_formula(f"{family} ~ x + {terms}", rows_of(), family=family).estimator_
+    profile, rng = Profile(fit._criterion(method)), np.random.default_rng(0)
     best = profile.best[1]
     assert len(profile.every()) == len(fit.__ebfed_view__().parameters())
     for held in profile.every():
@@ -174,8 +175,64 @@ def test_what_crossed_factors_do_not_have_is_named(tmp_path):
     fit = eb.from_formula("ordinal ~ x + (1 | a) + (1 | b)", rows, family="ordinal").estimator_
     with pytest.raises(ValueError, match="takes no ordered classes"):
         fit.confint(method="bootstrap")
-    with pytest.raises(ValueError, match="method must be one of 'wald', 'profile', 'bootstrap'"):
+    with pytest.raises(
+        ValueError, match="method must be one of 'wald', 'profile', 'restricted', 'bootstrap'"
+    ):
         fit.confint(method="boot")
     fit.save(tmp_path / "fit.json")
     with pytest.raises(ValueError, match="rows of the fit are needed for intervals by 'profile'"):
         eb.load_fit(tmp_path / "fit.json").confint(method="profile")
+
+
+def test_restricted_intervals_are_those_of_strata():
+    """Equal groups of equal size: mean squares, of n - 1 and of m (n - 1) degrees of freedom."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(0, 1.5, 6)[:, None] + rng.normal(size=(6, 5))
+    rows = pd.DataFrame({"y": y.ravel(), "g": np.repeat(np.arange(6), 5)})
+    between = 5 * np.sum((y.mean(1) - y.mean()) ** 2)
+    within = np.sum((y - y.mean(1, keepdims=True)) ** 2)
+
+    def least(spread):
+        def deviance(log_noise):
+            noise = np.exp(log_noise)
+            total = noise + 5 * spread**2
+            return 24 * log_noise + within / noise + 5 * np.log(total) + between / total
+
+        return minimize_scalar(deviance, bracket=(-1, 1), options={"xtol": 1e-12}).fun
+
+    found = minimize_scalar(least, bounds=(0.3, 5), method="bounded", options={"xatol": 1e-9})
+    ends = [
+        brentq(lambda x: least(x) - found.fun - LIMIT, low, high)
+        for low, high in ((0.01, found.x), (found.x, 30))
+    ]
+    fit = eb.from_formula("y ~ 1 + (1 | g)", rows)
+    table = fit.confint(method="restricted").set_index("term")
+    spread = table.loc["sd__intercept", ["conf.low", "conf.high"]].to_numpy(float)
+    np.testing.assert_allclose(spread, ends, rtol=1e-5)
+    wald = fit.confint(ddf="kenward-roger").set_index("term")
+    table = fit.confint(method="restricted", ddf="kenward-roger").set_index("term")
+    pd.testing.assert_frame_equal(table.loc[["intercept"], [*wald]], wald)
+
+
+@pytest.mark.parametrize("method", ["profile", "restricted"])
+def test_nested_and_crossed_doors_have_the_same_intervals(method):
+    """Ends are found to 1e-6 of their steps, by searches that end within 1e-5 of a deviance."""
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(8), 12), "h": np.repeat(np.arange(24), 4)})
+    rows["x"] = rng.normal(size=96)
+    effects = rng.normal(size=8)[rows["g"]] + rng.normal(0, 0.8, 24)[rows["h"]]
+    rows["y"] = rows["x"] + effects + rng.normal(size=96)
+    nested = eb.LinearEB(varying=["intercept"])
+    nested = nested.fit(rows[["x"]], rows["y"], groups=rows[["g", "h"]])
+    crossed = eb.CrossedEB().fit(rows[["x"]], rows["y"], groups=rows[["g", "h"]])
+    tables = [fit.confint(method=method).set_index(["group", "term"]) for fit in (nested, crossed)]
+    one, other = (table.loc[table["effect"] == "ran_pars"].sort_index() for table in tables)
+    other.index = one.index  # a group within another is named by both
+    pd.testing.assert_frame_equal(one, other, rtol=1e-4)
+
+
+@pytest.mark.parametrize("formula", ["poisson ~ x + (1 | a)", "poisson ~ x + (1 | a) + (1 | b)"])
+def test_rows_of_families_have_no_restricted_likelihood(formula):
+    fit = eb.from_formula(formula, rows_of(), family="poisson")
+    with pytest.raises(ValueError, match="no restricted likelihood"):
+        fit.confint(method="restricted")

@@ -205,7 +205,9 @@ def test_wrong_arguments_are_named():
         fit.confint(method="bootstrap", n_boot=1)
     with pytest.raises(ValueError, match="takes no ordered classes"):
         fit_of("ordinal")[0].confint(method="bootstrap")
-    with pytest.raises(ValueError, match="method must be one of 'wald', 'profile', 'bootstrap'"):
+    with pytest.raises(
+        ValueError, match="method must be one of 'wald', 'profile', 'restricted', 'bootstrap'"
+    ):
         fit.confint(method="boot")
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         fit.confint(1.0, method="profile")

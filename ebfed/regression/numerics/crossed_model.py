@@ -375,10 +375,14 @@ class CrossedSystem(CrossedEquations):
     @property
     def deviance(self) -> float:
         """-2 log-likelihood at these roots, and the best noise and coefficients."""
+        return self.deviance_at(self.noise)
+
+    def deviance_at(self, noise: float) -> float:
+        """-2 log-likelihood at these roots and a noise, and the best coefficients."""
         value = self.log_det
         if self.restricted:
             value += 2 * np.log(np.diag(self.corner)[:-1]).sum()
-        return float(value + self.degrees * (1 + np.log(2 * np.pi * self.noise)))
+        return float(value + self.degrees * np.log(2 * np.pi * noise) + self.squares / noise)
 
     @cached_property
     def solution(self) -> tuple[NDArray, NDArray, NDArray]:

@@ -6,8 +6,8 @@ between groups alone, whose coefficient is the hardest to know. Groups have uneq
 
 Intervals of coefficients are by normal quantiles, and by t with degrees of freedom of Satterthwaite
 (1946) and, of linear models, of Kenward and Roger (1997); of spreads, by the profile of the
-likelihood; of groups and new rows, by their posterior. The coverage of a run is that of its one
-coefficient or spread, or the share of its groups or rows.
+likelihood, restricted or not; of groups and new rows, by their posterior. The coverage of a run is
+that of its one coefficient or spread, or the share of its groups or rows.
 """
 
 import warnings
@@ -32,7 +32,8 @@ LEVEL = 0.95
 FRESH = 200
 # Degrees of freedom, and what a page calls the intervals.
 DEGREES = {"asymptotic": "z", "satterthwaite": "Satterthwaite", "kenward-roger": "Kenward-Roger"}
-BY_PROFILE, BY_POSTERIOR = "profile", "posterior"
+PROFILES = {"profile": "profile", "restricted": "restricted profile"}
+BY_POSTERIOR = "posterior"
 BETWEEN, WITHIN = "coefficient of groups", "coefficient of rows"
 GROUP, ROW, NEW = "mean of a group", "row of a group", "row of a new group"
 
@@ -208,12 +209,13 @@ def _spreads(fit: Any, law: MixedModel) -> Found:
     """Intervals of standard deviations of intercepts of linear models."""
     if not isinstance(fit, LinearEB):  # those of crossed factors take long
         return
-    table = fit.confint(LEVEL, method="profile")
-    table = table[table["term"] == "sd__intercept"].set_index("group")
-    for name, root in law.spreads.items():
-        each = table.loc[name]
-        truth = float(np.linalg.norm(root[0]))
-        yield f"spread of {name}s", BY_PROFILE, truth, each["conf.low"], each["conf.high"]
+    for method, name_of_method in PROFILES.items():
+        table = fit.confint(LEVEL, method=method)
+        table = table[table["term"] == "sd__intercept"].set_index("group")
+        for name, root in law.spreads.items():
+            each = table.loc[name]
+            truth = float(np.linalg.norm(root[0]))
+            yield f"spread of {name}s", name_of_method, truth, each["conf.low"], each["conf.high"]
 
 
 def _rows(fit: Any, law: MixedModel, drawn: _Drawn, rng: np.random.Generator) -> Found:

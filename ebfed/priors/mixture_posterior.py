@@ -73,9 +73,9 @@ class Components:
         )
         side = self.sides[picked]
         normal = rng.standard_normal(picked.shape)
-        if np.any(side):  # Z > start by inversion of its log survival function
-            tail = np.log(1 - rng.random(picked.shape)) + log_ndtr(-start)
-            normal = np.where(side == 0, normal, side * np.maximum(-ndtri_exp(tail) - start, 0))
+        if np.any(side):
+            draws = _draw_excess(start, rng.random(picked.shape))
+            normal = np.where(side == 0, normal, side * draws)
         return anchor + scale * normal
 
 
@@ -137,6 +137,19 @@ class MixturePosterior(Posterior):
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         rng = np.random.default_rng(random_state)
         return np.hstack([block.sample(size, rng) for block in self._blocks()])[:, :, None]
+
+
+def _draw_excess(start: NDArray, uniform: NDArray) -> NDArray:
+    """Draw ``Z - start`` given ``Z > start``, by inversion of the log survival function of Z.
+
+    Beyond 1e4, where that function has too few digits, ``Z**2 - start**2`` is twice an exponential
+    variable, to ``start**-2``.
+    """
+    log_tail = np.log1p(-uniform)
+    near = np.maximum(-ndtri_exp(log_tail + log_ndtr(-start)) - start, 0.0)
+    far = np.maximum(start, 1e4)
+    beyond = -2 * log_tail / (far + np.sqrt(far**2 - 2 * log_tail))
+    return np.where(start > 1e4, beyond, near)
 
 
 def _excess_moments(start: NDArray) -> tuple[NDArray, NDArray]:

@@ -26,6 +26,7 @@ __all__ = [
     "SeparatePosteriors",
     "integrated",
     "of_distinct",
+    "quantile_between",
     "several",
 ]
 
@@ -301,7 +302,7 @@ class IntegratedPosterior(Posterior):
         possible = weights > 0
         low = np.min(np.where(possible, ends, np.inf), axis=0)
         high = np.max(np.where(possible, ends, -np.inf), axis=0)
-        return _solve(lambda x: self._prob_to(x) - q, low, high)
+        return quantile_between(lambda x: self._prob_to(x) - q, low, high)
 
     def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
         return np.clip(self._average(lambda part: part._prob_to(threshold, sign)), 0.0, 1.0)
@@ -351,7 +352,7 @@ class IntegratedPosterior(Posterior):
         return np.minimum(lower, low), np.maximum(upper, high)
 
 
-def _solve(excess: Callable[[NDArray], NDArray], low: NDArray, high: NDArray) -> NDArray:
+def quantile_between(excess: Callable[[NDArray], NDArray], low: NDArray, high: NDArray) -> NDArray:
     """Root of an increasing function in each entry, by Ridders' method; a jump is a root too.
 
     The function differs from a probability by a constant. Ends that are infinite or equal are

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 from sklearn.base import clone
 
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT, join
@@ -17,6 +18,7 @@ from ebfed.likelihoods.base import parts_of
 from ebfed.priors.base import Prior
 from ebfed.priors.exploration import TILT, reweighted, student_draws
 from ebfed.priors.identification import NO_SPREAD
+from ebfed.priors.integrated import quantile_between
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import Posterior, root_of
 from ebfed.priors.regression import check_covariates
@@ -306,8 +308,10 @@ class LocationScale(Prior):
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         inner = self.shape_.posterior(self._standardised(likelihood))
-        errors = partial(self._errors, likelihood) if self.doubt_.any() else None
-        return MovedPosterior(inner, self.location_, self.scale_, errors)
+        if not self.doubt_.any():
+            return MovedPosterior(inner, self.location_, self.scale_)
+        errors, points = partial(self._errors, likelihood), self.shape_.points()[0]
+        return MovedPosterior(inner, self.location_, self.scale_, errors, points)
 
     def _errors(self, likelihood: Likelihood) -> NDArray:
         """Errors of posterior means, for a standard error in each direction of doubt, (r, n)."""
@@ -341,10 +345,14 @@ class LocationScale(Prior):
         return self.shape_.parameters(j)
 
 
+NO_POINTS: NDArray = np.empty(0)
+
+
 class MovedPosterior(Posterior):
     """Posterior of ``location + scale * tau``, where that of tau is given.
 
-    Errors that clients share widen it about its mean, to the variance that it has with them.
+    Errors that clients share widen it about its mean, to the variance that it has with them; one
+    point among its values becomes a normal with the standard deviation of the errors.
 
     Parameters
     ----------
@@ -353,6 +361,9 @@ class MovedPosterior(Posterior):
         Scales are positive.
     errors : callable, optional
         Function without arguments, called when it is needed: r independent errors, (r, n).
+    points : ndarray of shape (k,)
+        Values of tau that have a probability of their own. If there are several, errors widen the
+        distribution as if it had none.
     """
 
     def __init__(
@@ -361,11 +372,12 @@ class MovedPosterior(Posterior):
         location: NDArray,
         scale: NDArray,
         errors: Callable[[], NDArray] | None = None,
+        points: NDArray = NO_POINTS,
     ):
         self._inner, self._location, self._scale = inner, location, scale
         self._has_points, self.weight = inner._has_points, inner.weight
         self.mean = location + scale * inner.mean
-        self._make = errors
+        self._make, self._point = errors, points if len(points) == 1 else NO_POINTS
 
     @cached_property
     def _errors(self) -> NDArray:
@@ -377,32 +389,55 @@ class MovedPosterior(Posterior):
         return self._location + self._scale * self._inner.expectation
 
     @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
-        """Standard deviation, shape (n, 1)."""
-        return np.hypot(
-            self._scale * self._inner.sd, np.sqrt((self._errors**2).sum(axis=0))[:, None]
-        )
+    def _reach(self) -> NDArray:
+        """Standard deviation of the errors, in units of tau, shape (n, 1)."""
+        return np.sqrt((self._errors**2).sum(axis=0))[:, None] / self._scale
 
     @cached_property
-    def _wider(self) -> NDArray:
-        """How much wider than that of tau, shape (n, 1)."""
-        own = self._scale * self._inner.sd
-        return np.divide(self.sd, own, out=np.ones_like(own), where=own > 0)
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation, shape (n, 1)."""
+        return self._scale * np.hypot(self._inner.sd, self._reach)
 
-    def _ahead(self, tau: NDArray) -> NDArray:
-        centre = self._inner.expectation
-        return self._location + self._scale * (centre + self._wider * (tau - centre))
+    @cached_property
+    def _mass(self) -> NDArray:
+        """Probability of the point, shape (n, 1); 0 where there is none, or there are no errors."""
+        mass = np.zeros(self.mean.shape)
+        for at in self._point:
+            mass = self._inner._prob_to(at) + self._inner._prob_to(at, -1) - 1
+        return np.where(self._reach > 0, np.maximum(mass, 0.0), 0.0)
 
-    def _back(self, threshold: ArrayLike) -> NDArray:
-        tau = (np.asarray(threshold, float) - self._location) / self._scale
-        centre = self._inner.expectation
-        return centre + (tau - centre) / self._wider
-
-    def _quantile(self, q: float) -> NDArray:
-        return self._ahead(self._inner.quantile(q))
+    @cached_property
+    def _rest(self) -> tuple[NDArray, NDArray]:
+        """Mean of tau where it is not the point, and the factor by which errors widen it."""
+        mean, variance = self._inner.expectation, self._inner.sd**2
+        rest = np.maximum(1 - self._mass, 1e-9)
+        away = (mean - self._point.sum()) / rest  # from the point
+        own = np.sqrt(np.maximum(variance / rest - self._mass * away**2, 0.0))
+        wider = np.divide(np.hypot(own, self._reach), own, out=np.ones_like(own), where=own > 0)
+        return self._point.sum() + away, wider
 
     def _prob_to(self, threshold: ArrayLike, sign: int = 1) -> NDArray:
-        return self._inner._prob_to(self._back(threshold), sign)
+        tau = (np.asarray(threshold, float) - self._location) / self._scale
+        centre, wider = self._rest
+        back = np.where(wider > 1, centre + (tau - centre) / wider, tau)
+        found = self._inner._prob_to(back, sign)
+        for at in self._point:
+            reach = np.where(self._mass > 0, self._reach, 1.0)
+            found += self._mass * (ndtr(sign * (tau - at) / reach) - (sign * at <= sign * back))
+        return np.clip(found, 0.0, 1.0)
+
+    def _ahead(self, tau: NDArray) -> NDArray:
+        """Widen the distribution of tau about its mean, and move it."""
+        centre, own = self._inner.expectation, self._scale * self._inner.sd
+        wider = np.divide(self.sd, own, out=np.ones_like(own), where=own > 0)
+        return self._location + self._scale * (centre + wider * (tau - centre))
+
+    def _quantile(self, q: float) -> NDArray:
+        if not self._mass.any() or q in (0, 1):
+            return self._ahead(self._inner.quantile(q))
+        reach = self.sd * np.sqrt(1 / q - 1)  # of Chebyshev's inequality for one side
+        low, high = self.expectation - reach, self.expectation + self.sd * np.sqrt(q / (1 - q))
+        return quantile_between(lambda x: self._prob_to(x) - q, low, high)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each parameter, shape (size, n, 1); clients share errors."""

@@ -14,7 +14,14 @@ from ebfed.channels import Hybrid, TwoBit
 from ebfed.likelihoods import Binomial, Gaussian, Poisson, StudentT
 from ebfed.priors import Beta, Discrete, Gamma, Laplace, Normal, PointLaplace, PointNormal
 from ebfed.priors.base import OwnReports
-from ebfed.priors.integrated import FEW, RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
+from ebfed.priors.integrated import (
+    FEW,
+    RARELY,
+    TOLERANCE,
+    IntegratedPosterior,
+    _caution,
+    quantile_between,
+)
 from ebfed.priors.two_moments import TwoMoments
 
 RNG = np.random.default_rng(5)
@@ -44,7 +51,9 @@ def test_quantiles_of_one_family_are_roots_of_the_mixture(name, q):
     np.testing.assert_allclose(posterior.prob_below(at)[~tiny], q, atol=2e-11)
     assert (posterior.prob_below(at)[tiny] >= q).all()
     ends = np.array([part.quantile(q) for part in parts])
-    slow = _solve(lambda x: posterior.prob_below(x) - q, ends.min(axis=0), ends.max(axis=0))
+    slow = quantile_between(
+        lambda x: posterior.prob_below(x) - q, ends.min(axis=0), ends.max(axis=0)
+    )
     np.testing.assert_allclose(at, slow, atol=1e-7, rtol=1e-7)  # its probabilities are to 1e-9
 
 

@@ -230,3 +230,20 @@ def test_what_is_refused():
             LocationScale().fit(x, covariates)
     with pytest.raises(TypeError, match="Choose a prior that fits"):
         LocationScale().fit(Binomial(np.array([[1], [2]]), np.array([3, 3])), w[:2])
+
+
+@pytest.mark.parametrize("prior", ["point_normal", "point_laplace"])
+def test_a_point_is_as_unsure_as_its_location(prior):
+    """Its sign was said to be known: by .48 other than that of draws, which share the errors."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=200)
+    theta = 0.3 * w + np.where(rng.random(200) < 0.8, 0.0, rng.normal(0, 3, 200))
+    x = theta + rng.normal(size=200)
+    posterior = eb.posterior_from(x, 1.0, prior, w)
+    draws = posterior.sample(4000, 0)[:, :, 0]
+    for at in (-0.5, 0.0, 0.3):
+        # errors of draws are below .04; what errors do to the rest is to first order
+        np.testing.assert_allclose(posterior.prob_below(at)[:, 0], (draws <= at).mean(0), atol=0.06)
+    for q in (0.025, 0.4, 0.9):
+        np.testing.assert_allclose(posterior.prob_below(posterior.quantile(q)), q, atol=1e-6)
+    np.testing.assert_allclose(posterior.prob_below(0.1) + posterior.prob_above(0.1), 1, atol=1e-9)

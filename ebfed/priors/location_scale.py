@@ -595,7 +595,8 @@ class LocationScaleFit:
         lowest = 0.5 * np.log(self.typical) + NONE
         figures = self.at(point, with_prior)
         for _ in range(500):
-            step = np.linalg.lstsq(figures.information, figures.slope)[0]
+            pairs = [(figures.information[k, k], figures.slope[k]) for k in self._parts]
+            step = np.concatenate([np.linalg.lstsq(*pair)[0] for pair in pairs])
             step *= min(1.0, LONGEST / max(np.abs(self.spread @ step[p:]).max(), 1e-300))
             for _ in range(40):
                 tried = self.at(point + step, with_prior)
@@ -639,7 +640,10 @@ class LocationScaleFit:
     def covariance(self, point: NDArray, robust: bool) -> NDArray:
         """Sampling covariance of a point; robust, whatever the shape of the population."""
         figures = self.at(point)
-        inverse = np.linalg.pinv(figures.information, rcond=1e-12, hermitian=True)
+        inverse = np.zeros_like(figures.information)
+        for k in self._parts:  # in blocks, as b has the units of the estimates and c has none
+            own = figures.information[k, k]
+            inverse[k, k] = np.linalg.pinv(own, rcond=1e-12, hermitian=True)
         if not robust:
             return inverse
         # At the fit the score of a client varies less than at the truth: its leverage is the share

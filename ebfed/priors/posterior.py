@@ -622,21 +622,23 @@ def mean_errors(prior: Any, size: int, rng: np.random.Generator) -> NDArray:
     rows = np.hstack([np.ones((len(prior.mean_), 1)), prior.covariates_ - prior.covariates_mean_])
     columns = []
     for covariance in prior.coefficients_covariance_:
-        # of unit variance, so that the covariates' units do not matter
-        scale = np.sqrt(np.diag(covariance))
-        outer = np.outer(scale, scale)
-        unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
-        root = rows * scale @ root_of(unit)
+        root = rows @ root_of(covariance)
         length = np.sqrt((root**2).sum(axis=1, keepdims=True))
         root = np.divide(root, length, out=np.zeros_like(root), where=length > 0)
-        columns.append(rng.standard_normal((size, len(scale))) @ root.T)
+        columns.append(rng.standard_normal((size, len(covariance))) @ root.T)
     return np.stack(columns, axis=2)
 
 
 def root_of(covariance: NDArray) -> NDArray:
-    """Return a root of a covariance, which may be singular."""
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0))
+    """Return a root of a covariance, which may be singular.
+
+    That of a correlation, scaled, so that units of the coordinates do not matter.
+    """
+    scale = np.sqrt(np.diag(covariance))
+    outer = np.outer(scale, scale)
+    unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
+    values, vectors = np.linalg.eigh(unit)
+    return scale[:, None] * vectors * np.sqrt(np.maximum(values, 0))
 
 
 class NormalMarginals(Posterior):

@@ -123,6 +123,22 @@ def test_units_and_order_do_not_matter():
     np.testing.assert_allclose(other.sd[::-1], 1e4 * one.sd, rtol=1e-3)
 
 
+@pytest.mark.parametrize("unit", [1e-10, 1e10])
+@pytest.mark.parametrize("shape", [None, PointNormal(), LogSpline()], ids=repr)
+def test_errors_of_coefficients_do_not_depend_on_units(shape, unit):
+    """Those of the location were dropped beside those of the spread, as rounding of these."""
+    _, x, w = dependent(80)
+    one = LocationScale(shape).fit(x, w)
+    turned = Gaussian(unit * x.values, unit**2 * x.variances)
+    other = LocationScale(shape).fit(turned, w)
+    np.testing.assert_allclose(other.coefficient_errors_, unit * one.coefficient_errors_, rtol=1e-5)
+    np.testing.assert_allclose(
+        other.spread_coefficient_errors_, one.spread_coefficient_errors_, rtol=1e-5
+    )
+    both = one.at(w).posterior(x), other.at(w).posterior(turned)
+    np.testing.assert_allclose(both[1].sd, unit * both[0].sd, rtol=1e-3)  # as above
+
+
 def test_without_spread_all_are_the_location():
     rng = np.random.default_rng(5)
     w, error = rng.normal(size=(30, 1)), np.full((30, 1), 1.0)

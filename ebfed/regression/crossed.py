@@ -43,6 +43,7 @@ from ebfed.regression.crossed_inference import crossed_kenward_roger, crossed_sa
 from ebfed.regression.crossed_influence import changes_of_crossed
 from ebfed.regression.diagnosis import rows_of_crossed
 from ebfed.regression.families import BinomialLink, ResponseFamily, Responses, family_named
+from ebfed.regression.families.base import counts_rows
 from ebfed.regression.intervals import check_drawn, check_not_restricted
 from ebfed.regression.levels import far_notes
 from ebfed.regression.mixed import LeftOut, MixedModel
@@ -280,9 +281,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             "roles": dict(roles.columns),
             "has_offset": "offset" in rows.beside,
             "has_weights": "sample_weight" in rows.beside,
-            "counts_rows": family is not None
-            and "trials" not in rows.beside
-            and family.counts_rows(found),
+            "counts_rows": counts_rows(found, rows.beside, family),
         }
         return self._fit_rows(design, found, codes, ids, rows.styles, read)
 

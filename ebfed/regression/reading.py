@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.arguments import check_choice, check_level
 from ebfed.engines.supervised import check_size
-from ebfed.regression.families.base import ResponseFamily, Responses, responses_of
+from ebfed.regression.families.base import ResponseFamily, Responses, counts_rows, responses_of
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.features import check_finite
 from ebfed.tables.labels import number_labels
@@ -217,6 +217,9 @@ def responding_clients(
     response = np.empty(len(clients.X))  # in the order of X
     response[order] = np.asarray(clients.y, float)
     read = responses_of(response, found, estimator._family).take(order)
+    if not keep and "sample_weight" in found and counts_rows(read, found, estimator._family):
+        once = replace(read, weight=np.ones(len(read.y)))
+        return replace(clients, y=np.column_stack(once.columns)).weighted(read.weight), codes
     whole = replace(clients, y=np.column_stack(read.columns))
     if keep or read.weight.all():
         return whole, codes

@@ -249,6 +249,27 @@ def test_weights_are_numbers_of_rows():
         assert weighed.log_likelihood_ == pytest.approx(repeated.log_likelihood_, abs=1e-7)
 
 
+def test_whole_weights_of_binary_rows_count_in_every_estimator():
+    """So that `nobs` and BIC are of the same rows, and standard errors those of repeated ones."""
+    rows = pd.DataFrame({"x": X[:, 0], "g": GROUPS, "s": GROUPS // 8, "won": COUNTS > 2})
+    rows["times"], options = np.random.default_rng(8).integers(1, 4, N), {"family": "binomial"}
+    every = rows.loc[rows.index.repeat(rows["times"])]
+    one = eb.from_formula("won ~ x + (1 | g)", rows, weights="times", **options)
+    for text, link in (("(1 | s/g)", None), ("(1 + x | g)", "probit")):
+        given = {"formula": f"won ~ x + {text}", "link": link, **options}
+        short, long = (
+            eb.from_formula(data=rows, weights="times", **given),
+            eb.from_formula(data=every, **given),
+        )
+        assert isinstance(short.estimator_, eb.GeneralizedEB)
+        pd.testing.assert_frame_equal(short.glance(), long.glance(), rtol=1e-6)
+        pd.testing.assert_frame_equal(short.tests(), long.tests(), rtol=1e-4)
+        assert len(eb.anova(one, short)) == 2
+    shares = {"sample_weight": np.full(N, 3), "groups": GROUPS}
+    trials = eb.GeneralizedEB("binomial").fit(X, np.minimum(COUNTS, 3) / 3, **shares)
+    assert trials.clients_.totals().sum() == N  # of trials, not of rows
+
+
 def test_trials_are_repeated_rows():
     """But for the number of ways to have so many successes, of which rows show one."""
     trials = RNG.integers(0, 6, N)

@@ -16,7 +16,15 @@ from ebfed.tables.clients import Clients
 from ebfed.tables.of_rows import are_shares, won_of_shares
 from ebfed.tables.scans import where
 
-__all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows", "responses_of"]
+__all__ = [
+    "Base",
+    "LogLink",
+    "ResponseFamily",
+    "Responses",
+    "check_rows",
+    "counts_rows",
+    "responses_of",
+]
 
 # Of each row: what its log-likelihood has besides the part in the linear predictor; slopes of that
 # in the family's shapes, (n_rows, s); and lower halves of second derivatives.
@@ -286,6 +294,13 @@ def responses_of(
         family.check(y, np.ones(1) if trials is None else trials)
     both = trials if weighted else None
     return Responses(y, weight, beside.get("offset", np.zeros(len(y))), both)
+
+
+def counts_rows(
+    rows: Responses, beside: Mapping[str, NDArray], family: ResponseFamily | None
+) -> bool:
+    """Whether weights of rows are numbers of rows, and no numbers of trials."""
+    return family is not None and "trials" not in beside and family.counts_rows(rows)
 
 
 def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:

@@ -394,7 +394,8 @@ class LinearEB(RegressorMixin, NestedModel):
         terms: Any = self._columns().terms_of_levels()
         if self.covariance != "full":
             terms = [None] * len(levels)
-        doubts = [Doubt(*each) for each in zip(levels, errors, terms, counts, strict=True)]
+        figures = zip(levels, errors, terms, counts, strict=True)
+        doubts = [Doubt(*each, self._excess_noise) for each in figures]
         above = list(zip(levels, doubts[:-1], strict=False))
         restricted = self.method == "reml" and self.solver == "marginal"
         return LinearPopulation(
@@ -414,6 +415,12 @@ class LinearEB(RegressorMixin, NestedModel):
             fitted=None if self._is_server else self._weighed(getattr(self, "clients_", None)),
             noise_variances=self.noise_variances_,
         )
+
+    @property
+    def _excess_noise(self) -> float:
+        """What the noise may be above the fitted one, as its share; see `spread_doubt`."""
+        n_rows = int(self._sizes().sum()) if self._totals is None else self._totals[1]
+        return excess_noise(n_rows - len(self._of_mean))
 
     def _weighed(self, block: Any) -> Factors | Any:
         """Return factors of rows over the ratios of their noise, where that has levels."""
@@ -639,9 +646,7 @@ class LinearEB(RegressorMixin, NestedModel):
             if weighted and "sample_weight" not in given:
                 warnings.warn(OF_WEIGHT_ONE, stacklevel=2)
             beside = self._rows(X, None, groups, beside=given).beside
-            n_rows = int(self._sizes().sum()) if self._totals is None else self._totals[1]
-            excess = excess_noise(n_rows - len(self._of_mean))
-            noise = (1 + excess) * noise_of_rows(self, beside)
+            noise = (1 + self._excess_noise) * noise_of_rows(self, beside)
             variance = variance + of_weights(noise, beside.get("sample_weight"))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach

@@ -487,6 +487,33 @@ def test_coverage_with_few_groups(m, n):
     assert np.mean(hits) > 0.925
 
 
+def test_intervals_of_groups_are_no_wider_than_by_their_own_rows():
+    """However little is known of a variance that is estimated as zero, rows of groups are there."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(8), 4)
+    x, y = rng.normal(size=(2, 32))
+    y -= (np.bincount(groups, y) / 4)[groups]  # groups are alike
+    fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    assert fit.covariance_[0, 0] == 0
+    excess = 2 / (32 - 2 - 2)  # of noise that may be larger
+    own = fit.noise_variance_ * (1 + excess) / 4 + fit.mean_covariance_[0, 0]
+    assert (fit.posterior().sd[:, 0] < np.sqrt(own)).all()
+
+
+@pytest.mark.parametrize("seed", [0, 3, 7])
+def test_intervals_of_means_are_nearly_those_of_crossed_factors(seed):
+    """Which average over values of each spread: within 15 %, where that of parents is zero."""
+    rng, groups = np.random.default_rng(seed), np.repeat(np.arange(16), 5)
+    rows = pd.DataFrame({"s": groups // 4, "g": groups})
+    rows["x"], rows["y"] = rng.normal(size=(2, 80))
+    rows["y"] += 0.6 * rng.normal(size=16)[groups]
+    nested = eb.LinearEB(varying=["intercept"]).fit(rows, "y", groups=["s", "g"])
+    crossed = eb.CrossedEB().fit(rows, "y", groups=["s", "g"])
+    low, high = nested.predict_interval(rows, kind="mean")
+    least, most = crossed.predict_interval(rows, kind="mean")
+    assert crossed.variances_["s"] == 0
+    np.testing.assert_allclose(high - low, most - least, rtol=0.15)
+
+
 @pytest.mark.filterwarnings("ignore:Columns of X are collinear")
 def test_log_likelihood_is_that_of_gaussian_eb():
     _, y, groups, _ = simulate(14)

@@ -30,12 +30,15 @@ class Doubt:
     terms : sequence of ndarray or None
         Coefficients of each term of a full covariance; None of one that is diagonal.
     n : int
+    noise : float
+        What the noise of rows may be above the fitted one, as its share.
     """
 
     covariance: NDArray
     known: NDArray
     terms: Sequence[NDArray] | None
     n: int
+    noise: float = 0.0
 
     @cached_property
     def of_terms(self) -> NDArray[np.float64]:
@@ -78,13 +81,17 @@ class CoefficientPosterior(NormalMarginals):
     With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i /
     noise`` and the covariance
 
-        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i' + D_i (E[dS A_i dS] + E[S] - S) D_i',
+        C_i + D_i Cov(mean) D_i',    C_i = S - S A_i S + D_i (U_i^-1 + A_i)^-1 D_i',
+        U_i = E[dS A_i dS] + E[S] - S,
 
     where ``noise V_i`` is the covariance of y_i given the mean, and ``A_i = Z_i' V_i^-1 Z_i /
-    noise``: conditional variance, what not knowing the mean adds (Henderson 1975), and what not
-    knowing S adds: the mean moves with it, and the first term at the estimate is too small, of many
-    groups by as much again (Prasad and Rao 1990). ``E[S] - S`` is that: S averaged over variances
-    that the rows do not tell from it, which also is what is not known of a group without rows. For
+    noise``: conditional variance, what not knowing S adds, and what not knowing the mean adds
+    (Henderson 1975). The mean moves with S, and ``S - S A_i S`` at the estimate is too small, of
+    many groups by as much again (Prasad and Rao 1990). ``E[S] - S`` is that: S averaged over
+    variances that the rows do not tell from it, which also is what is not known of a group without
+    rows. C_i is the conditional variance if S were ``S + U_i``: no more than is known from the
+    client's rows alone, however little is known of S. Not knowing the noise adds its share of
+    ``C_i Z_i' Z_i C_i / noise``. For
     a diagonal S, ``E[dS A dS]`` is the elementwise product of A with the sampling covariance of the
     variances; for a full one, with B the inverse of the average
     A_i of m clients, ``(B A B + tr(A B) B) / m``, and the sum of these over terms of coefficients
@@ -211,7 +218,12 @@ class CoefficientPosterior(NormalMarginals):
             places = self._parents[1][first : first + len(block)]
             centre = np.einsum("npq,nq->np", away, self._parents[0].mean[places])
         mean = centre + np.einsum("npr,nr->np", weights, y)
-        own = away @ self._covariance + away @ self._unknown(A) @ away.swapaxes(1, 2)
+        unknown = self._unknown(A)
+        unknown = np.linalg.solve(np.eye(p) + unknown @ A, unknown)
+        own = away @ self._covariance + away @ unknown @ away.swapaxes(1, 2)
+        if self._doubt is not None and self._noise > 0:
+            seen = X @ own
+            own += self._doubt.noise / self._noise * seen.swapaxes(1, 2) @ seen
         return mean, (own + own.swapaxes(1, 2)) / 2, away
 
     def _unknown(self, A: NDArray) -> NDArray:

@@ -388,7 +388,8 @@ class LinearEB(RegressorMixin, NestedModel):
 
     def _population(self) -> LinearPopulation:
         result = self._result
-        counts = [*map(int, result.get("n_parents", ())), self._n_clients]
+        filled = self._n_clients if self._totals else int(np.count_nonzero(self._sizes()))
+        counts = [*map(int, result.get("n_parents", ())), filled]
         errors = [*result.get("above_error", ()), result["covariance_error"]]
         levels = [*result.get("above", ()), result["covariance"]]
         terms: Any = self._columns().terms_of_levels()

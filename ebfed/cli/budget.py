@@ -86,10 +86,12 @@ def plan(
                 f"{each.rounds or 'any number of'} rounds: epsilon {_figure(each.epsilon)} at "
                 f"delta {each.delta:g}."
             )
-        total = gate.total(gate.charged(plans, 0), account.entries)
+        new = gate.charged(plans, 0)
+        total = gate.total(new, account.entries)
         typer.echo(f"Together with earlier runs: epsilon {total:.4g} of {account.rules.epsilon:g}.")
         try:
             gate.check_plans(plans)
+            gate.check_run(new)
         except ValueError as error:
             typer.echo(f"The node would refuse: {error}")
             raise typer.Exit(1) from None

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.channels import AddNoise, Clip, Exact, Gaussian
+from ebfed.channels import AddNoise, Clip, Exact, Gaussian, Laplace
 from ebfed.engines import journal
 from ebfed.engines.flower import PlannedNode, plan_of_run
 from ebfed.engines.flower.gate import odometer_of
@@ -319,6 +319,28 @@ def test_a_budget_is_of_persons_whatever_labels_are(make, tmp_path):
     spent = odometer_of(entries(tmp_path, "plan")).spent(1e-5)
     assert spent.keys() == set(TABLE["patient"])
     assert max(spent.values()) <= 0.1
+
+
+@pytest.mark.parametrize("rules", ["epsilon = inf\n", "epsilon = 1e3\n"])
+def test_one_run_costs_what_the_rules_say_at_their_own_delta(make, rules, tmp_path):
+    """Before, epsilon 0.1 at a delta near 1 was taken for 0.1: little noise on each patient."""
+    node = make(rules + "run_epsilon = 0.1\ndelta = 1e-5\n" + ROLES)
+    for fit, delta in enumerate([0.999, 0.5, 2e-5]):
+        channel = Gaussian(epsilon=0.1, delta=delta, range=(0, 1e5))
+        found = asked(node, eb.GaussianEB(1.0, channel=channel), MEANS, fit)
+        assert "would exceed run_epsilon=0.1" in found
+    assert not entries(tmp_path, "release")
+    assert not isinstance(asked(node, eb.GaussianEB(1.0, channel=TINY), MEANS, 3), str)
+
+
+@pytest.mark.parametrize("channel", [Laplace(1e9, (0, 1e5)), Gaussian(0.1, 0.999, (0, 1e5))])
+def test_noise_that_only_a_plan_chose_hides_nobody(make, channel, tmp_path):
+    """Without a budget, patients sent their incomes to eight digits through Laplace(1e9)."""
+    estimator = eb.GaussianEB(1.0, channel=channel)
+    assert "min_group_size=5 persons" in asked(make(NO_BUDGET + ROLES), estimator, MEANS)
+    assert not entries(tmp_path, "release")
+    wards = MEANS | {"groups": "ward"}  # which may send exact figures, too
+    assert asked(make(NO_BUDGET + ROLES), estimator, wards, 2)[0]["n"].tolist() == [8, 8, 8]
 
 
 def test_a_person_in_two_groups_is_charged_twice(tmp_path):

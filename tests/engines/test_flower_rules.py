@@ -136,6 +136,7 @@ def test_a_claim_of_many_clients_needs_least_noise(tmp_path):
     assert not ask(tmp_path / "a", 10**12, epsilon=1.0)
     assert not ask(tmp_path / "b", 10**12, epsilon=1.0, least_noise=0.5)
     assert ask(tmp_path / "c", 20, epsilon=1.0, least_noise=0.5)
+    assert not ask(tmp_path / "e", 10**12, run_epsilon=1.0)
     assert not ask(tmp_path / "d", 20, epsilon=1.0, least_noise=0.5, against="server")
 
 

@@ -124,12 +124,15 @@ class Gate:
             If none may.
         """
         least = self.rules.min_group_size
-        may = (n == 0) | ~self.exact | (self.rows >= least)
+        # without a budget, the plan of a server may choose noise that hides nothing
+        trusted = self.rules.rows is None or self.rules.against == "readers"
+        hidden = ~self.exact & (self.rules.is_finite or trusted)
+        may = (n == 0) | hidden | (self.rows >= least)
         if not may.any():
             what = "persons" if isinstance(self.people, list) else "rows"
             raise ValueError(
-                f"no group has min_group_size={least} {what}, and all are to send their figures "
-                "as they are."
+                f"no group has min_group_size={least} {what}, and figures of fewer than "
+                f"min_group_size={least} are sent only with a guarantee, within a budget."
             )
         return may
 
@@ -215,6 +218,7 @@ class Gate:
             if [{name: row[name] for name in new[0]} for row in known] != new:
                 raise ValueError("the plan differs from the one that was charged for this run.")
             return False
+        self.check_run(new)
         if math.isfinite(self.rules.epsilon):
             spent = self.total(new, entries)
             if spent > self.rules.epsilon * (1 + 1e-9):
@@ -224,6 +228,15 @@ class Gate:
                     f"{self.rules.epsilon:g}."
                 )
         return True
+
+    def check_run(self, new: Sequence[dict[str, Any]]) -> None:
+        """Refuse plans that cost a person too much, whatever delta they state."""
+        most, delta = self.rules.run_epsilon, self.rules.delta
+        if math.isfinite(most) and (spent := self.total(new, ())) > most * (1 + 1e-9):
+            raise ValueError(
+                f"epsilon {spent:.4g} of {self.method}, at delta={delta:g}, would exceed "
+                f"run_epsilon={most:g}."
+            )
 
 
 def _fewest(counts: NDArray[np.int64], rows: float) -> float:

@@ -55,20 +55,21 @@ class Rules:
         Where there is a budget, a release without a guarantee is taken only from groups that agreed
         to it, as `rows` says.
     run_epsilon : float
-        Largest epsilon of one run.
+        Largest epsilon of one run for each person, at the delta above.
     against : {"server", "readers"}
         Against whom budgets hold. "server": methods whose noise the server adds, or whose guarantee
         rests on what it says (``trust="server"``), are refused. "readers": the server is trusted.
     least_noise : float, optional
         Least standard deviation of the noise of a message, in units of half the range, of methods
         whose guarantee depends on a number that the server states, such as
-        ``OptOutMean(trust="server")``. None: these methods are refused where epsilon is finite.
+        ``OptOutMean(trust="server")``. None: these methods are refused where there is a budget.
     min_group_size : int
         Least number of rows, or of persons where `rows` names them, of a group that is to send
-        figures as they are; 1 for any. Weighted rows count by their effective number, and of
-        training with batches those of one batch. The mean of one row *is* that row, and two rows
-        follow from their mean and scatter. A group with fewer rows sends nothing, and the server
-        does not learn of it; its estimate is made at home, from its own rows and the population.
+        figures as they are, or without a budget with noise that a server chose; 1 for any. Weighted
+        rows count by their effective number, and of training with batches those of one batch. The
+        mean of one row *is* that row, and two rows follow from their mean and scatter. A group with
+        fewer rows sends nothing, and the server does not learn of it; its estimate is
+        made at home, from its own rows and the population.
         Rows are counted, not what columns or models make of them: a sum of products with a
         covariate that few rows have, such as a rare illness, is of those few, as is the gradient
         of a hidden unit that few rows turn on, and more follows from several figures. Against
@@ -230,12 +231,7 @@ class Rules:
             raise ValueError(f"methods of this node are {', '.join(self.methods)}; not {method}.")
 
     def check_plan(self, method: str, plan: Plan) -> None:
-        """Refuse a plan with a guarantee, if it costs too much, or holds against readers alone."""
-        if plan.epsilon > self.run_epsilon * (1 + 1e-9):
-            raise ValueError(
-                f"{plan.who}: epsilon {plan.epsilon:.4g} of {method} is above "
-                f"run_epsilon={self.run_epsilon:g}."
-            )
+        """Refuse a plan whose guarantee holds against readers alone, or by what a server says."""
         if plan.trusts_server and self.is_finite and self.against == "server":
             raise ValueError(
                 f"{plan.who}: the guarantee of {method} trusts the server, which is not one "
@@ -244,7 +240,7 @@ class Rules:
         self._check_noise(plan, method)
 
     def _check_noise(self, plan: Plan, method: str) -> None:
-        if plan.noise is None or (self.least_noise is None and math.isinf(self.epsilon)):
+        if plan.noise is None or (self.least_noise is None and not self.is_finite):
             return
         if self.least_noise is None:
             raise ValueError(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.channels import AddNoise, Clip, Exact, Gaussian, Laplace
+from ebfed.channels import AddNoise, Clip, Exact, Gaussian, Laplace, RandomizedCategory
 from ebfed.engines import journal
 from ebfed.engines.flower import PlannedNode, plan_of_run
 from ebfed.engines.flower.gate import odometer_of
@@ -137,14 +137,37 @@ def test_those_who_agreed_send_exact_figures(make, tmp_path):
             MEANS | {"sample_weight": "income"},
             "'income' is no column of sample_weight",
         ),
+        (
+            eb.CategoricalEB(channel=RandomizedCategory(0.1)),
+            {"X": ["patient"], "groups": "ward"},
+            "24 classes of X",
+        ),
+        (
+            eb.CategoricalEB(channel=RandomizedCategory(0.1)),
+            {"X": "hiv", "groups": "ward"},
+            "2 classes of X",
+        ),
+        (eb.DurationEB(), {"X": ["income"], "groups": "ward"}, "without a guarantee"),
+        (eb.LogisticEB(), SLOPES | {"y": "hiv"}, "without a guarantee"),
     ],
-    ids=["exposure", "consent", "classes", "groups", "weight"],
+    ids=["exposure", "consent", "classes", "groups", "weight", "names", "labels", "sums", "exact"],
 )
 def test_columns_do_not_leave_as_facts(make, estimator, rows, what, tmp_path):
     found = asked(make(), estimator, rows)
     assert isinstance(found, str)
     assert what in found
     assert not entries(tmp_path, "facts")
+
+
+def test_categories_that_are_public_or_of_many_are_stated(make):
+    """Before, labels of all rows were, such as names of patients, whatever the budget."""
+    votes = eb.CategoricalEB(channel=RandomizedCategory(0.1))
+    rows = {"X": "hiv", "groups": "ward"}
+    facts, _ = asked(make(BUDGET + ROLES + 'classes = ["no", "yes"]\n'), votes, rows)
+    assert facts["columns"].tolist() == ["no\nyes"]
+    assert "1 classes of X" in asked(make(NO_BUDGET + ROLES), votes, rows, 2)
+    facts, _ = asked(make(NO_BUDGET + ROLES), votes, rows | {"X": "age"}, 3)
+    assert facts["columns"].tolist() == ["old\nyoung"]
 
 
 def test_a_function_of_the_owner_does_not_let_a_plan_say_who_agreed(tmp_path):

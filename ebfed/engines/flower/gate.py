@@ -134,24 +134,41 @@ class Gate:
                 f"no group has min_group_size={least} {what}, and figures of fewer than "
                 f"min_group_size={least} are sent only with a guarantee, within a budget."
             )
+        if self.opened is not None:  # before anything is stated of them
+            self._check_agreed("groups", may & self.exact, self.opened)
         return may
 
-    def check_facts(self, facts: Mapping[str, Any], y: Any) -> None:
-        """Refuse to state classes of a response that few rows have, or any within a budget.
+    def _check_agreed(
+        self, who: str, members: NDArray[np.bool_], agreed: NDArray[np.bool_]
+    ) -> None:
+        """Refuse exact figures of these groups, within a budget, unless they agreed to them."""
+        if self.rules.is_finite and not agreed[members].all():
+            raise ValueError(
+                f"{who}: {self.method} would send figures without a guarantee, which only "
+                "groups may send whose rows all agreed to it, within a budget: see consent of "
+                "[rows] in node.toml."
+            )
 
-        The owner's table may say that they are public.
+    def check_facts(self, facts: Mapping[str, Any], rows: Mapping[str, Any], fit: Any) -> None:
+        """Refuse to state labels of classes that few rows have, or any within a budget.
+
+        The owner's table may say that they are public. An estimator with classes and no response
+        has them of `X`, if that is one column.
         """
-        table = self.rules.rows
-        if "classes" not in facts or table is None:
+        role = "y" if "classes" in facts else "X"
+        labels, table = np.atleast_1d(np.asarray(rows.get(role))), self.rules.rows
+        of_columns = role == "X" and labels.size > len(labels)
+        if table is None or of_columns or not hasattr(fit, "classes_"):
             return
         public = {_text(each) for each in table.classes or ()}
-        counts = pd.Series([_text(each) for each in np.asarray(y).tolist()]).value_counts()
+        counts = pd.Series([_text(each) for each in labels.ravel().tolist()]).value_counts()
         least = math.inf if self.rules.is_finite else self.rules.min_group_size
-        stated = {_text(each) for each in facts["classes"].tolist()} - public
+        stated = facts["classes"].tolist() if role == "y" else labels.ravel().tolist()
+        stated = {_text(each) for each in stated} - public
         if few := [each for each in stated if 0 < counts.get(each, 0) < least]:
             raise ValueError(
-                f"{len(few)} classes of y would be stated that are not among classes of [rows] in "
-                "node.toml."
+                f"{len(few)} classes of {role} would be stated that are not among classes of "
+                "[rows] in node.toml."
             )
 
     def check_plans(self, plans: Sequence[Plan]) -> None:
@@ -174,12 +191,7 @@ class Gate:
             agreed = self.opened
             if agreed is None:
                 agreed = np.full(len(self.labels), plan.who == OPEN)
-            if rules.is_finite and not agreed[plan.members].all():
-                raise ValueError(
-                    f"{plan.who}: {method} would send figures without a guarantee, which only "
-                    "groups may send whose rows all agreed to it, within a budget: see consent of "
-                    "[rows] in node.toml."
-                )
+            self._check_agreed(plan.who, plan.members, agreed)
 
     def charged(self, plans: Sequence[Plan], round_: int) -> list[dict[str, Any]]:
         """Return the rows of the ledger for the plans of a run, in which this round must be.

@@ -171,7 +171,7 @@ class Node:
             if not sends.all():
                 clients, memory = _part(clients, memory, sends)
             facts = protocol.describe(clients, memory)
-            gate.check_facts(facts, rows.arguments.get("y"))
+            gate.check_facts(facts, rows.arguments, protocol.estimator)
             _compare(folder / "clients", clients, facts)
             self._open = run, plan, _Opened(protocol, clients, memory, home, gate.take(sends))
         found = self._open[2]

@@ -90,9 +90,10 @@ class OwnRows:
         Columns that runs may take for exposures, whose sums over groups are public. None: any, but
         none within a budget.
     weights : sequence of str, optional
-        Columns that runs may take for weights. None: any, but none within a budget.
+        Columns that runs may take for weights, whose sums over groups may be public, as numbers of
+        rows. None: any, but none within a budget.
     classes : sequence, optional
-        Classes of a response that are public.
+        Classes of a response, and categories, that are public.
     na_action : {"raise", "drop"}
         What becomes of rows that lack a value in a column of a plan, of persons or of consent:
         a run of them is refused, or they are left out of it.

@@ -37,8 +37,9 @@ class RandomizedCategory(Channel):
     questions, with the whole epsilon.
 
     With `answers` of m, clients that are asked for categories draw m of their answers without
-    replacement (all, if they have fewer), and randomise each with ``epsilon / m``. Epsilon is then
-    that of all rows of the client together, and ``epsilon / m`` that of one row.
+    replacement (all of them, m, if they have fewer), and randomise each with ``epsilon / m``.
+    Epsilon is then that of all rows of the client together. That of one row is ``epsilon / m`` only
+    with ``compare=0``: one row decides whether two answers are alike.
 
     With k categories, an answer of category j is reported as j with probability
     ``a = e**epsilon / (e**epsilon + k - 1)``, and as each other one with ``b = a e**-epsilon``: the

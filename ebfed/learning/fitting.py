@@ -26,6 +26,7 @@ from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.clients import Clients, order_of_rows
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import check_whole
+from ebfed.tables.values import of_one_type
 
 __all__ = ["hold_rounds", "read_clients", "settle"]
 
@@ -43,7 +44,11 @@ def read_clients(
         `sample_weight`, `consent` and `users`.
     """
     declared = learner.classes
-    learner._declared = None if declared is None else number_labels(declared, "classes")[0]
+    if declared is not None:
+        declared = number_labels(declared, "classes")[0]
+        # as labels of rows, which nodes can send
+        declared = of_one_type(declared, "classes") if declared.dtype.kind == "O" else declared
+    learner._declared = declared
     given = learner._known_beside(X, beside, True)
     clients, codes, found = learner._read(X, y, groups, True, beside=given)
     weights = found.get("sample_weight", X.weight if isinstance(X, Clients) else None)

@@ -147,3 +147,12 @@ def test_a_fit_that_goes_on_has_parameters_of_the_same_shapes(learner, changed, 
     est = learner.set_params(n_rounds=2, random_state=0, warm_start=True).fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match=f"{named}\\."):
         est.set_params(n_rounds=4, **changed).fit(X, Y, groups=GROUPS)
+
+
+def test_declared_classes_are_of_the_type_of_labels():
+    """Before, texts were objects, which a node cannot send: no federated fit could declare them."""
+    labels = np.array(["no", "yes"])[Y]
+    learner = eb.learning.FedAvg(**SOME, classes=["maybe", "no", "yes"])
+    fitted = learner.fit(X, labels, groups=GROUPS)
+    assert fitted.classes_.dtype.kind == "U"
+    assert fitted.protocol().describe(fitted.clients_, {})["classes"].tolist() == learner.classes

@@ -43,7 +43,8 @@ class RandomizedCategory(Channel):
 
     With k categories, an answer of category j is reported as j with probability
     ``a = e**epsilon / (e**epsilon + k - 1)``, and as each other one with ``b = a e**-epsilon``: the
-    shares of reports are ``b + (a - b) theta_j``, which are fitted, not their inversion.
+    shares of reports are ``b + (a - b) theta_j``, which are fitted, not their inversion. Which
+    categories there are is public.
 
     Parameters
     ----------

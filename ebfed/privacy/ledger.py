@@ -61,8 +61,8 @@ def release(
     row["clipped"] = math.nan if clipped is None else clipped
     if math.isfinite(epsilon):
         row["relation"] = LOCAL
-        public = "numbers of rows and exposures" if exposures else "numbers of rows"
-        row["assumptions"] = f"{public} are public; no other party must be trusted"
+        more = " and exposures" * exposures + " and categories" * channel.of_shares
+        row["assumptions"] = f"numbers of rows{more} are public; no other party must be trusted"
     return row
 
 

@@ -150,6 +150,13 @@ def test_summaries_and_formulas(parties):
     np.testing.assert_allclose(written.estimator_.predict(), parties.predict(), rtol=1e-12)
 
 
+def test_the_ledger_says_that_categories_are_public():
+    """Which there are is learned from all rows, as they are."""
+    channel = eb.channels.RandomizedCategory(1.0)
+    ledger = eb.CategoricalEB(channel=channel).fit(LABELS, groups=GROUPS).privacy_
+    assert "rows and categories are public" in ledger["assumptions"].item()
+
+
 def test_copies_without_rows(tmp_path, parties):
     server = parties.published()
     np.testing.assert_allclose(

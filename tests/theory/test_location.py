@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
+import ebfed as eb
 from ebfed import theory
 
 SLACK = 1e-9  # relative, for rounding
@@ -199,6 +200,17 @@ def piecewise(x, epsilon, uniform, rng):
     tail = rng.uniform(0, c + 1, uniform.shape)
     outer = np.where(tail < left + c, tail - c, right + tail - (left + c))
     return np.where(uniform < root / (root + 1), centre, outer)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.609, 0.6097, 0.62, 3.0])
+def test_variances_are_those_of_channels(epsilon):
+    """Before, a Hybrid of epsilon from 0.6094 to 0.61 was one bit, and its formula was not."""
+    where = eb.Summary.from_rows([-1.0, 0.2, 0.9], groups=[0, 1, 2])
+    for name in ("OneBit", "Piecewise", "Hybrid", "Laplace"):
+        found = getattr(eb.channels, name)(epsilon, (-1, 1)).variance(where).ravel()
+        formula = getattr(theory, f"{name.replace('neB', 'ne_B').lower()}_variance")
+        x = () if name == "Laplace" else (where.mean.ravel(),)
+        np.testing.assert_allclose(found, formula(*x, 1.0, epsilon), rtol=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -481,10 +481,9 @@ class PrivateExchange(Exchange):
             return Plan.exact(who, members, rounds)
         times = rounds if times is None else times
         event, epsilon = round_.whole(self.multiplier, times, delta), self.total(times)
-        trusts = self.server_adds_noise
-        return Plan(
-            who, members, event, round_.relation, epsilon, delta, rounds, trusts_server=trusts
-        )
+        plan = Plan(who, members, event, round_.relation, epsilon, delta, rounds)
+        trusts, of_sum = self.server_adds_noise, not self.clients_add_noise
+        return replace(plan, trusts_server=trusts, of_sum=of_sum)
 
     def total(self, times: int) -> float:
         """Epsilon of `times` rounds, at most the epsilon for which the noise was chosen."""

@@ -274,7 +274,7 @@ class CentralRounds(MixtureRounds):
         """State all that a run may take from clients: the noise is the server's."""
         event = events.gaussian(gaussian_sigma(*self.budget, 2.0))
         return [
-            replace(each, event=event, trusts_server=True)
+            replace(each, event=event, trusts_server=True, of_sum=True)
             for each in super().plan(sent, memory, clients)
         ]
 

@@ -174,7 +174,7 @@ class OptOutRounds(LocationRounds):
                 guarantee = self.guarantee(each.who, [], clients.n_features)
                 event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
                 noise = sent["settings"][each.who]["sd"] / half
-                each = replace(each, event=event, noise=noise, trusts_server=True)
+                each = replace(each, event=event, noise=noise, trusts_server=True, of_sum=True)
             found.append(each)
         return found
 

@@ -50,6 +50,8 @@ class Plan:
     trusts_server : bool
         Whether the guarantee holds against readers of the result alone, since the server sees
         messages with less noise.
+    of_sum : bool
+        Whether the noise is in a sum over groups, which moves with each group of a person.
     """
 
     who: str
@@ -61,6 +63,7 @@ class Plan:
     rounds: int | None = None
     noise: float | None = None
     trusts_server: bool = False
+    of_sum: bool = False
 
     @classmethod
     def exact(cls, who: str, members: NDArray[np.bool_], rounds: int | None = None) -> Self:

@@ -379,6 +379,31 @@ def test_a_person_in_two_groups_is_charged_twice(tmp_path):
     assert 0.1 < min(spent.values()) <= max(spent.values()) <= 0.2
 
 
+def test_noise_of_a_sum_is_for_one_group_of_a_person(tmp_path):
+    """Before, a person in k groups was charged as for k sums, each with noise of its own."""
+    rules = 'epsilon = 1.0\nagainst = "readers"\n' + ROLES
+    estimator = FedAvg(Linear(), privacy=CENTRAL, n_rounds=1)
+    (tmp_path / "node.toml").write_text(rules)
+    node = PlannedNode("north", tmp_path, METHODS, seed=1)
+    pd.concat([TABLE, TABLE.assign(ward="d")]).to_csv(tmp_path / "rows.csv", index=False)
+    assert "some persons are in several" in asked(node, estimator, SLOPES)
+    TABLE.to_csv(tmp_path / "rows.csv", index=False)
+    assert not isinstance(asked(node, estimator, SLOPES, 2), str)
+
+
+def test_a_promise_to_users_is_one_to_persons(tmp_path):
+    """Before, a user was a row, and a patient of eight rows was charged as for one."""
+    estimator = JointDPSGD(
+        Linear(), personal=("intercept",), privacy=ClientPrivacy(0.1, trust="none"), n_rounds=1
+    )
+    for person, users in (('"patient"', 2), ('"row"', 8)):
+        (tmp_path / "node.toml").write_text(BUDGET + ROLES.replace('"patient"\n', f"{person}\n"))
+        TABLE.assign(patient=np.arange(24) // 4).to_csv(tmp_path / "rows.csv", index=False)
+        facts, _ = asked(PlannedNode("north", tmp_path, METHODS, seed=1), estimator, SLOPES, users)
+        assert facts["users"].tolist() == [users] * 3
+        (tmp_path / "ledger.jsonl").unlink()
+
+
 def test_each_row_may_be_of_another_person(make, tmp_path):
     rules = BUDGET + ROLES.replace('"patient"\ngroups', '"row"\ngroups')
     estimator = eb.GaussianEB(1.0, channel=TINY)

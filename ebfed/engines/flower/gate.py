@@ -185,6 +185,12 @@ class Gate:
                         f"figures of fewer than min_group_size={rules.min_group_size} persons, and "
                         'is not trusted unless against = "readers".'
                     )
+                people = self._people(np.flatnonzero(plan.members))
+                if rules.is_finite and plan.of_sum and len(set(people)) < len(people):
+                    raise ValueError(
+                        f"{plan.who}: the noise of {method} is in a sum over groups, for one group "
+                        "of each person; some persons are in several."
+                    )
                 continue
             if not self.exact[plan.members].all():
                 raise ValueError(f"{plan.who}: {method} does not say that it sends exact figures.")

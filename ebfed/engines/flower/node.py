@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import math
 import traceback
 from collections.abc import Callable, Mapping
@@ -161,8 +162,11 @@ class Node:
             estimator._simulated = self._seed is not None
             rules.check_method(type(estimator).__name__)
             rows, protocol = self._rows(plan, rules), estimator.protocol()
+            arguments = dict(rows.arguments)
+            if "users" in inspect.signature(estimator.fit).parameters and rules.rows is not None:
+                arguments |= _users(rows, rules)
             try:
-                clients, memory = protocol.prepare(**rows.arguments)
+                clients, memory = protocol.prepare(**arguments)
             except ValueError as error:  # may have figures of the rows
                 raise UnfitRowsError(f"{error}") from error
             gate = Gate.of(rules, protocol, clients, memory, rows)
@@ -481,6 +485,16 @@ class PlannedNode(Node):
             raise ValueError("node.toml must say where the rows are, in a table [rows].")
         columns = wire.unpack(plan)["rows"]
         return rules.rows.read(self._directory, columns, budget=rules.is_finite)
+
+
+def _users(rows: TableRows, rules: Rules) -> dict[str, NDArray]:
+    """Return the argument `users` of methods whose promise is to users, as budgets are of persons.
+
+    Empty if each row is of another person, or where there is neither a person nor a budget.
+    """
+    people = rows.arguments["groups"] if rows.people is None and rules.is_finite else rows.people
+    is_stated = people is not None and not isinstance(people, str)
+    return {"users": np.asarray(people).astype(str)} if is_stated else {}
 
 
 _none: Callable[[], Mapping[str, Any]] = dict

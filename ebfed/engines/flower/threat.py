@@ -211,6 +211,11 @@ def _of_a_budget(rules: Rules) -> Iterator[Said]:
             f"{RULES}::test_exact_figures_need_consent_within_a_budget",
         )
     yield (
+        "learns whether a method takes the rows, such as whether all values of a column are 0 or "
+        "1, outside of any budget.",
+        NOT_PROVED,
+    )
+    yield (
         "cannot have noise left to itself: such methods are refused.",
         f"{GATE}::test_a_plan_does_not_say_that_the_server_is_trusted",
     )

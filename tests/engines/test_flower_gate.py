@@ -366,6 +366,30 @@ def test_noise_that_only_a_plan_chose_hides_nobody(make, channel, tmp_path):
     assert asked(make(NO_BUDGET + ROLES), estimator, wards, 2)[0]["n"].tolist() == [8, 8, 8]
 
 
+def test_a_person_has_one_name_whatever_a_plan_groups_by(tmp_path):
+    """Before, patient 007 was 7, unless rows were grouped by patients: with a budget for each."""
+    TABLE.assign(patient=[f"{i:03d}" for i in range(24)]).to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "node.toml").write_text(BUDGET + ROLES)
+    node, estimator = PlannedNode("n", tmp_path, METHODS, seed=1), eb.GaussianEB(1.0, channel=TINY)
+    assert not isinstance(asked(node, estimator, MEANS | {"groups": "ward"}), str)
+    assert "would exceed budget" in asked(node, estimator, MEANS, 2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_row_without_a_person_does_not_rename_the_others(tmp_path, kind):
+    """Before, numbers of patients were floats then, 1.0 for 1, and nothing had been spent."""
+    rules = BUDGET + ROLES.replace("rows.csv", f"rows.{kind}") + 'na_action = "drop"\n'
+    (tmp_path / "node.toml").write_text(rules)
+    table, estimator = TABLE.assign(patient=np.arange(24)), eb.GaussianEB(1.0, channel=TINY)
+    more = pd.concat([table, table[:1].assign(patient=np.nan)])
+    for fit, rows in enumerate([table, more]):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        rows.to_parquet(tmp_path / "rows.parquet")
+        found = asked(PlannedNode("north", tmp_path, METHODS, seed=1), estimator, MEANS, fit)
+        assert isinstance(found, str) == (fit == 1)
+    assert "would exceed budget" in found
+
+
 def test_a_person_in_two_groups_is_charged_twice(tmp_path):
     twice = pd.concat([TABLE, TABLE.assign(ward="d")])
     twice.to_csv(tmp_path / "rows.csv", index=False)

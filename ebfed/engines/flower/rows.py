@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -194,9 +194,11 @@ class OwnRows:
             return TableRows(arguments, None, self._opened(arguments["consent"] if own else None))
         self._check_roles(wanted, budget)
         assert self.path is not None
-        own = [self.person] if self.person not in (None, "row") else []
-        own += [self.consent["column"]] if self.consent is not None else []
-        frame = self.frame(directory, list(dict.fromkeys([*names, *own])), wanted["groups"])
+        labels = [self.person] if self.person not in (None, "row") else []
+        own = labels + ([self.consent["column"]] if self.consent is not None else [])
+        # persons are text as labels are: a plan that groups by persons has no others
+        labels = [wanted["groups"], *labels]
+        frame = self.frame(directory, list(dict.fromkeys([*names, *own])), labels)
         complete, text = Columns.of(frame).lacking([*frame])
         if text and self.na_action == "raise":
             raise UnfitRowsError(
@@ -235,7 +237,7 @@ class OwnRows:
                 )
 
     def frame(
-        self, directory: Path, names: list[str] | None = None, labels: str | None = None
+        self, directory: Path, names: list[str] | None = None, labels: Sequence[str] = ()
     ) -> Any:
         """Read a file.
 
@@ -245,8 +247,8 @@ class OwnRows:
             Folder that the path is relative to.
         names : list of str, optional
             Columns to read; all if None.
-        labels : str, optional
-            Column of labels, which are text in a .csv file.
+        labels : sequence of str
+            Columns of labels, which are text in a .csv file.
         """
         import pandas as pd
 
@@ -256,7 +258,7 @@ class OwnRows:
         with naming(path):
             if kind == "csv":
                 dialect = Dialect.checked(self.sep, self.encoding, self.decimal, self.na_values)
-                return read_csv(path, [labels] if labels else [], dialect, names)
+                return read_csv(path, labels, dialect, names)
             if kind in ("parquet", "pq"):
                 return pd.read_parquet(path, columns=names)
             if kind in ("duckdb", "db"):

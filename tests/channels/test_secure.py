@@ -41,3 +41,12 @@ def test_a_server_without_opendp_is_refused_before_clients_are_asked(monkeypatch
     secure.check({})
     with pytest.raises(ImportError, match="not installed"):
         secure.check({"secure": True})
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 30.0, 36.0, 40.0, 50.0])
+def test_rounding_of_a_probability_costs_no_epsilon(epsilon):
+    """By OpenDP's own account. Before, the truth had probability 1 from 37 on: no privacy."""
+    pytest.importorskip("opendp")
+    assert secure._answer(epsilon).map(1) <= epsilon
+    for count in (2, 3, 1000):
+        assert secure._choose(count, epsilon).map(1) <= epsilon

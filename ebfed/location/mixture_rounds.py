@@ -66,6 +66,11 @@ class MixtureRounds(LocationRounds):
         self.check_arguments()
         return super().start(facts, key)
 
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients, by arguments that a server need not check."""
+        self.check_arguments()
+        return super().plan(sent, memory, clients)
+
     def check_arguments(self) -> None:
         """Raise a ValueError if an argument is wrong, or does not go with another."""
         channels, given = self.channels, self.estimator

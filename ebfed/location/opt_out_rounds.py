@@ -163,6 +163,7 @@ class OptOutRounds(LocationRounds):
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State what clients send; that noise is enough may rest on their number."""
+        self._check()  # a server need not
         self._check_noise(sent, clients)
         plans = super().plan(sent, memory, clients)
         if not self.is_central:

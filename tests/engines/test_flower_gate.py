@@ -366,6 +366,20 @@ def test_noise_that_only_a_plan_chose_hides_nobody(make, channel, tmp_path):
     assert asked(make(NO_BUDGET + ROLES), estimator, wards, 2)[0]["n"].tolist() == [8, 8, 8]
 
 
+def test_a_node_checks_arguments_that_a_server_need_not(make, tmp_path):
+    """Before, a server that skipped its check had a report in each round, for the cost of one."""
+    rows = {"X": ["income"], "groups": "ward"}
+    arguments = {"variances": 1.0, "channel": TINY}
+    plan = plan_of_run(eb.MixtureEB(2, solver="clustering", **arguments), rows)
+    node, terms = make(), {"plan": plan, "fit": 1, "first": 0, "turn": np.zeros(3, np.int8)}
+    facts = node.answer(0, {"exchange": "roll call"} | terms)["facts"]
+    protocol = eb.MixtureEB(2, **arguments).protocol()
+    sent = protocol.broadcast(protocol.start(facts, make_key(0)))
+    assert "failure" in node.answer(0, {"exchange": "round", "sent": sent} | terms)
+    assert "leave channel None" in (tmp_path / "errors.log").read_text()
+    assert not entries(tmp_path, "release")
+
+
 def test_a_person_has_one_name_whatever_a_plan_groups_by(tmp_path):
     """Before, patient 007 was 7, unless rows were grouped by patients: with a budget for each."""
     TABLE.assign(patient=[f"{i:03d}" for i in range(24)]).to_csv(tmp_path / "rows.csv", index=False)

@@ -373,7 +373,7 @@ class LinearRounds(RegressionRounds[LinearState, LinearSent, RegressionMemory, L
         varying = varying[:0] if notes else varying
         found = search(
             answers,
-            (len(n), _width(columns, state["covariates"])),
+            (int(np.count_nonzero(n)), _width(columns, state["covariates"])),
             int(n.sum()),
             varying,
             covariance=self.covariance,

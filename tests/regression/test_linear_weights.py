@@ -201,16 +201,19 @@ def test_intervals_of_new_responses_have_their_weights():
             assert_allclose(by_estimator, (low, high), rtol=1e-9)
 
 
-def test_groups_of_weight_zero_say_nothing_of_the_spread():
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("settings", [{}, {"covariance": "full"}])
+def test_groups_of_weight_zero_say_nothing_of_the_spread(settings, levels):
     """Six groups of 60 have weights: intervals are those of six."""
     rng, groups = np.random.default_rng(3), np.repeat(np.arange(60), 5)
     x, y = rng.normal(size=(2, 300))
     y += 0.4 * rng.normal(size=60)[groups]
-    own = groups < 6
-    some, alone = eb.LinearEB(varying=["intercept"]), eb.LinearEB(varying=["intercept"])
-    some.fit(x[:, None], y, groups=groups, sample_weight=own.astype(float))
-    alone.fit(x[own, None], y[own], groups=groups[own], sample_weight=np.ones(30))
-    for labels in (None, groups[:8]):  # of new groups, and of two that have rows
+    own, places = groups < 6, pd.DataFrame({"s": groups // 2, "g": groups}).iloc[:, -levels:]
+    varying = ["intercept", 0] if settings else ["intercept"]
+    some, alone = (eb.LinearEB(varying=varying, **settings) for _ in range(2))
+    some.fit(x[:, None], y, groups=places, sample_weight=own.astype(float))
+    alone.fit(x[own, None], y[own], groups=places[own], sample_weight=np.ones(30))
+    for labels in (None, places[:8]):  # of new groups, and of two that have rows
         options = {"groups": labels, "kind": "mean"}
         found, known = (fit.predict_interval(x[:8, None], **options) for fit in (some, alone))
         np.testing.assert_allclose(found, known, rtol=1e-6)

@@ -177,8 +177,8 @@ class Problem:
         self.noisy = left_over > 0 and pooled.quadratic > 1e-24 * n_rows**2
 
     def size_of(self, rows: NDArray) -> tuple[int, int]:
-        """Number of clients, and of columns."""
-        return len(rows), rows.shape[2]
+        """Number of clients that have rows, and of columns."""
+        return int(np.count_nonzero(rows.any(axis=(1, 2)))), rows.shape[2]
 
     def directions(self, products: NDArray) -> tuple[NDArray, NDArray]:
         """Directions of beta that rows identify, shape (p, rank), and those that they do not."""
@@ -597,7 +597,7 @@ class Problem:
         return noise**2 * variances / np.outer(self.own_units, self.own_units)
 
     def mean_information(self, profile: Profile) -> NDArray:
-        """Average of ``Z~_i' Z~_i`` over clients."""
+        """Average of ``Z~_i' Z~_i`` over clients that have rows."""
         return self.map.T @ profile.products @ self.map / self.n_clients
 
 

@@ -283,11 +283,14 @@ class NestedProblem(Problem):
         return curvature - np.outer(shared, shared) / self.n_rows
 
     def mean_information(self, profile: Profile) -> NDArray:
-        """Average of ``Z~'Z~`` over the groups of each level: blocks of a matrix."""
+        """Average of ``Z~'Z~`` over groups with rows of each level: blocks of a matrix."""
         average = np.zeros(self.map.shape[1:] * 2)
-        for block, Z, owner in zip(self.spans, self.levels(), self.owners, strict=True):
+        filled = np.asarray(self.rows.any(axis=(0, 1)))
+        levels = zip(self.spans, self.levels(), self.owners, strict=True)
+        for block, Z, owner in reversed([*levels]):
             flat = Z.reshape(len(Z), Z[0].size if len(Z) else 0)
-            average[block, block] = flat @ flat.T / len(owner)
+            average[block, block] = flat @ flat.T / np.count_nonzero(filled)
+            filled = np.bincount(owner, filled[: len(owner)]) > 0
         return average
 
 

@@ -231,7 +231,8 @@ class ReportedNumbers(Reported):
             inside = below(edges, degrees)
             ends = np.zeros((1, inside.shape[1])), np.ones((1, inside.shape[1]))
             masses = np.diff(np.concatenate([ends[0], inside, ends[1]]), axis=0)
-            density[clients] = table @ masses
+            # where no local value is, masses are below zero by rounding
+            density[clients] = np.maximum(table @ masses, 0.0)
         return density
 
     @cached_property

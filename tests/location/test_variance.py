@@ -118,3 +118,17 @@ def test_groups_without_any_variance_leave_the_population_unknown(prior):
         fit = eb.VarianceEB(prior=prior).fit(rows, groups=groups)
     assert np.ptp(fit.predict(groups=[0, 1, 2])) == 0
     assert np.isfinite(np.concatenate(fit.posterior().interval())).all()
+
+
+def test_reports_with_hardly_any_noise_give_the_exact_population():
+    """Probabilities of cells below zero, by rounding, made it -17 and every posterior NaN."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(200), rng.integers(3, 25, 200))
+    rows = np.exp(rng.normal(0, 0.4, 200))[groups] * rng.normal(size=len(groups))
+    exact = eb.VarianceEB().fit(rows, groups=groups).prior_
+    channel = channels.Laplace(1e3, (-25.0, 8.0))
+    fit = eb.VarianceEB(channel=channel, random_state=1).fit(rows, groups=groups)
+    # noise has less than a tenth of the standard deviation of the logarithms
+    np.testing.assert_allclose(fit.prior_.mean_, exact.mean_, atol=0.02)
+    np.testing.assert_allclose(fit.prior_.variance_, exact.variance_, rtol=0.03)
+    assert (fit.posterior().sd > 0).all()

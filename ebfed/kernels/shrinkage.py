@@ -44,8 +44,8 @@ def shrink(
         left = h / rest
         if not (silent or math.isnan(noise[place])):
             centre, left = centre - h * noise[place], h
-        s = t + left * added + excess / rest  # [E] Theorem 2
-        a = 0.0 if math.isinf(v) else 1.0 if v == 0 else s / (s + v)  # [E] Theorem 1
+        s = t + left * added + excess / rest
+        a = 0.0 if math.isinf(v) else 1.0 if v == 0 else s / (s + v)
         if not (silent or math.isnan(weight[place])):
             a = weight[place]
         more = 2 * (1 - a) ** 2 * spread_variance[place] / (s + v if a < 1 else 1.0)

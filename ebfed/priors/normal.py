@@ -527,6 +527,10 @@ class NormalPosterior(NormalMarginals):
         given += [none if each is None else each for each in (noise, share, weight)]
         given += [prior.variance_, prior.variance_variance_]
         given = [np.broadcast_to(np.asarray(each, float), shape) for each in given]
+        # Exact messages:
+        # [E] Theorem 1
+        # Noisy ones:
+        # [E] Theorem 2
         results = [np.empty(shape) for _ in range(4)]
         for block in blocks(shape[0]):
             shrink(*(each[block].ravel() for each in given + results))

@@ -237,6 +237,7 @@ def _secure(counts: NDArray, answers: int, compare: float, epsilon: float) -> li
     if compares:
         report[k + secure.answer(drawn[0] == drawn[1], min(epsilon, CERTAIN))] = 1
         return report
+    truth, _ = truths(epsilon, np.array(asked), k)
     for own in drawn:
-        report[secure.choose(own, k, min(epsilon / asked, CERTAIN))] += 1
+        report[secure.choose(own, k, float(truth))] += 1
     return report

@@ -82,7 +82,7 @@ class Truth(Levels):
         return np.where(lie, other + (other >= level), level)
 
     def _randomise_secure(self, level: int, count: int) -> int:
-        return secure.choose(level, count, self.epsilon)
+        return secure.choose(level, count, 1 / (1 + (count - 1) * math.exp(-self.epsilon)))
 
     def _table(self, reports: NDArray, count: int) -> NDArray:
         same = reports[:, None] == np.arange(count)

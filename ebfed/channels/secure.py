@@ -25,6 +25,9 @@ __all__ = [
     "noise",
 ]
 
+# What rounding may have added to a probability of the truth is taken off: by an epsilon of 37, 1.
+DOWN = 1 - 2**-49
+
 
 def _opendp() -> Any:
     try:
@@ -116,27 +119,22 @@ def add_integer_gaussian(values: NDArray[np.int64], scale: float, rng: Any) -> N
 
 def answer(bit: bool, epsilon: float) -> bool:
     """Answer with the truth, with odds ``e**epsilon`` (randomised response)."""
-    return bool(_answer(epsilon)(bool(bit)))
+    return bool(_answer(1 / (1 + math.exp(-epsilon)))(bool(bit)))
 
 
 @lru_cache
-def _answer(epsilon: float) -> Any:
-    return _opendp().m.make_randomized_response_bool(prob=_truth(2, epsilon))
+def _answer(truth: float) -> Any:
+    return _opendp().m.make_randomized_response_bool(prob=truth * DOWN)
 
 
-def choose(value: int, count: int, epsilon: float) -> int:
-    """Answer with the truth, with odds ``e**epsilon`` against each other of `count` values."""
-    return int(_choose(count, epsilon)(int(value)))
+def choose(value: int, count: int, truth: float) -> int:
+    """Answer with the truth with that probability, otherwise with any other of `count` values."""
+    return int(_choose(count, truth)(int(value)))
 
 
 @lru_cache
-def _choose(count: int, epsilon: float) -> Any:
-    return _opendp().m.make_randomized_response(list(range(count)), prob=_truth(count, epsilon))
-
-
-def _truth(count: int, epsilon: float) -> float:
-    """Probability of the truth, less what rounding may have added: from 37 on, it would be 1."""
-    return (1 - 2**-51) / (1 + (count - 1) * math.exp(-epsilon))
+def _choose(count: int, truth: float) -> Any:
+    return _opendp().m.make_randomized_response(list(range(count)), prob=truth * DOWN)
 
 
 def gaussian(value: float, scale: float) -> float:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from ebfed.channels import secure
+from ebfed.channels import RandomizedResponse, secure
+from ebfed.channels.randomized_category import _secure
 
 
 def test_a_server_draws_from_a_generator_or_the_operating_system():
@@ -44,9 +45,16 @@ def test_a_server_without_opendp_is_refused_before_clients_are_asked(monkeypatch
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 30.0, 36.0, 40.0, 50.0])
-def test_rounding_of_a_probability_costs_no_epsilon(epsilon):
+def test_rounding_of_a_probability_costs_no_epsilon(epsilon, monkeypatch):
     """By OpenDP's own account. Before, the truth had probability 1 from 37 on: no privacy."""
     pytest.importorskip("opendp")
-    assert secure._answer(epsilon).map(1) <= epsilon
+    drawn = []
+    for kind in ("_answer", "_choose"):
+        made = getattr(secure, kind).__wrapped__
+        monkeypatch.setattr(secure, kind, lambda *x, made=made: drawn.append(made(*x)) or drawn[-1])
+    secure.answer(True, epsilon)
     for count in (2, 3, 1000):
-        assert secure._choose(count, epsilon).map(1) <= epsilon
+        RandomizedResponse(epsilon, levels=count)._law(1)._randomise_secure(0, count)
+    _secure(np.array([3, 1, 0]), 1, 0.0, epsilon)
+    assert len(drawn) == 5
+    assert max(each.map(1) for each in drawn) <= epsilon

@@ -135,8 +135,7 @@ def really_drawn(monkeypatch):
                 truth = 1 / (1 + np.exp(-epsilon))
                 return bool(bit) == (choose([truth, 1 - truth]) == 0)
 
-            def pick(value, count, epsilon):
-                truth = 1 / (1 + (count - 1) * np.exp(-epsilon))
+            def pick(value, count, truth):
                 others = [(1 - truth) / (count - 1)] * count
                 others[value] = truth
                 return choose(others)
@@ -318,14 +317,16 @@ def test_categories_are_drawn_from_the_stated_law(epsilon, answers):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_categories_of_the_operating_system(epsilon, monkeypatch):
     """Answers share epsilon evenly; a comparison has all of it."""
-    chosen, bits = [], []
+    truths, bits = [], []
     monkeypatch.setattr(
-        secure, "choose", lambda value, count, spent: chosen.append((count, spent)) or value
+        secure, "choose", lambda value, count, truth: truths.append((count, truth)) or value
     )
     monkeypatch.setattr(secure, "answer", lambda bit, spent: bits.append(spent) or bit)
     randomized_category._secure(np.array([2, 1, 0]), 2, 0.0, epsilon)
     randomized_category._secure(np.array([2, 1, 0]), 2, 1.0, epsilon)
-    assert chosen == [(3, pytest.approx(epsilon / 2))] * 2
+    (count, truth), _ = truths
+    assert count == 3
+    assert 2 * np.log(truth * 2 / (1 - truth)) == pytest.approx(epsilon, rel=1e-9)
     assert bits == [epsilon]
 
 

@@ -265,7 +265,10 @@ def test_sums_of_too_few_nodes_are_refused(colluding, least):
     for threshold in range(3, 6):
         agreed = terms("run", list("abcde"), 1, threshold=threshold)
         if threshold >= least:
-            rules.check_sums("a", agreed)
+            rules.check_sums("a", agreed | {"colluding": colluding})
+            if colluding:
+                with pytest.raises(ValueError, match="as if at most 0 partners were on the side"):
+                    rules.check_sums("a", agreed)
         else:
             with pytest.raises(ValueError, match=f"colluding={colluding} of them; {least} are"):
                 rules.check_sums("a", agreed)

@@ -17,6 +17,7 @@ from ebfed.engines.flower import FlowerCohort, Node, Rules, messages, serve
 from ebfed.engines.secure_sum import SecureSums, stored_key, terms
 from ebfed.engines.secure_sum import server as of_the_server
 from ebfed.engines.secure_sum.keys import signing_key, verify_key
+from ebfed.learning.rounds import LearnerRounds
 from ebfed.streams import make_key
 
 RNG = np.random.default_rng(5)
@@ -62,12 +63,12 @@ NAMES = [f"node {i}" for i in range(5)]
 SHORT = clone(LEARNER).set_params(n_rounds=2)
 
 
-def make_nodes(folder, partners=NAMES, learner=LEARNER):
+def make_nodes(folder, partners=NAMES, learner=LEARNER, colluding=(0,) * 5):
     nodes = {}
     for i, name in enumerate(NAMES):
         own = np.isin(GROUPS % 5, i)
         rows = {"X": X[own], "y": Y[own], "groups": GROUPS[own]}
-        rules = Rules(min_group_size=1, partners=partners)
+        rules = Rules(min_group_size=1, partners=partners, colluding=colluding[i])
         nodes[i] = Node(name, learner, lambda rows=rows: rows, folder / name, seed=0, budget=rules)
     return nodes
 
@@ -176,6 +177,21 @@ def test_sums_that_an_owner_refuses(tmp_path, partners, what):
     with pytest.raises(RuntimeError, match=r"fewer|needed"):
         fit(RecordingGrid(make_nodes(tmp_path, partners)), tmp_path / "out", deadline=0.3)
     assert what in (tmp_path / "node 0" / "errors.log").read_text()
+
+
+def test_those_who_do_not_collude_give_all_the_noise(tmp_path, monkeypatch):
+    """Shares of those that are left of the threshold; an owner who fears more takes no part."""
+    asked, sums = set(), LearnerRounds.secure_sums
+
+    def recorded(self, sent, *, nodes, rows, survivors):
+        asked.add((nodes, survivors))
+        return sums(self, sent, nodes=nodes, rows=rows, survivors=survivors)
+
+    monkeypatch.setattr(LearnerRounds, "secure_sums", recorded)
+    fit(RecordingGrid(make_nodes(tmp_path, colluding=(2, 1, 3, 2, 2))), tmp_path / "out")
+    # that it is for sums is asked of a protocol with two nodes
+    assert asked == {(2, 1), (5, 2)}
+    assert "colluding=3" in (tmp_path / "node 2" / "errors.log").read_text()
 
 
 def test_a_node_sends_its_part_in_no_other_way(tmp_path):

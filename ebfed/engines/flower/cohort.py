@@ -36,7 +36,7 @@ __all__ = ["FlowerCohort", "check_invitation"]
 POLL, PART, AGAIN = 0.05, 0.1, 5.0
 ROLL_CALL = {"exchange": "roll call"}
 # What a node shows besides facts, if its owner says so.
-SHOWN = ("digests", "partners")
+SHOWN = ("digests", "partners", "colluding")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class _Member:
     facts: dict
     digests: NDArray[np.uint8] | None
     partners: dict[str, Octets] | None
+    colluding: int | None
 
 
 class FlowerCohort(Cohort):
@@ -221,6 +222,8 @@ class FlowerCohort(Cohort):
             check_digests(answer["digests"], len(answer["facts"]["n"]))
         for name, key in answer.get("partners", {}).items():
             check_octets(f"the key of {name}", key, KEY if len(key) else 0)
+        if type(answer.get("colluding", 0)) is not int:
+            raise ValueError(f"colluding must be a whole number; got {answer['colluding']!r}.")
 
     def _connected(self) -> list[int]:
         """Return the numbers of nodes that are connected, and note how they were registered."""
@@ -416,8 +419,8 @@ class FlowerCohort(Cohort):
         if self._sums is None:
             self._sums = self._begun(sent, rows, round_)
         agreed = self._sums.agreed
-        n, least = len(agreed["names"]), agreed["threshold"]
-        sums = self._protocol.secure_sums(sent, nodes=n, rows=rows, survivors=least)
+        n, honest = len(agreed["names"]), agreed["threshold"] - agreed["colluding"]
+        sums = self._protocol.secure_sums(sent, nodes=n, rows=rows, survivors=honest)
         self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": agreed}
         self._turn, about = turn, question(self._now | self._terms)
         while (found := self._sums.next(about)).round < round_:
@@ -438,14 +441,19 @@ class FlowerCohort(Cohort):
             known = [*listed]
         self._record("secure sums", listed.keys() - known, "failed", "most owners do not list it")
         n = len(known)
-        least = max(min(self._needed, n), least_threshold(n))
+        # owners who fear more than most do refuse the sum
+        feared = sorted(x.colluding or 0 for x in self._members if x.name in known)
+        colluding = min(max(feared[len(feared) // 2], 0), max(n - 2, 0))
+        least = max(min(self._needed, n), least_threshold(n, colluding))
         keys = {name: np.frombuffer(listed[name][0], np.uint8) for name in known}
-        size = self._protocol.secure_sums(sent, nodes=n, rows=rows, survivors=least).grid.size
+        own = {"nodes": n, "rows": rows, "survivors": least - colluding}
+        size = self._protocol.secure_sums(sent, **own).grid.size
         return terms(
             f"{self._terms['fit']}",
             known,
             size,
             threshold=least,
+            colluding=colluding,
             verify=keys if all(map(len, keys.values())) else None,
         )
 

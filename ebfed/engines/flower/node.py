@@ -111,7 +111,7 @@ class Node:
                 if own is not None:
                     shown["digests"] = self._digests(run, own, clients.ids)
                 if (partners := rules.listed_partners()) is not None:
-                    shown["partners"] = partners
+                    shown |= {"partners": partners, "colluding": rules.colluding}
                 return shown
             check_round(request["sent"])
             nobody = np.full(len(clients), -1, np.int8)
@@ -285,13 +285,13 @@ class Node:
 
     def _shared(self, request: dict, protocol: Any, message: Any) -> Any:
         """Add up what clients send; where nobody is trusted, with noise, as integers to mask."""
-        whole: dict[str, Any] = {"names": [], "threshold": 1}
+        whole: dict[str, Any] = {"names": [], "threshold": 1, "colluding": 0}
         agreed = request["terms"] if request["exchange"] == "sum" else whole
         sums = protocol.secure_sums(
             request["sent"],
             nodes=len(agreed["names"]),
             rows=request.get("rows", 1),
-            survivors=agreed["threshold"],
+            survivors=agreed["threshold"] - agreed["colluding"],
         )
         if sums is None:
             return protocol.add_up(message)

@@ -86,7 +86,8 @@ class Rules:
     colluding : int
         How many of the partners may be on the side of the server. A sum that could then show a
         vector of this node is refused: one over too few nodes, see
-        `ebfed.engines.secure_sum.least_threshold`. With all but two, no node may be lost.
+        `ebfed.engines.secure_sum.least_threshold`; and one whose noise is not enough without their
+        shares. With all but two, no node may be lost.
     match_key : str, optional
         File with the key that the owners of nodes share, to match labels of groups; see
         `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
@@ -203,6 +204,11 @@ class Rules:
             raise ValueError(
                 f"sums of {agreed['threshold']} of {len(self.partners)} nodes do not hide a vector "
                 f"from a server with colluding={self.colluding} of them; {least} are needed."
+            )
+        if agreed["colluding"] < self.colluding:
+            raise ValueError(
+                f"noise of the sum is shared as if at most {agreed['colluding']} partners were on "
+                f"the side of the server; colluding={self.colluding} here."
             )
         if ("verify" in agreed) != isinstance(self.partners, Mapping):
             raise ValueError("the owners of all partners must list their keys, or none.")

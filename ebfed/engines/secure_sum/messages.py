@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-REQUIRED = {"run", "names", "threshold", "size", "bits"}
+REQUIRED = {"run", "names", "threshold", "colluding", "size", "bits"}
 
 
 class Terms(TypedDict):
@@ -42,6 +42,8 @@ class Terms(TypedDict):
     """Names of the nodes, sorted."""
     threshold: int
     """How many nodes are needed to the end of a round."""
+    colluding: int
+    """How many of them may be on the side of the server: others give all the noise."""
     size: int
     """Length of the vectors."""
     bits: int
@@ -144,6 +146,7 @@ def terms(
     size: int,
     *,
     threshold: int | None = None,
+    colluding: int = 0,
     bits: int = 32,
     verify: Mapping[str, Octets] | None = None,
 ) -> Terms:
@@ -158,9 +161,10 @@ def terms(
     size : int
         Length of the vectors.
     threshold : int, optional
-        How many nodes are needed to the end of a round: more than half of them, and at least two.
-        None: the least, which protects from a server that no node helps. Of 5 nodes, 2 may then be
-        lost. Against nodes on the side of the server, see `least_threshold`.
+        How many nodes are needed to the end of a round; the least, if None. Of 5 nodes, 2 may then
+        be lost, if none is on the side of the server; see `least_threshold`.
+    colluding : int
+        How many nodes may be on the side of the server; all but two at most.
     bits : {16, 32, 64}
         Sums are modulo two to this power. Entries of each vector must be so small that a sum of all
         cannot overflow (`largest`).
@@ -187,11 +191,12 @@ def terms(
     need()
     names = sorted(names) if not isinstance(names, str) else names
     if threshold is None:
-        threshold = least_threshold(len(names))
+        threshold = least_threshold(len(names), colluding)
     agreed: Terms = {
         "run": run,
         "names": names,  # type: ignore[typeddict-item]  # checked below
         "threshold": threshold,
+        "colluding": colluding,
         "size": size,
         "bits": bits,
     }
@@ -212,7 +217,10 @@ def check_terms(agreed: Any) -> None:
         raise ValueError(f"names must be a list of names; got {names!r}.")
     if len(names) < 2 or names != sorted(set(names)):
         raise ValueError(f"names must be two or more, each once and sorted; got {names!r}.")
-    least = least_threshold(len(names))
+    colluding, most = agreed["colluding"], len(names) - 2
+    if type(colluding) is not int or not 0 <= colluding <= most:
+        raise ValueError(f"colluding must be a whole number from 0 to {most}; got {colluding!r}.")
+    least = least_threshold(len(names), colluding)
     if type(threshold) is not int or not least <= threshold <= len(names):
         raise ValueError(
             f"threshold must be a whole number from {least} (more than half of the nodes) to "
@@ -280,7 +288,7 @@ def largest(bits: int, n_nodes: int) -> int:
 def context(agreed: Terms, round_: int) -> bytes:
     """Name a round of a run with these terms, by a digest."""
     names = [part for each in agreed["names"] for part in (each.encode(), _key_of(agreed, each))]
-    numbers = (agreed["threshold"], agreed["size"], agreed["bits"], round_)
+    numbers = (*(agreed[name] for name in ("threshold", "colluding", "size", "bits")), round_)
     return digest(
         b"ebfed secure sum 1",
         agreed["run"].encode(),

@@ -38,6 +38,8 @@ def test_the_least_threshold_is_more_than_half(n, least):
         ({"threshold": 6}, "threshold must be"),
         ({"threshold": 3.0}, "threshold must be"),
         ({"threshold": True}, "threshold must be"),
+        ({"colluding": 4}, "colluding must be a whole number from 0 to 3"),
+        ({"colluding": 2, "threshold": 3}, "threshold must be a whole number from 4"),
         ({"size": 0}, "size must be"),
         ({"size": 2.5}, "size must be"),
         ({"bits": 24}, "bits must be"),
@@ -76,6 +78,7 @@ def test_a_round_has_another_name_for_all_other_terms():
         context(terms("run", NAMES, 3, threshold=3), 0),
         context(terms("run", NAMES, 3, threshold=3), 1),
         context(terms("run", NAMES, 3, threshold=4), 0),
+        context(terms("run", NAMES, 3, threshold=4, colluding=1), 0),
         context(terms("run", NAMES, 3, threshold=3, bits=64), 0),
         context(terms("run", NAMES, 4, threshold=3), 0),
         context(terms("run", NAMES[:4], 3, threshold=3), 0),
@@ -83,7 +86,7 @@ def test_a_round_has_another_name_for_all_other_terms():
         context(terms("run", NAMES, 3, verify=known), 0),
         context(terms("run", NAMES, 3, verify=verify_keys(NAMES)), 0),
     }
-    assert len(contexts) == 9
+    assert len(contexts) == 10
     backwards = dict(reversed(known.items()))  # the order in which an owner lists them
     same = [terms("run", names, 3, verify=known) for names in (NAMES, NAMES[::-1])]
     same += [terms("run", NAMES, 3, verify=backwards)]

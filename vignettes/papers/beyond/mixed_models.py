@@ -25,6 +25,7 @@ from scipy.stats import t as student
 from ebfed.evaluation.study import Study, average, print_grid
 from ebfed.priors import IdentificationWarning
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB
+from ebfed.regression.intervals import IntervalMethod
 
 SIZES = (6, 15, 40)
 LEVEL = 0.95
@@ -32,6 +33,7 @@ LEVEL = 0.95
 FRESH = 200
 # Degrees of freedom, and what a page calls the intervals.
 DEGREES = {"asymptotic": "z", "satterthwaite": "Satterthwaite", "kenward-roger": "Kenward-Roger"}
+PROFILES: dict[IntervalMethod, str]
 PROFILES = {"profile": "profile", "restricted": "restricted profile"}
 BY_POSTERIOR = "posterior"
 BETWEEN, WITHIN = "coefficient of groups", "coefficient of rows"

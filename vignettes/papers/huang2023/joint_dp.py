@@ -86,8 +86,8 @@ LAYERS = {
 }
 CNN_RATE = 1.0
 # What owners make on their own images, or between averages of FedAvg. Of rates of .1, .2, .5, 1 and
-# 2, 1 has the most right of held out training images, or nearly; at 2 few owners alone diverge. That
-# of the convolutional network was not tuned.
+# 2, that of 1 had the most right of held out training images, or nearly; at 2 few owners alone
+# diverge. The rate of the convolutional network was not tuned.
 PASSES, BATCH, FEWEST, LEARNING_RATE, LEARNING_RATE_OF_CNN = 40, 20, 5, 1.0, 0.1
 IMAGE_OWNERS = (4, 16, 64, 128, 256, 512)
 OTHERS = ("output", "hidden")

@@ -616,17 +616,41 @@ def _moments(likelihood: Likelihood) -> tuple[float, float]:
     mean, variance = float(conjugate.mean_[0]), float(conjugate.variance_[0])
     if variance == 0 and mean in likelihood.support:
         # where no client has an event, say, they together still allow for a rate above zero
-        allowed = _pooled(likelihood)
+        allowed = _pooled(*_at_nodes(likelihood))
         mean = float(allowed[np.argmax(np.abs(allowed - mean))])
     return mean, variance
 
 
-def _pooled(likelihood: Likelihood) -> NDArray[np.float64]:
-    """Nodes whose likelihood, as the parameter of all, is exp(-2) of the largest or more."""
+def _at_nodes(likelihood: Likelihood) -> tuple[NDArray, NDArray, NDArray]:
+    """Nodes, log-likelihoods of distinct rows at these, and how many rows are alike."""
     rows, counts = likelihood.compress()
     nodes = rows.nodes(Prior.n_nodes)
-    total = counts @ rows.logpdf(nodes[:, None])
+    return nodes, rows.logpdf(nodes[:, None]), counts
+
+
+def _pooled(nodes: NDArray, logs: NDArray, counts: NDArray) -> NDArray[np.float64]:
+    """Nodes whose likelihood, as the parameter of all, is exp(-2) of the largest or more."""
+    total = counts @ logs
     return nodes[total >= total.max() - 2]
+
+
+def _reported(likelihood: Likelihood, mean: float, variance: float) -> NDArray[np.float64]:
+    """Parameters that reports make likely, as far as a population of this mean is to reach.
+
+    Those of which it has four standard deviations; what may be the parameter of all, for few
+    reports leave many means; and what a report says by itself, if few are expected to be as far.
+    """
+    nodes, logs, counts = _at_nodes(likelihood)
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True)) * _widths(nodes)
+    shares /= shares.sum(axis=1, keepdims=True)
+    x = shares @ nodes
+    error = np.sqrt(((nodes - x[:, None]) ** 2 * shares).sum(axis=1))
+    spread = np.maximum(np.hypot(np.sqrt(variance), error), 1e-300)
+    far = _farness(likelihood, (x - mean) / spread, int(counts.sum()))
+    side = np.sign(x - mean)
+    reach = 4 * np.sqrt(variance)
+    own = (1 - far) * (mean + side * reach) + far * (x + side * BEYOND * error)
+    return np.concatenate([[mean - reach, mean + reach], _pooled(nodes, logs, counts), own])
 
 
 def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, float]:
@@ -648,9 +672,8 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
         high = high if np.isfinite(high) else float(nodes[-1])
         if not nodes[1] < mean < nodes[-2]:  # all reports are of one kind, and no mean is excluded
             return float(low), float(high)
-        reach, pooled = 4 * np.sqrt(variance), _pooled(likelihood)  # few reports leave many means
-        first, last = min(mean - reach, pooled[0]), max(mean + reach, pooled[-1])
-        return float(max(low, first)), float(min(high, last))
+        reached = _reported(likelihood, mean, variance)
+        return float(max(low, reached.min())), float(min(high, reached.max()))
     informed = _informed(likelihood)
     x = likelihood.local[informed, 0]
     s2 = likelihood.sampling_variance(mean, min(variance, _most(likelihood, mean)))[informed]

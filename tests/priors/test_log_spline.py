@@ -363,6 +363,22 @@ def test_a_constant_population_does_not_warn_of_arithmetic():
         LogSpline().fit(Gaussian(np.full((5, 1), 2.0), np.ones((5, 1))))
 
 
+@pytest.mark.parametrize("epsilon", [4.0, 1000.0])
+def test_a_report_far_away_is_within_the_population(epsilon):
+    """Of the exact fit it is 6.9, of sd .86; reports add noise."""
+    rng = np.random.default_rng(0)
+    theta = rng.gamma(2, 0.5, 200)
+    theta[0] = 6.0
+    groups = np.repeat(np.arange(200), 10)
+    rows = rng.poisson(theta[groups]).astype(float)
+    exact = eb.PoissonEB(prior="log_spline").fit(rows, groups=groups).posterior()
+    channel = eb.channels.Laplace(epsilon=epsilon, range=(0, 20))
+    fit = eb.PoissonEB(prior="log_spline", channel=channel, random_state=0)
+    found = fit.fit(rows, groups=groups).posterior()
+    assert abs(found.mean[0, 0] - exact.mean[0, 0]) < 0.5 * exact.sd[0, 0]
+    assert found.sd[0, 0] > 0.7 * exact.sd[0, 0]
+
+
 def test_few_reports_of_one_kind_are_no_point():
     """At most channels, eight equal reports exclude hardly any population."""
     channel = TwoBit(0.5, range=(0.0, 1.0))

@@ -22,7 +22,7 @@ def shrink(
         Variance q that the channel added to what a client sent; infinite where it sent nothing.
     noise, share, weight : float64 ndarrays of shape (n,)
         Noise of the channel that a client knows; share h of its message in the mean; weight a of
-        the value. NaN where there is none.
+        the value. Where they are NaN, the noise is not known, and the share and weight are best.
     spread, spread_variance : float64 ndarrays of shape (n,)
         Variance t of the population, and its sampling variance.
     weights, estimates, own_variances, sds : float64 ndarrays of shape (n,)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -481,9 +481,17 @@ class PrivateExchange(Exchange):
             return Plan.exact(who, members, rounds)
         times = rounds if times is None else times
         event, epsilon = round_.whole(self.multiplier, times, delta), self.total(times)
-        plan = Plan(who, members, event, round_.relation, epsilon, delta, rounds)
-        trusts, of_sum = self.server_adds_noise, not self.clients_add_noise
-        return replace(plan, trusts_server=trusts, of_sum=of_sum)
+        return Plan(
+            who,
+            members,
+            event,
+            round_.relation,
+            epsilon,
+            delta,
+            rounds,
+            trusts_server=self.server_adds_noise,
+            of_sum=not self.clients_add_noise,
+        )
 
     def total(self, times: int) -> float:
         """Epsilon of `times` rounds, at most the epsilon for which the noise was chosen."""

@@ -400,7 +400,7 @@ class MovedPosterior(Posterior):
 
     @cached_property
     def _mass(self) -> NDArray:
-        """Probability of the point, shape (n, 1); 0 where there is none, or there are no errors."""
+        """Probability of the point, shape (n, 1); 0 without a point, and without errors."""
         mass = np.zeros(self.mean.shape)
         for at in self._point:
             mass = self._inner._prob_to(at) + self._inner._prob_to(at, -1) - 1
@@ -641,7 +641,8 @@ class LocationScaleFit:
         """Sampling covariance of a point; robust, whatever the shape of the population."""
         figures = self.at(point)
         inverse = np.zeros_like(figures.information)
-        for k in self._parts:  # in blocks, as b has the units of the estimates and c has none
+        # in blocks: coefficients b of the location have the units of the estimates, c are numbers
+        for k in self._parts:
             own = figures.information[k, k]
             inverse[k, k] = np.linalg.pinv(own, rcond=1e-12, hermitian=True)
         if not robust:

@@ -142,7 +142,7 @@ def _places_among(places: NDArray, terms: Sequence[NDArray]) -> list[list[int | 
 
 
 def _unknown(products: NDArray, blocks: NDArray) -> NDArray[np.float64]:
-    """Invert information on coefficients, block by block; zero where there is none.
+    """Invert information on coefficients, block by block; zero for those without information.
 
     What is rounding is as good as the least that is not.
     """

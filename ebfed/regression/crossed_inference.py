@@ -85,9 +85,7 @@ class _Parts(NamedTuple):
 
 def _parts(system: CrossedSystem) -> _Parts:
     """Return what a system has of the deviance; from its triangular factor."""
-    squares, n = system.squares, system.degrees
-    log_det = system.deviance - n * (1 + np.log(2 * np.pi * squares / n))
-    return _Parts(log_det, squares, system.column_covariance(system.p))
+    return _Parts(system.log_dets, system.squares, system.column_covariance(system.p))
 
 
 def _of_differences(

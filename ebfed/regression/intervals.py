@@ -107,7 +107,7 @@ def check_drawn(family: ResponseFamily, responses: Responses) -> None:
 
 
 def check_not_restricted(method: str) -> None:
-    """Refuse a restricted likelihood of rows that are not Gaussian, which have none.
+    """Refuse ``"restricted"`` of rows of families: restricted likelihoods are of Gaussian rows.
 
     Raises
     ------

@@ -222,8 +222,9 @@ class FlowerCohort(Cohort):
             check_digests(answer["digests"], len(answer["facts"]["n"]))
         for name, key in answer.get("partners", {}).items():
             check_octets(f"the key of {name}", key, KEY if len(key) else 0)
-        if type(answer.get("colluding", 0)) is not int:
-            raise ValueError(f"colluding must be a whole number; got {answer['colluding']!r}.")
+        feared = answer.get("colluding", 0)
+        if type(feared) is not int or feared < 0:
+            raise ValueError(f"colluding must be a whole number from 0; got {feared!r}.")
 
     def _connected(self) -> list[int]:
         """Return the numbers of nodes that are connected, and note how they were registered."""
@@ -443,7 +444,7 @@ class FlowerCohort(Cohort):
         n = len(known)
         # owners who fear more than most do refuse the sum
         feared = sorted(x.colluding or 0 for x in self._members if x.name in known)
-        colluding = min(max(feared[len(feared) // 2], 0), max(n - 2, 0))
+        colluding = min(feared[len(feared) // 2], max(n - 2, 0))
         least = max(min(self._needed, n), least_threshold(n, colluding))
         keys = {name: np.frombuffer(listed[name][0], np.uint8) for name in known}
         own = {"nodes": n, "rows": rows, "survivors": least - colluding}

@@ -9,7 +9,6 @@ the ledger before anything is drawn.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -75,13 +74,11 @@ class Gate:
         if "exposure" in read.arguments and rules.rows is not None and not rules.rows.exposure:
             exact = np.ones(len(labels), bool)  # no owner said that exposures are public
         people, opened, person = read.people, None, np.arange(len(group))
-        is_stated = people is not None and not isinstance(people, str)
-        if is_stated:
-            everyone = _names(people)[read_here]
-            names, person = np.unique(everyone, return_inverse=True)
+        if (persons := read.persons) is not None:
+            names, person = np.unique(persons[read_here], return_inverse=True)
         pairs, pair = np.unique(group * (len(group) + 1) + person, return_inverse=True)
         of_pair, who = np.divmod(pairs, len(group) + 1)
-        if is_stated:
+        if persons is not None:
             cuts = np.searchsorted(of_pair, np.arange(1, len(labels)))
             people = np.split(names[who], cuts)
             counts = np.split(np.bincount(pair), cuts)
@@ -261,18 +258,6 @@ class Gate:
 def _fewest(counts: NDArray[np.int64], rows: float) -> float:
     """Return how many persons, who have so many rows each, some of the rows are of at least."""
     return 1.0 + float(np.searchsorted(np.sort(counts)[::-1].cumsum(), rows))
-
-
-def _names(labels: Any) -> NDArray[np.str_]:
-    """Write persons as text; whole numbers alike, also of a column that lacks some and so is float.
-
-    Examples
-    --------
-    >>> _names([1, 2]).tolist(), _names(["1.0", "2.5", "007"]).tolist()
-    (['1', '2'], ['1', '2.5', '007'])
-    """
-    found = np.asarray(labels).astype(str).tolist()
-    return np.array([re.sub(r"^(-?\d+)\.0+$", r"\1", label) for label in found], str)
 
 
 def _text(label: Any) -> str:

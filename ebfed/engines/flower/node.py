@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import math
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.validation import has_fit_parameter
 
 from ebfed import wire
 from ebfed.engines import journal, portable
@@ -163,7 +163,7 @@ class Node:
             rules.check_method(type(estimator).__name__)
             rows, protocol = self._rows(plan, rules), estimator.protocol()
             arguments = dict(rows.arguments)
-            if "users" in inspect.signature(estimator.fit).parameters and rules.rows is not None:
+            if rules.rows is not None and has_fit_parameter(estimator, "users"):
                 arguments |= _users(rows, rules)
             try:
                 clients, memory = protocol.prepare(**arguments)
@@ -492,9 +492,10 @@ def _users(rows: TableRows, rules: Rules) -> dict[str, NDArray]:
 
     Empty if each row is of another person, or where there is neither a person nor a budget.
     """
-    people = rows.arguments["groups"] if rows.people is None and rules.is_finite else rows.people
-    is_stated = people is not None and not isinstance(people, str)
-    return {"users": np.asarray(people).astype(str)} if is_stated else {}
+    users = rows.persons
+    if rows.people is None and rules.is_finite:
+        users = np.asarray(rows.arguments["groups"]).astype(str)
+    return {} if users is None else {"users": users}
 
 
 _none: Callable[[], Mapping[str, Any]] = dict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.tables.columns import Columns, check_na_action
 from ebfed.tables.dialect import Dialect
@@ -38,6 +40,23 @@ class TableRows:
     people: Any = None
     opened: Any = None
     lacking: str = ""
+
+    @property
+    def persons(self) -> NDArray[np.str_] | None:
+        """Name of the person of each row; None if none are stated, or each row is of another."""
+        return None if self.people is None or isinstance(self.people, str) else _names(self.people)
+
+
+def _names(labels: Any) -> NDArray[np.str_]:
+    """Write persons as text; whole numbers alike, also of a column that lacks some and so is float.
+
+    Examples
+    --------
+    >>> _names([1, 2]).tolist(), _names(["1.0", "2.5", "007"]).tolist()
+    (['1', '2'], ['1', '2.5', '007'])
+    """
+    found = np.asarray(labels).astype(str).tolist()
+    return np.array([re.sub(r"^(-?\d+)\.0+$", r"\1", label) for label in found], str)
 
 
 ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weight")

@@ -379,10 +379,14 @@ class CrossedSystem(CrossedEquations):
 
     def deviance_at(self, noise: float) -> float:
         """-2 log-likelihood at these roots and a noise, and the best coefficients."""
-        value = self.log_det
-        if self.restricted:
-            value += 2 * np.log(np.diag(self.corner)[:-1]).sum()
-        return float(value + self.degrees * np.log(2 * np.pi * noise) + self.squares / noise)
+        n = self.degrees
+        return self.log_dets + float(n * np.log(2 * np.pi * noise) + self.squares / noise)
+
+    @property
+    def log_dets(self) -> float:
+        """Logarithm of the determinant of the equations: of effects, and restricted of columns."""
+        columns = 2 * float(np.log(np.diag(self.corner)[:-1]).sum()) if self.restricted else 0.0
+        return self.log_det + columns
 
     @cached_property
     def solution(self) -> tuple[NDArray, NDArray, NDArray]:

@@ -85,17 +85,16 @@ class CoefficientPosterior(NormalMarginals):
         U_i = E[dS A_i dS] + E[S] - S,
 
     where ``noise V_i`` is the covariance of y_i given the mean, and ``A_i = Z_i' V_i^-1 Z_i /
-    noise``: conditional variance, what not knowing S adds, and what not knowing the mean adds
-    (Henderson 1975). The mean moves with S, and ``S - S A_i S`` at the estimate is too small, of
-    many groups by as much again (Prasad and Rao 1990). ``E[S] - S`` is that: S averaged over
-    variances that the rows do not tell from it, which also is what is not known of a group without
-    rows. C_i is the conditional variance if S were ``S + U_i``: no more than is known from the
-    client's rows alone, however little is known of S. Not knowing the noise adds its share of
-    ``C_i Z_i' Z_i C_i / noise``. For
-    a diagonal S, ``E[dS A dS]`` is the elementwise product of A with the sampling covariance of the
-    variances; for a full one, with B the inverse of the average
-    A_i of m clients, ``(B A B + tr(A B) B) / m``, and the sum of these over terms of coefficients
-    which are independent of each other, B of each.
+    noise``: the conditional variance with the error of S, and the error of the mean of the
+    population (Henderson 1975). The posterior mean moves with S, and ``S - S A_i S`` at the
+    estimate is too small, of many groups by as much again (Prasad and Rao 1990). ``E[S] - S`` is
+    that: S averaged over variances that the rows do not tell from it, which also is what is not
+    known of a group without rows. C_i is the conditional variance if S were ``S + U_i``: no more
+    than is known from the client's rows alone, however little is known of S. Not knowing the noise
+    adds its share of ``C_i Z_i' Z_i C_i / noise``. For a diagonal S, ``E[dS A dS]`` is the
+    elementwise product of A with the sampling covariance of the variances; for a full one, with B
+    the inverse of the average A_i of m clients, ``(B A B + tr(A B) B) / m``, and the sum of these
+    over terms of coefficients which are independent of each other, B of each.
 
     Parameters
     ----------

@@ -478,7 +478,9 @@ class FormulaFit:
         also = f" ({left:,} rows with missing values left out)" if left else ""
         view = view_of(self.estimator_)
         view = replace(view, notes=[*view.notes, *self.response.notes])
-        if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
+        several = len(getattr(self.estimator_, "classes_", ())) > 2
+        of_rates = isinstance(view, GroupView) and not (view.has_density or several)
+        if of_rates and view.population in RATES and family_of(self.estimator_) != "ordinal":
             view = replace(view, notes=[*view.notes, RATES[view.population]])
         return replace(
             view, formula=self.formula + also, response=column_name(self._model.response)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.degrees_of_freedom import Inference
+from ebfed.report.tidying import p_values
 
 __all__ = [
     "Adjustment",
@@ -16,19 +17,8 @@ __all__ = [
     "check_adjustment",
     "contrast_tests",
     "critical_values",
-    "p_values",
     "term_tests",
 ]
-
-
-def p_values(statistic: NDArray, df: NDArray) -> NDArray:
-    """Return two-sided p-values of t statistics; those of z where df is infinite."""
-    from scipy.special import ndtr
-    from scipy.stats import t
-
-    size = np.abs(statistic)
-    known = np.isfinite(df)
-    return np.where(known, 2 * t.sf(size, np.where(known, df, 1.0)), 2 * ndtr(-size))
 
 
 def contrast_tests(inference: Inference, contrasts: NDArray) -> dict[str, NDArray]:

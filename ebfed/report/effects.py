@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ebfed.arguments import check_level
 from ebfed.engines import portable
 from ebfed.report.summary import Text, summary_table
-from ebfed.report.tidying import glance, tidy
-from ebfed.report.view import FitView, GroupView, LocationView, RegressionView
+from ebfed.report.tidying import glance, tidy, with_intervals
+from ebfed.report.view import FitView, GroupView
 from ebfed.tables.frames import frame
 
 __all__ = ["Face", "GroupEffects", "intervals_of_mean"]
@@ -41,7 +41,11 @@ class Face:
         return frame(glance(view), view.style)
 
     def summary(self) -> Text:
-        """Return the fit as a printed table."""
+        """Return the fit as a printed page.
+
+        Of regressions it has the spreads of groups and of rows, and the coefficients of the mean
+        with the tests of `tests` and the intervals of `confint`.
+        """
         return summary_table(self.__ebfed_view__())
 
 
@@ -179,7 +183,8 @@ class GroupEffects(Face):
             the population expects of it; ``"ran_coefs"``: each group's own parameters.
         conf_int : bool
             Whether to add intervals: of parameters as in `confint`, of groups those of the
-            posterior.
+            posterior. Regressions have ``df`` and ``p.value`` too, as in `tests`, whose standard
+            errors these rows have then.
         conf_level : float in (0, 1)
 
         Returns
@@ -198,9 +203,7 @@ class GroupEffects(Face):
             raise ValueError(
                 f"effects must be of {POPULATION}, or one of {GROUPS} alone; got {unknown[0]!r}."
             )
-        columns = tidy(view)
-        if conf_int:
-            columns |= _intervals(view, columns, conf_level)
+        columns = with_intervals(view, conf_level) if conf_int else tidy(view)
         chosen = np.isin(columns["effect"], wanted)
         return frame({name: values[chosen] for name, values in columns.items()}, view.style)
 
@@ -354,56 +357,8 @@ def intervals_of_mean(view: GroupView, level: float) -> Any:
     level : float in (0, 1)
     """
     check_level(level)
-    columns = tidy(view)
-    columns |= _intervals(view, columns, level)
+    columns = with_intervals(view, level)
     fixed = columns["effect"] == "fixed"
     names = ["term", "response", "estimate", "conf.low", "conf.high"]
     kept = {name: columns[name][fixed] for name in names if name in columns}
     return frame(kept, view.style)
-
-
-def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
-    """Ends of Wald's intervals, on the scale of the link; NaN for spreads.
-
-    At the ends of its support a rate has no link, where a fit is at the boundary the curvature of
-    its likelihood says little, and noisy reports leave several populations plausible: there the
-    interval is that of the plausible populations.
-    """
-    from scipy.special import ndtri
-
-    estimate, error = columns["estimate"], columns["std.error"]
-    fixed = np.isin(columns["effect"], ("fixed", "component"))
-    link = view.link
-    # spreads are no means; and the interval of a rate that is hardly known may have no end
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        middle = link.to_line(estimate)
-        error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
-        reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
-        if isinstance(view, RegressionView) and view.degrees is not None:
-            from scipy.stats import t
-
-            errors, df = view.degrees()
-            known = np.isfinite(error[fixed])
-            reach[fixed] = np.where(known, t.ppf((1 + level) / 2, df) * errors, np.nan)
-        ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
-    if isinstance(view, LocationView):
-        several = view.prior.averages_ and view.prior.plausible_ is not None
-        open_ = (columns["effect"] == "fixed") & (several | ~np.isfinite(middle))
-        if open_.any():
-            column = np.cumsum(columns["effect"] == "fixed")[open_] - 1
-            for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
-                values[open_] = plausible[column]
-        if view.covariate_names:
-            _bound_coefficients(
-                view.prior, np.flatnonzero(columns["effect"] == "fixed"), ends, level
-            )
-    return dict(zip(("conf.low", "conf.high"), ends, strict=True))
-
-
-def _bound_coefficients(prior: Any, rows: NDArray, ends: list[NDArray], level: float) -> None:
-    """Take intervals of coefficients at the boundary from the plausible populations."""
-    if getattr(prior, "at_boundary_", None) is None or prior.plausible_ is None:
-        return
-    held = np.repeat(prior.at_boundary_, len(prior.coefficients_))
-    for values, plausible in zip(ends, prior.coefficient_interval(level), strict=True):
-        values[rows[held]] = plausible.T.ravel()[held]

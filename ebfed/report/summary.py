@@ -10,15 +10,27 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.privacy.ledger import NO_PROMISE, is_simulated
-from ebfed.report.tidying import FIXED, SPREAD, WITHIN, glance, tidy
+from ebfed.report.tidying import (
+    FIXED,
+    SPREAD,
+    WITHIN,
+    components_of,
+    glance,
+    tidy,
+    with_intervals,
+)
 from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_with
 
 __all__ = ["Text", "summary_table"]
 
 WIDTH = 78
 LABEL = 16
+# Widths of the table of the mean, with tests by t and by z; correlations of a coefficient in a row.
+OF_T, OF_Z = (17, 12, 11, 7, 8, 7, 8, 8), (24, 12, 11, 8, 7, 8, 8)
+MOST_CORRELATIONS = 5
 NO_PRIVACY = "none (raw summaries are sent)"
 NO_PRIVACY_OF_LEARNERS = "none (raw changes are sent)"
 # Names of likelihoods by their kind; see `GroupView`.
@@ -55,6 +67,51 @@ class Text(str):
 
 
 @dataclass
+class Table:
+    """A table of a summary.
+
+    Attributes
+    ----------
+    titles : sequence of str
+    widths : sequence of int
+        Widths of the columns.
+    n_words : int
+        Number of the first columns, which are words; all others are numbers.
+    rows : list of sequences of str
+    """
+
+    titles: Sequence[str]
+    widths: Sequence[int]
+    n_words: int
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Lay it out for a terminal."""
+        lines = ["-" * WIDTH, self._row(self.titles), "-" * WIDTH]
+        for name, *cells in self.rows:
+            if self.n_words == 1 and len(name) >= self.widths[0]:  # on a line of its own
+                lines.append(_short(name, WIDTH))
+                name = ""
+            lines.append(self._row([name, *cells]))
+        return lines
+
+    def _row(self, cells: Sequence[str]) -> str:
+        pairs = list(zip(cells, self.widths, strict=True))
+        words = "".join(f"{_short(word, n - 1):<{n}}" for word, n in pairs[: self.n_words])
+        numbers = "".join(f"{number:>{n}}" for number, n in pairs[self.n_words :])
+        return (words + numbers).rstrip()
+
+    def markup(self) -> str:
+        """Lay it out for a notebook."""
+        head = "".join(f"<th>{html.escape(title)}</th>" for title in self.titles)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+@dataclass
 class Sheet:
     """The parts of a summary, before they are laid out.
 
@@ -65,12 +122,7 @@ class Sheet:
         Short facts, two in a line.
     details : list of (name, text)
         Longer facts, one in a line.
-    titles, rows : sequence of str, and list of such
-        Table.
-    widths : sequence of int
-        Widths of the columns of the table.
-    n_numbers : int
-        Number of the last columns of the table, which are numbers.
+    tables : list of Table
     remarks : list of str
     notes : list of str
     """
@@ -78,10 +130,7 @@ class Sheet:
     title: str
     facts: list[tuple[str, str]] = field(default_factory=list)
     details: list[tuple[str, str]] = field(default_factory=list)
-    titles: Sequence[str] = ()
-    rows: list[Sequence[str]] = field(default_factory=list)
-    widths: Sequence[int] = ()
-    n_numbers: int = 2
+    tables: list[Table] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -98,9 +147,9 @@ class Sheet:
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL
             )
-        if self.rows:
-            rule = "-" * WIDTH
-            lines += [rule, self._row(self.titles), rule, *map(self._row, self.rows), rule]
+        if self.tables:
+            lines += [line for table in self.tables for line in table.lines()]
+            lines.append("-" * WIDTH)
         elif self.details:
             lines.insert(-len(self.details), "-" * WIDTH)
         for remark in self.remarks:
@@ -109,29 +158,17 @@ class Sheet:
             lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
         return [*lines, "=" * WIDTH]
 
-    def _row(self, cells: Sequence[str]) -> str:
-        n_words = len(cells) - self.n_numbers
-        pairs = list(zip(cells, self.widths, strict=True))
-        words = "".join(f"{_short(word, width - 1):<{width}}" for word, width in pairs[:n_words])
-        return words + "".join(f"{number:>{width}}" for number, width in pairs[n_words:])
-
     def _markup(self) -> str:
         escape = html.escape
         facts = "".join(
             f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
             for name, text in [*self.facts, *self.details]
         )
-        head = "".join(f"<th>{escape(title)}</th>" for title in self.titles)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self.rows
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         below = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
         below += "".join(f"<p><em>Note:</em> {escape(note)}</p>" for note in self.notes)
         return (
             f"<div class='ebfed-summary'><h3>{escape(self.title)}</h3><table>{facts}</table>"
-            f"{table if self.rows else ''}{below}</div>"
+            f"{''.join(table.markup() for table in self.tables)}{below}</div>"
         )
 
 
@@ -157,12 +194,12 @@ def _(view: LocationView) -> Text:
         *_sizes(view, facts),
     ]
     sheet.details = [*_formula(view), *_channels(view)]
-    sheet.titles = ("", "of", "column", "estimate", "std. error")
-    sheet.widths = (10, 16, 20, 16, 16)
+    table = Table(("", "of", "column", "estimate", "std. error"), (10, 16, 20, 16, 16), 3)
     for effect, group, term, column, estimate, error, _ in _rows(view):
         name, of, about = _named(effect, group, term)
         name = about if effect == FIXED else name
-        sheet.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
+        table.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
+    sheet.tables.append(table)
     weight = view.weight()
     if weight is not None and len(weight):
         sheet.remarks.append(f"Reliability (weight of a group's own data): {_range(weight, '.3f')}")
@@ -192,11 +229,7 @@ def _(view: RegressionView) -> Text:
         *dict.fromkeys(("Privacy", _promise(row, NO_PRIVACY)) for row in view.ledger),
         *_converged(view),
     ]
-    sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
-    sheet.widths = (8, 14, 30, 13, 13)
-    for effect, group, term, estimate, error, _ in _rows(view):
-        named = _named(effect, group, term)
-        sheet.rows.append((*named, f"{estimate:.6g}", _error(error)))
+    sheet.tables = [table for table in _tables_of(view) if table.rows]
     sheet.remarks = [*_reliability(view), *_intraclass_correlation(facts)]
     sheet.notes = [*view.notes, *_noise(view)]
     return sheet.show()
@@ -232,6 +265,53 @@ def _facts(view: FitView) -> dict[str, Any]:
 
 def _rows(view: FitView) -> Iterable[tuple]:
     return zip(*tidy(view).values(), strict=True)
+
+
+def _tables_of(view: RegressionView) -> list[Table]:
+    """Spreads between groups, the mean with its tests, and other parameters."""
+    columns = with_intervals(view, 0.95)
+    fixed = columns["effect"] == FIXED
+    by_t = np.isfinite(columns["df"]).any()
+    mean = Table(("mean", "estimate", "std. error", "z", "p", "2.5 %", "97.5 %"), OF_Z, 1)
+    if by_t:
+        mean = Table((*mean.titles[:3], "df", "t", *mean.titles[4:]), OF_T, 1)
+    others = Table(("", "of", "coefficient", "estimate", "std. error"), (12, 14, 26, 13, 13), 3)
+    tested = np.isfinite(columns["std.error"][fixed]).any()
+    for row in zip(*columns.values(), strict=True):
+        each = dict(zip(columns, row, strict=True))
+        effect, group, term = each["effect"], each["group"], each["term"]
+        shown = f"{each['estimate']:.6g}", _error(each["std.error"])
+        if effect == FIXED and tested:
+            df = [_figure(each["df"], int(each["df"] < 1000))] if by_t else []
+            ends = (_narrow(each[f"conf.{end}"]) for end in ("low", "high"))
+            tests = (*df, _figure(each["statistic"]), _p_value(each["p.value"]), *ends)
+            mean.rows.append((term, *shown, *tests))
+        elif effect != SPREAD or not term.startswith(("sd__", "cor__")):
+            others.rows.append((*_named(effect, group, term), *shown))
+    return [_between(columns), mean, others]
+
+
+def _between(columns: dict[str, NDArray]) -> Table:
+    """Variances between groups and of rows, and correlations with the coefficients above."""
+    figures: dict[tuple[str, str], tuple[str, str]] = {}
+    correlations: dict[tuple[str, str], list[str]] = {}
+    for group, one, two, variance, value in zip(*components_of(columns).values(), strict=True):
+        if two:
+            correlations.setdefault((group, two), []).append(f"{value:6.2f}")
+        else:
+            figures[group, one] = f"{variance:.6g}", f"{value:.6g}"
+    width = 6 * min(max(map(len, correlations.values()), default=0), MOST_CORRELATIONS)
+    titles = ["spread", "coefficient", "variance", "std. dev.", f"{'  cor.':<{width}}"]
+    table = Table(titles, (14, WIDTH - 38 - width, 12, 12, width), 2)
+    last = None
+    for (group, term), both in figures.items():
+        own = "".join(correlations.get((group, term), []))[:width]
+        table.rows.append((group if group != last else "", term, *both, f"{own:<{width}}"))
+        last = group
+    if not width:
+        table.titles, table.widths = table.titles[:4], table.widths[:4]
+        table.rows = [row[:4] for row in table.rows]
+    return table
 
 
 def _formula(view: FitView) -> list[tuple[str, str]]:
@@ -334,8 +414,22 @@ def _short(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width - 1) // 2 :]}"
 
 
-def _figure(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.2f}"
+def _figure(value: float, digits: int = 2) -> str:
+    return "–" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _p_value(value: float) -> str:
+    if value < 1e-16:
+        return "<1e-16"
+    return f"{value:.0e}" if value < 1e-4 else _figure(value, 4)
+
+
+def _narrow(value: float) -> str:
+    """Print a number in at most seven characters, if there is a way."""
+    if np.isnan(value):
+        return "–"
+    texts = [f"{value:.{digits}g}" for digits in (4, 3, 2, 1)]
+    return next((text for text in texts if len(text) < 8), texts[-1])
 
 
 def _error(value: float) -> str:

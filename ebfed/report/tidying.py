@@ -12,6 +12,7 @@ the user's library. Names of columns are those of broom.mixed, as far as it has 
 - ``response``: the column that was estimated, of estimators that take several
 - ``estimate``, ``std.error``, ``statistic``, ``conf.low``, ``conf.high``: the value, its standard
   error (NaN where none is known), their ratio, and an interval
+- ``df``, ``p.value``: degrees of freedom of Student's t (infinite for z), and the two-sided p-value
 - ``nobs``, ``npar``: numbers of rows and of parameters
 - ``sigma``: standard deviation of rows within their group
 - ``logLik``, ``AIC``, ``BIC``: the log-likelihood that was maximised, and criteria from it; of a
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 from ebfed.privacy.ledger import is_simulated
 from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_with
 
-__all__ = ["glance", "tidy", "variance_components"]
+__all__ = ["components_of", "glance", "p_values", "tidy", "variance_components", "with_intervals"]
 
 FIXED, SPREAD, COMPONENT = "fixed", "ran_pars", "component"
 # Whose spread that of rows within their groups is, and its name.
@@ -125,6 +126,87 @@ def _with_statistic(titles: tuple[str, ...], rows: Iterable[tuple]) -> dict[str,
     with np.errstate(divide="ignore", invalid="ignore"):
         columns["statistic"] = columns["estimate"] / columns["std.error"]
     return columns
+
+
+def _tested(view: RegressionView) -> dict[str, NDArray]:
+    """Return the columns of `tidy` with tests of the coefficients of the mean.
+
+    Returns
+    -------
+    dict of columns
+        Those of `tidy`, and ``df`` and ``p.value``, NaN of spreads. Of fits of counts and
+        classes, standard errors of the mean are larger than those of `tidy` by what is not known of
+        the spreads.
+    """
+    columns = tidy(view)
+    fixed, error = columns["effect"] == FIXED, columns["std.error"].copy()
+    df = np.where(fixed | (columns["effect"] == COMPONENT), np.inf, np.nan)
+    if view.degrees is not None:
+        errors, df[fixed] = view.degrees()
+        error[fixed] = np.where(np.isfinite(error[fixed]), errors, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = columns["estimate"] / error
+    found = {"std.error": error, "df": df, "statistic": statistic}
+    return columns | found | {"p.value": p_values(statistic, df)}
+
+
+def p_values(statistic: NDArray, df: NDArray) -> NDArray:
+    """Return two-sided p-values of t statistics; those of z where df is infinite.
+
+    Examples
+    --------
+    >>> p_values(np.array([2.0, -2.0, 2.0]), np.array([5.0, np.inf, np.nan])).round(4)
+    array([0.1019, 0.0455,    nan])
+    """
+    from scipy.special import ndtr, stdtr
+
+    size, z = -np.abs(statistic), np.isinf(df)
+    return 2 * np.where(z, ndtr(size), stdtr(np.where(z, 1.0, df), size))
+
+
+def with_intervals(view: GroupView, level: float) -> dict[str, NDArray]:
+    """Return the columns of `tidy` with Wald's intervals, and tests of regressions.
+
+    Spreads have none. Intervals are on the scale of the link. At the ends of its support a rate has
+    no link, where a fit is at the boundary the curvature of its likelihood says little, and noisy
+    reports leave several populations plausible: there the interval is that of the plausible
+    populations.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    columns = _tested(view) if isinstance(view, RegressionView) else tidy(view)
+    estimate, error, link = columns["estimate"], columns["std.error"], view.link
+    of_mean, share = np.isin(columns["effect"], ("fixed", "component")), (1 + level) / 2
+    df = columns.get("df", np.where(of_mean, np.inf, np.nan))
+    z = np.isinf(df)
+    # spreads are no means; and the interval of a rate that is hardly known may have no end
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        middle = link.to_line(estimate)
+        error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
+        quantile = np.where(z, ndtri(share), stdtrit(np.where(z, 1.0, df), share))
+        reach = quantile * error
+        ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
+    if isinstance(view, LocationView):
+        several = view.prior.averages_ and view.prior.plausible_ is not None
+        open_ = (columns["effect"] == "fixed") & (several | ~np.isfinite(middle))
+        if open_.any():
+            column = np.cumsum(columns["effect"] == "fixed")[open_] - 1
+            for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
+                values[open_] = plausible[column]
+        if view.covariate_names:
+            _bound_coefficients(
+                view.prior, np.flatnonzero(columns["effect"] == "fixed"), ends, level
+            )
+    return columns | dict(zip(("conf.low", "conf.high"), ends, strict=True))
+
+
+def _bound_coefficients(prior: Any, rows: NDArray, ends: list[NDArray], level: float) -> None:
+    """Take intervals of coefficients at the boundary from the plausible populations."""
+    if getattr(prior, "at_boundary_", None) is None or prior.plausible_ is None:
+        return
+    held = np.repeat(prior.at_boundary_, len(prior.coefficients_))
+    for values, plausible in zip(ends, prior.coefficient_interval(level), strict=True):
+        values[rows[held]] = plausible.T.ravel()[held]
 
 
 def _components(view: LocationView) -> list[tuple]:
@@ -246,7 +328,11 @@ def variance_components(fit: Any) -> dict[str, NDArray]:
     dict of columns
         Columns ``grp``, ``var1``, ``var2`` (of a covariance, else empty), ``vcov``, ``sdcor``.
     """
-    found = tidy(fit)
+    return components_of(tidy(fit))
+
+
+def components_of(found: dict[str, NDArray]) -> dict[str, NDArray]:
+    """Return `variance_components` of the columns of `tidy`."""
     spreads: dict[tuple[str, str], float] = {}
     rows: list[tuple] = []
     for effect, group, term, value in zip(

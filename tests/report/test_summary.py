@@ -20,6 +20,7 @@ from ebfed.priors import Normal
 from ebfed.privacy.ledger import NO_PROMISE
 from ebfed.report.effects import GroupEffects
 from ebfed.report.summary import Text
+from ebfed.report.tidying import p_values
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(60), 5)
@@ -208,8 +209,10 @@ def test_summaries_show_what_tidy_and_glance_hold(fitted):
     assert f"{glance['nobs']:,.0f}" in text.split()
     assert f"{glance['n_groups']:,.0f}" in text.split()
     if "effect" in estimator.tidy():
-        shown = text.split()
-        assert all(f"{x:.6g}" in shown for x in estimator.tidy()["estimate"])
+        shown, tidy = text.split(), estimator.tidy()
+        for term, estimate in zip(tidy["term"], tidy["estimate"], strict=True):
+            digits = ".2f" if term.startswith("cor__") and "spread" in shown else ".6g"
+            assert f"{estimate:{digits}}" in shown
         for name in ("logLik", "AIC", "BIC"):
             if np.isfinite(glance[name]):
                 assert f"{glance[name]:.2f}" in shown
@@ -217,7 +220,7 @@ def test_summaries_show_what_tidy_and_glance_hold(fitted):
 
 # Ours: what broom.mixed has no word for.
 OWN = {
-    "tidy": {"response", "parameter"},
+    "tidy": {"response", "parameter"} | {"df", "p.value"},  # these are of fits of lmerTest there
     "glance": {"n_groups", "npar", "icc", "likelihood", "rounds", "loss", "accuracy", "epsilon"}
     | {"simulated"},
     "augment": set(),
@@ -263,6 +266,61 @@ def test_terms_are_called_as_in_broom_mixed():
     ]  # fmt: skip
     glance = fit("LinearEB")[0].glance().columns.tolist()
     assert set(BROOM.query("model == 'REML' and function == 'glance'")["column"]) <= set(glance)
+
+
+# --- regressions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [None, "binomial"])
+def test_tables_of_a_regression_are_its_tests_and_intervals(family):
+    """Tables of tests, intervals and parameters are one, and the page shows it."""
+    rows = ROWS.assign(y=ROWS["hit"]) if family else ROWS
+    fitted = eb.from_formula("y ~ x + (1 + x | g)", rows, family=family)
+    tests, ends = fitted.tests(), fitted.confint()
+    tidy = fitted.tidy("fixed", conf_int=True)
+    for name in ("estimate", "std.error", "df", "statistic", "p.value"):
+        np.testing.assert_allclose(tidy[name], tests[name], rtol=1e-12)
+    for name in ("conf.low", "conf.high"):
+        np.testing.assert_allclose(tidy[name], ends[name], rtol=1e-12)
+    lines = str(fitted.summary()).splitlines()
+    place = next(k for k, line in enumerate(lines) if line.startswith("mean  "))
+    assert lines[place].split()[-5:] == ["p", "2.5", "%", "97.5", "%"]
+    for line, row, low in zip(
+        lines[place + 2 :], tests.itertuples(), ends["conf.low"], strict=False
+    ):
+        term, estimate, error, df, t, *_ = line.split()
+        assert (term, estimate, error) == (row.term, f"{row.estimate:.6g}", f"{row[3]:.4g}")
+        assert df == (f"{row.df:.1f}" if row.df < 1000 else f"{row.df:.0f}")
+        assert t == f"{row.statistic:.2f}"
+        assert abs(float(line.split()[-2]) - low) <= 0.01 * abs(low)
+
+
+def test_spreads_are_shown_with_variances_and_correlations():
+    fitted = eb.from_formula("y ~ x + (1 + x | g)", ROWS)
+    found = fitted.VarCorr()
+    lines = [line.split() for line in str(fitted.summary()).splitlines()]
+    place = next(k for k, line in enumerate(lines) if line[:1] == ["spread"])
+    shown = lines[place + 2 : place + 5]
+    variances, sds = found["vcov"].tolist(), found["sdcor"].tolist()
+    assert [row[0] for row in shown] == ["g", "x", "Residual"]
+    assert shown[0][2:] == [f"{variances[0]:.6g}", f"{sds[0]:.6g}"]
+    assert shown[1][1:] == [f"{variances[1]:.6g}", f"{sds[1]:.6g}", f"{sds[2]:.2f}"]
+    assert shown[2][1:] == [f"{variances[3]:.6g}", f"{sds[3]:.6g}"]
+
+
+def test_p_values_are_those_of_student():
+    from scipy import stats
+
+    t, df = np.array([0.0, 1.0, -2.5, 40.0]), np.array([3.0, 1.5, 200.0, 17.0])
+    np.testing.assert_allclose(p_values(t, df), 2 * stats.t.sf(np.abs(t), df), rtol=1e-10)
+    assert p_values(1.96, np.inf) == 2 * stats.norm.sf(1.96)
+
+
+def test_the_page_of_ordered_classes_names_no_population_that_they_cannot_have():
+    rows = ROWS.assign(y=np.digitize(ROWS["y"], np.quantile(ROWS["y"], [0.3, 0.7])) + 1)
+    text = str(eb.from_formula("y ~ x + (1 | g)", rows, family="ordinal").summary())
+    assert "1|2" in text
+    assert "beta" not in text
 
 
 # --- lines ---------------------------------------------------------------------------------------

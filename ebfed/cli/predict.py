@@ -27,6 +27,7 @@ class Predicted(StrEnum):
 
     response = "response"
     rate = "rate"
+    link = "link"
 
 
 def predict(
@@ -56,7 +57,7 @@ def predict(
         Predicted,
         typer.Option(
             help="Of rows by a formula: the expected response as given, counts at their exposures "
-            "and probabilities included; or the rate, at an exposure of 1.",
+            "and probabilities included; the rate, at an exposure of 1; or the linear predictor.",
         ),
     ] = Predicted.response,
     out: Annotated[

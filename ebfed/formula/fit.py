@@ -479,9 +479,10 @@ class FormulaFit:
         view = view_of(self.estimator_)
         view = replace(view, notes=[*view.notes, *self.response.notes])
         several = len(getattr(self.estimator_, "classes_", ())) > 2
-        of_rates = isinstance(view, GroupView) and not (view.has_density or several)
-        if of_rates and view.population in RATES and family_of(self.estimator_) != "ordinal":
-            view = replace(view, notes=[*view.notes, RATES[view.population]])
+        several = several or family_of(self.estimator_) == "ordinal"
+        if isinstance(view, GroupView) and not (view.has_density or several):
+            rates = [RATES[name] for name in RATES if name == view.population]
+            view = replace(view, notes=[*view.notes, *rates])
         return replace(
             view, formula=self.formula + also, response=column_name(self._model.response)
         )
@@ -896,8 +897,9 @@ class FormulaFit:
             The rows of the fit if None. A mapping has columns or single values, and a series of
             pandas is one row. Groups that were not in the fit are predicted by the population; so
             is everything if the column of groups is missing.
-        type : {"response", "rate"}
-            Of counts, ``"rate"`` is the response at an exposure of 1, which needs no offset.
+        type : {"response", "rate", "link"}
+            Of counts, ``"rate"`` is the response at an exposure of 1, which needs no offset. Of
+            mixed models ``"link"`` is the linear predictor, such as a logit: `predict` of glmer.
 
         Returns
         -------
@@ -919,12 +921,17 @@ class FormulaFit:
             if family.has_rates and not rate:
                 found = found * self._exposure(rows)[:, None]
             return self._rows.padded(found[:, 0] if found.shape[1] == 1 else found, data)
+        if is_a(estimator, "LogisticEB") and type == "link":
+            found, _ = estimator._without_offset(self._labelled(rows), None, True)
+            return self._rows.padded(found, data)
         if is_classifier(estimator):
             wants_rate(type, False, "classes")
             found = self.predict_proba(None if data is None else rows)
             return found[:, 1] if found.shape[1] == 2 else found
         if not is_a(estimator, "GeneralizedEB", "CrossedEB"):
-            wants_rate(type, False, "gaussian")
+            if type != "link":
+                wants_rate(type, False, "gaussian")
+            type = "response"
         found = estimator.predict(self._labelled(rows), **self._options(rows, type))
         return self._rows.padded(found, data)
 
@@ -935,10 +942,11 @@ class FormulaFit:
 
     def _options(self, data: Columns, type: Predicted) -> dict[str, Any]:
         """Arguments of `predict` of a regression."""
-        if type != "response":
+        if type == "rate":
             return {"type": type}
         offset = self.response.offset(data)
-        return {} if offset is None else {"offset": offset}
+        given: dict[str, Any] = {} if type == "response" else {"type": type}
+        return given if offset is None else given | {"offset": offset}
 
     def _exposure(self, data: Columns) -> NDArray:
         """Exposures of rows, or times in which events are counted."""

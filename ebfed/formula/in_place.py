@@ -398,7 +398,7 @@ def predicted_in_place(
     Parameters
     ----------
     data : lazy table
-    type : {"response", "rate"}
+    type : {"response", "rate", "link"}
     design, response, estimator
         Those of a fit.
     classes : sequence, optional
@@ -419,7 +419,8 @@ def predicted_in_place(
         if is_a(estimator, "LocationEstimator"):
             return _estimates(data, type, scan, columns, response, estimator, classes)
         if is_a(estimator, "LinearEB"):
-            wants_rate(type, False, "gaussian")
+            if type != "link":
+                wants_rate(type, False, "gaussian")
             moved = offset_of(scan, response)
             return predicted_beside(estimator, data, model.group, columns, moved)
         if not is_a(estimator, "LogisticEB", "GeneralizedEB"):

@@ -122,9 +122,12 @@ def responses_beside(
     """
     population = estimator._population()
     family, shapes = population.family, population.shapes
-    if wants_rate(type, family.link == "log", family.name):
+    link = type == "link"
+    if not link and wants_rate(type, family.link == "log", family.name):
         offset = 0.0
     rows = predictors_beside(estimator, X, groups, columns, offset)
+    if link:
+        return rows.fitted({FITTED: rows.centre})
     if classes is None:
         return rows.fitted({FITTED: family.lazy_mean(rows, shapes)})
     return rows.fitted(columns_of_classes(classes, family.lazy_probabilities(rows, shapes)))

@@ -32,6 +32,7 @@ from ebfed.regression.reading import (
 from ebfed.regression.row_predictions import RowPredictions
 from ebfed.report.diagnostics import Diagnostics
 from ebfed.tables.clients import Clients
+from ebfed.tables.of_rows import Predicted
 
 __all__ = ["GeneralizedEB"]
 
@@ -312,12 +313,14 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         mean, variance = self._without_offset(X, groups, bool(averaged))
         return mean + offset, variance
 
-    def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:
+    def _beside(
+        self, X: Any, groups: Any, offset: Any, type: Predicted = "response", classes: Any = None
+    ) -> Any:
         given = known_of_rows(self, X, False, offset=offset)
         offset = given.get("offset", 0.0)
         named = {} if isinstance(offset, float | int) else {"offset": offset}
         groups = groups_beside(self, X, groups, **named)
-        return responses_beside(self, X, groups, offset=offset, classes=classes)
+        return responses_beside(self, X, groups, offset=offset, type=type, classes=classes)
 
     def _diagnosed(self, X: Any, y: Any, groups: Any, options: Mapping[str, Any]) -> Diagnostics:
         clients, codes = responding_clients(self, X, y, groups, False, keep=True, **options)

@@ -54,9 +54,11 @@ class RowPredictions:
         """Noise variance of new rows, if they are Gaussian."""
         raise NotImplementedError
 
-    def _beside(self, X: Any, groups: Any, offset: Any, classes: Any = None) -> Any:
+    def _beside(
+        self, X: Any, groups: Any, offset: Any, type: Predicted = "response", classes: Any = None
+    ) -> Any:
         """Return a lazy table with predictions as columns."""
-        raise ValueError(f"predictions of {type(self).__name__} need the rows of X in memory.")
+        raise ValueError(f"predictions of {self.__class__.__name__} need the rows of X in memory.")
 
     @property
     def _has_rates(self) -> bool:
@@ -82,9 +84,10 @@ class RowPredictions:
             fit).
         offset : as in `fit`, or one number for all rows, optional
             Needed if the fit had offsets.
-        type : {"response", "rate"}
+        type : {"response", "rate", "link"}
             Of a log link, ``"rate"`` is the mean response where the offset is zero: at an exposure
-            of 1. It needs no offset.
+            of 1. It needs no offset. ``"link"`` is the posterior mean of the linear predictor, such
+            as a logit.
 
         Returns
         -------
@@ -94,14 +97,16 @@ class RowPredictions:
             a column ``.fitted``, computed when it is read. (For probabilities the largest variance
             of a linear predictor is read at once.)
         """
-        if wants_rate(type, self._has_rates, self.family):
+        link = type == "link"
+        if not link and wants_rate(type, self._has_rates, self.family):
             offset = 0.0
         if is_lazy(X):
-            return self._beside(X, groups, offset)
+            return self._beside(X, groups, offset, type)
         family = self._family
         if family is None:
             return self._predictors(X, groups, offset, None)[0]
-        return family.mean(*self._predictors(X, groups, offset, True), self._shapes)
+        mean, variance = self._predictors(X, groups, offset, True)
+        return mean if link else family.mean(mean, variance, self._shapes)
 
     @available_if(has_ordered_classes)
     def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.arguments import check_choice
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.values import column, read_labels, read_response
 
@@ -52,8 +53,9 @@ class OfRows(TypedDict, total=False):
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-# What `predict` returns: the expected response of a row as given, or that at an exposure of 1.
-Predicted = Literal["response", "rate"]
+# What `predict` returns: the expected response of a row as given, or that at an exposure of 1; or
+# the linear predictor.
+Predicted = Literal["response", "rate", "link"]
 # What must hold of shares with weights, up to an error of rounded shares.
 WHOLE_SUCCESSES = "times its weight, the number of trials, must be a whole number of successes"
 ROUNDED = 1e-3
@@ -100,8 +102,8 @@ def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
 
     Parameters
     ----------
-    type : {"response", "rate"}
-        The argument of `predict`.
+    type : {"response", "rate", "link"}
+        The argument of `predict`, where there is no linear predictor.
     has_rates : bool
         Whether rows have exposures.
     rows : str
@@ -117,8 +119,9 @@ def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
     >>> wants_rate("rate", True, "poisson")
     True
     """
-    if type not in ("response", "rate"):
-        raise ValueError(f"type must be 'response' or 'rate'; got {type!r}.")
+    check_choice("type", type, get_args(Predicted))
+    if type == "link":
+        raise ValueError(f"type='link' is the linear predictor of a mixed model; rows are {rows}.")
     if type == "rate" and not has_rates:
         raise ValueError(f"type='rate' is for rows that may have exposures; rows are {rows} here.")
     return type == "rate"

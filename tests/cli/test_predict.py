@@ -204,12 +204,15 @@ def test_rows_of_counts_are_predicted_with_their_exposure(rows, tmp_path):
         fit, options = tmp_path / "fit.json", ("--family", "poisson", "--formula", text)
         assert invoke("fit", tmp_path / "rows.csv", *options, "--save", fit).exit_code == 0
         found = {}
-        for kind in ("response", "rate"):
+        for kind in ("response", "rate", "link"):
             ends = ("--type", kind, "--out", tmp_path / "out.csv")
             result = invoke("predict", fit, tmp_path / "rows.csv", *ends)
             assert result.exit_code == 0, result.output
             found[kind] = pd.read_csv(tmp_path / "out.csv")["prediction"]
         np.testing.assert_allclose(found["response"], found["rate"] * table["years"], rtol=1e-6)
+        # a mean over what is not known of the predictor is above that of its mean
+        excess = np.log(found["response"]) - found["link"]
+        assert excess.between(0, 0.5).all()
         assert found["response"].sum() == pytest.approx(table["events"].sum(), rel=0.02)
 
 

@@ -129,6 +129,33 @@ def test_probabilities_of_ordered_classes_are_columns(lazy):
     np.testing.assert_allclose(found, fitted.predict_proba(TABLE), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("formula", "family"),
+    [
+        ("events ~ x + offset(log(years)) + (1 | g)", "poisson"),
+        ("won ~ x + (1 + x | g)", "binomial"),
+        ("answer ~ x + (1 | g)", "binomial"),
+        ("cost ~ x + (1 | g)", None),
+    ],
+)
+def test_linear_predictors(lazy, formula, family):
+    """A row's coefficients times its columns, with its offset: `predict(type="link")` of lme4."""
+    fitted = eb.from_formula(formula, PART, family=family)
+    rows = TABLE.to_pandas()
+    known = fitted.coef().to_pandas().set_index("g").reindex(rows["g"])
+    there = known["intercept"].notna().to_numpy()
+    expected = known["intercept"].to_numpy() + known["x"].to_numpy() * rows["x"].to_numpy()
+    if "offset" in formula:
+        expected = expected + np.log(rows["years"])
+    found = fitted.predict(rows, type="link")
+    # coefficients include what is not known of the spread, which moves few of them and little
+    np.testing.assert_allclose(found[there], expected[there], atol=0.02)
+    lazily = columns_of(fitted.predict(lazy(TABLE), type="link"), ".fitted")
+    np.testing.assert_allclose(lazily, found, rtol=1e-11, atol=1e-12)
+    with pytest.raises(ValueError, match="type='link' is the linear predictor of a mixed model"):
+        eb.from_formula("events | g", PART, family="poisson").predict(rows, type="link")
+
+
 def test_rates_need_no_exposure(lazy):
     fitted = eb.from_formula("events ~ x + offset(log(years)) + (1 | g)", PART, family="poisson")
     table = TABLE.drop_columns(["years"])

@@ -51,7 +51,9 @@ def test_predictions_of_counts_have_their_exposure(formula, tmp_path):
         fit.predict(without)
     strangers = without.assign(years=5.0).drop(columns="g")
     assert (fit.predict(strangers) > 2 * fit.predict(strangers, type="rate")).all()
-    with pytest.raises(ValueError, match="type must be 'response' or 'rate'"):
+    with pytest.raises(
+        ValueError, match="type must be one of 'response', 'rate', 'link'; got 'count'"
+    ):
         fit.predict(type="count")
     fit.save(tmp_path / "fit.json")
     again = eb.load_fit(tmp_path / "fit.json")

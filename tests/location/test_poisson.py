@@ -200,7 +200,7 @@ def test_predictions_are_expected_counts(estimator):
     np.testing.assert_allclose(rate, est.transform(twice)[:, 0])
     np.testing.assert_allclose(rate, est.posterior(twice).mean[:, 0])
     np.testing.assert_allclose(est.predict(type="rate"), est.predict())
-    with pytest.raises(ValueError, match="type must be 'response' or 'rate'; got 'link'"):
+    with pytest.raises(ValueError, match="type='link' is the linear predictor of a mixed model"):
         est.predict(rows, type="link")
     with pytest.raises(ValueError, match="exposure has 1 entries for 2 entries of groups"):
         est.predict(groups=rows["county"][:2].to_numpy(), exposure=[1.0])

@@ -526,8 +526,8 @@ def test_rates_are_responses_at_an_exposure_of_one(family):
     mean = fit.predict_interval(x[:, None], groups=groups, offset=np.log(years), kind="mean")
     of_rate = fit.predict_interval(x[:, None], groups=groups, kind="rate")
     np.testing.assert_allclose(np.array(of_rate) * years, mean, rtol=1e-10)
-    with pytest.raises(ValueError, match="type must be 'response' or 'rate'; got 'link'"):
-        fit.predict(x[:, None], groups=groups, type="link")
+    with pytest.raises(ValueError, match="type must be one of 'response', 'rate', 'link'"):
+        fit.predict(x[:, None], groups=groups, type="logit")
     shares = eb.GeneralizedEB("binomial", varying=["intercept"])
     shares.fit(x[:, None], rng.integers(0, 2, 120), groups=groups)
     with pytest.raises(ValueError, match="type='rate' is for rows that may have exposures"):

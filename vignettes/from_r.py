@@ -153,7 +153,9 @@ EBNM = [
     ("coef(e)", "e.mean"),
     ("confint(e, level = 0.9)", "e.interval(0.9)"),
     ("e$posterior_sampler(100)", "e.sample(100)"),
-    ("logLik(e)", "e.prior.log_marginal(e.likelihood).sum()"),
+    ("logLik(e)", 'e.glance()["logLik"].item()'),
+    ("summary(e)", "e.summary()"),
+    ('e$posterior[c("mean", "sd", "lfsr")]', 'e.to_frame()[["estimate", "sd", "lfsr"]]'),
 ]
 ASHR = [
     (

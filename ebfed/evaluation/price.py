@@ -210,7 +210,7 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
         )
     if not view.all_exact:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
-    if view.covariate_names:
+    if any(view.covariate_names):
         raise ValueError("fit must be without covariates: private channels take none.")
     if _needs_guess(view):
         spread = _spread(view)

@@ -23,6 +23,28 @@ from ebfed.tables.unseen import warn_of_unseen
 __all__ = ["Learned", "known_noise"]
 
 
+def method_of(prior: Prior, of_means: bool = True) -> str:
+    """Name how a population was fitted, to means or to other messages, in a few words.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> from ebfed.priors import Normal
+    >>> messages = Gaussian(np.array([[0.0], [1.0], [4.0]]), np.ones((3, 1)))
+    >>> [method_of(Normal(method=name).fit(messages)) for name in ("reml", "ml", "moments")]
+    ['REML', 'maximum likelihood', 'moments']
+    """
+    if prior.is_reused_:
+        return "an earlier fit"
+    restricted = prior.restriction_ is not None
+    method = getattr(prior, "method", "reml" if restricted else "ml")
+    if method == "reml" and not (of_means or restricted):
+        method = "ml"  # of reports that are not normal around the means
+    names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
+    names["paule_mandel"] = "Paule and Mandel"
+    return names.get(method, "maximum likelihood")
+
+
 @dataclass
 class Learned:
     """The population of a fit, and what it says of groups.
@@ -206,14 +228,7 @@ class Learned:
     @property
     def method(self) -> str:
         """Name the method of the fit, in a few words."""
-        if self.prior.is_reused_:
-            return "an earlier fit"
-        method = getattr(self.prior, "method", "ml")
-        if method == "reml" and not self.keeps_means and self.prior.restriction_ is None:
-            method = "ml"  # of reports that are not normal around the means
-        names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
-        names["paule_mandel"] = "Paule and Mandel"
-        return names.get(method, "maximum likelihood")
+        return method_of(self.prior, self.keeps_means)
 
     @property
     def all_exact(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +15,13 @@ from ebfed.likelihoods import Gaussian, StudentT
 from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, predict_groups
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
+from ebfed.location.learned import method_of
 from ebfed.priors import LocationScale, Normal, Posterior, Prior
 from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
-from ebfed.report.view import GroupView
+from ebfed.report.effects import Face
+from ebfed.report.view import PopulationView
 from ebfed.tables.clients import LARGEST
 
 __all__ = ["posterior_from", "shrink"]
@@ -290,41 +291,57 @@ def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
     posterior.prior = prior
     posterior._population = prior if covariates is None else prior.at(covariates)
     if covariance is None:
-        posterior._view = partial(_view_of, posterior, given)
+        posterior._face = Shrunk(posterior, given)
     columns = {"local": given.values, "std_error": given.errors}
     return posterior.labelled(given.labels, columns, given.style)
 
 
-def _view_of(posterior: Posterior, given: Estimates) -> GroupView:
-    """Return what comparisons read of a posterior of independent estimates."""
-    prior = posterior.prior
-    formulas = zip(("mean", "spread"), prior.formulas_, strict=True)
-    modelled = [f"{name} ~ {each.text}" for name, each in formulas if each is not None]
-    restricted = prior.restriction_ is not None
-    shape = prior.shape_ if isinstance(prior, LocationScale) else prior
-    return GroupView(
-        title=", ".join(["posterior_from", type(shape).__name__, *modelled]),
-        style=given.style,
-        is_server=False,
-        sizes=given.has_data.astype(np.int64),
-        columns=given.names,
-        ledger=[],
-        notes=posterior.notes,
-        terms=["estimate"],
-        varies=np.ones(1, bool),
-        method="REML" if restricted else "maximum likelihood",
-        n_parameters=prior.n_parameters_,
-        posterior=lambda: posterior,
-        posterior_given_population=lambda: posterior._population.posterior(
-            _likelihoods(given)[1], False
-        ),
-        expected=lambda: np.broadcast_to(posterior._population.mean_, (len(posterior), 1)),
-        log_likelihood=lambda: _log_likelihood(posterior, given),
-        has_density=True,
-        population=type(shape).__name__,
-        likelihood_kind="REML" if restricted else "ML",
-        maximum=(lambda: _maximum(prior, given)) if restricted else None,
-    )
+class Shrunk(Face):
+    """Frames and the summary of a posterior of independent estimates.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    given : Estimates
+    """
+
+    def __init__(self, posterior: Posterior, given: Estimates):
+        self.posterior, self.given = posterior, given
+
+    def __ebfed_view__(self) -> PopulationView:
+        """Return what tables and comparisons read."""
+        posterior, given, prior = self.posterior, self.given, self.posterior.prior
+        formulas = zip(("mean", "spread"), prior.formulas_, strict=True)
+        modelled = [f"{name} ~ {each.text}" for name, each in formulas if each is not None]
+        restricted = prior.restriction_ is not None
+        shape = prior.shape_ if isinstance(prior, LocationScale) else prior
+        return PopulationView(
+            title=", ".join(["posterior_from", type(shape).__name__, *modelled]),
+            style=given.style,
+            is_server=False,
+            sizes=given.has_data.astype(np.int64),
+            columns=given.names,
+            ledger=[],
+            notes=posterior.notes,
+            terms=["estimate"],
+            varies=np.ones(1, bool),
+            method=method_of(prior),
+            n_parameters=prior.n_parameters_,
+            posterior=lambda: posterior,
+            posterior_given_population=lambda: posterior._population.posterior(
+                _likelihoods(given)[1], False
+            ),
+            expected=lambda: np.broadcast_to(posterior._population.mean_, (len(posterior), 1)),
+            log_likelihood=lambda: _log_likelihood(posterior, given),
+            has_density=True,
+            population=type(shape).__name__,
+            likelihood_kind="REML" if restricted else "ML",
+            maximum=(lambda: _maximum(prior, given)) if restricted else None,
+            prior=prior,
+            covariate_names=prior.split(given.names),
+            noise_variance=None,
+            weight=lambda: posterior.weight,
+        )
 
 
 def _log_likelihood(posterior: Posterior, given: Estimates) -> float:

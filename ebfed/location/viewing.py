@@ -99,7 +99,7 @@ def view_of_fit(estimator: Any) -> LocationView:
         prior=learned.prior,
         summary=learned.summaries,
         covariates=covariates,
-        covariate_names=names,
+        covariate_names=learned.prior.split(names),
         noise_variance=learned.noise_variance,
         guess=estimator.guess,
         reports=learned.memory["turn"] >= 0,

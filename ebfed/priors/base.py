@@ -259,6 +259,10 @@ class Prior(WithArguments, ABC):
     def _n_covariates(self) -> int:
         return 0 if self.slopes_ is None else len(self.slopes_)
 
+    def split(self, covariates: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the covariates that the mean depends on, and those of the spread."""
+        return list(covariates), []
+
     def reused_for(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
         """Return this fitted population, as it is, for clients that it was not fitted to.
 

@@ -121,6 +121,15 @@ class LocationScale(Prior):
     def _n_covariates(self) -> int:
         return len(self.covariates_mean_)
 
+    def split(self, covariates: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the covariates that the mean depends on, and those of the spread."""
+        everything = range(len(covariates))
+        of_mean, of_spread = (
+            [covariates[j] for j in (everything if places is None else places)]
+            for places in (self.mean, self.spread)
+        )
+        return of_mean, of_spread
+
     @property
     def shape_(self) -> Prior:
         """Population of the tau_i."""

@@ -9,7 +9,7 @@ that `to_frame` gives one tidy table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -59,8 +59,8 @@ class Posterior(ABC):
 
     # The same, or that of each client, where it depends on covariates.
     _population: Any = None
-    # What comparisons read, of `posterior_from`; fits have views of their own.
-    _view: Callable[[], Any] | None = None
+    # Tables of `posterior_from`; fits have their own.
+    _face: Any = None
     _line: LinearShrinkage | None = None
     # Whether single values can have a probability of their own.
     _has_points: bool = False
@@ -85,7 +85,44 @@ class Posterior(ABC):
 
     def __ebfed_view__(self) -> Any:
         """Return what comparisons read of a posterior that has a population of its own."""
-        return None if self._view is None else self._view()
+        return None if self._face is None else self._face.__ebfed_view__()
+
+    @property
+    def _shown(self) -> Any:
+        if self._face is None:
+            raise TypeError(
+                "tables of a population are those of posterior_from with independent errors; those "
+                "of an estimator are fit.summary(), fit.tidy() and fit.glance()."
+            )
+        return self._face
+
+    def summary(self) -> Any:
+        """Return the population of `posterior_from`, and how it was fitted, as a printed page.
+
+        Raises
+        ------
+        TypeError
+            If this is a posterior of an estimator, which has a summary of its own, or estimates
+            have a covariance.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> fit = eb.posterior_from([1.8, 8.0, -3.1, 7.2, -0.9], [1.0, 2.0, 1.5, 1.0, 1.2])
+        >>> print(*str(fit.summary()).splitlines()[2:5], sep=chr(10))
+        Population:     Normal                  Estimates:                           5
+        Fitted by:      REML                    logLik (REML):                  -12.79
+        AIC:            29.59                   BIC:                             28.81
+        """
+        return self._shown.summary()
+
+    def tidy(self) -> Any:
+        """Return the parameters of the population, one row for each; as `summary`."""
+        return self._shown.tidy()
+
+    def glance(self) -> Any:
+        """Return the fit in one row: number of estimates, log-likelihood, AIC; as `summary`."""
+        return self._shown.glance()
 
     @property
     def ids(self) -> NDArray:
@@ -415,13 +452,7 @@ class Posterior(ABC):
         self._style = self._style.using(backend)
         return self
 
-    def to_frame(
-        self,
-        level: float = 0.95,
-        kind: Literal["eb", "robust"] = "eb",
-        *,
-        discoveries: bool = False,
-    ) -> Any:
+    def to_frame(self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb") -> Any:
         """One row per client (and coordinate, if there are several).
 
         Parameters
@@ -429,14 +460,14 @@ class Posterior(ABC):
         level : float in (0, 1)
         kind : {"eb", "robust"}
             See `interval`.
-        discoveries : bool
-            Whether there are columns ``lfdr`` and ``q_value``, of the null value 0.
 
         Returns
         -------
         DataFrame
             Whatever `labelled` attached, then ``estimate``, ``sd``, ``lower``, ``upper`` and,
-            where it exists, ``weight``; in the library of the frame that was fitted.
+            where it exists, ``weight``; of a population around zero ``lfsr``, the
+            `local_false_sign_rate`, and of one with a point there `lfdr`; in the library of the
+            frame that was fitted.
         """
         lower, upper = self.interval(level, kind)
         n, d = self.mean.shape
@@ -447,8 +478,10 @@ class Posterior(ABC):
         columns |= {"estimate": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         if self.weight is not None:
             columns["weight"] = self.weight
-        if discoveries:
-            columns |= {"lfdr": self.lfdr(), "q_value": self.q_value()}
+        if getattr(self.prior, "mode", None) == 0:
+            columns["lfsr"] = self.local_false_sign_rate()
+            if has_point(self.prior, 0.0):
+                columns["lfdr"] = self.lfdr()
         style = self._style.avoiding(columns)
         if self._ids is not None:
             columns = {style.group: self._ids} | columns

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ebfed.report.view import GroupView as GroupView
     from ebfed.report.view import LearnerView as LearnerView
     from ebfed.report.view import LocationView as LocationView
+    from ebfed.report.view import PopulationView as PopulationView
     from ebfed.report.view import RegressionView as RegressionView
     from ebfed.report.view import view_of as view_of
 

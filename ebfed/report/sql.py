@@ -239,7 +239,7 @@ def _check_closed_form(view: LocationView) -> None:
             f"{view.title} with a population {kind.__name__} has no SQL: its estimates are sums "
             "over atoms or nodes. Normal, beta and gamma populations have."
         )
-    if view.covariate_names:
+    if any(view.covariate_names):
         raise ValueError(
             f"{view.title} with covariates has no SQL: each group has a population of its own."
         )

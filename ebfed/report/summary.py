@@ -22,7 +22,14 @@ from ebfed.report.tidying import (
     tidy,
     with_intervals,
 )
-from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_with
+from ebfed.report.view import (
+    FitView,
+    LearnerView,
+    LocationView,
+    PopulationView,
+    RegressionView,
+    view_with,
+)
 
 __all__ = ["Text", "summary_table"]
 
@@ -184,20 +191,28 @@ def summary_table(fit: Any) -> Text:
 
 
 @summary_table.register
-def _(view: LocationView) -> Text:
+def _(view: PopulationView) -> Text:
     prior, facts = view.prior, _facts(view)
     sheet = Sheet(view.title)
+    sizes, channels = _sizes(view, facts), []
+    if isinstance(view, LocationView):
+        channels = _channels(view)
+    else:
+        sizes = [pair for pair in sizes if not pair[0].startswith("Rows")]
     sheet.facts = [
         ("Population", view.population),
-        ("Groups", f"{facts['n_groups']:,}"),
+        ("Groups" if channels else "Estimates", f"{facts['n_groups']:,}"),
         ("Fitted by", view.method),
-        *_sizes(view, facts),
+        *sizes,
     ]
-    sheet.details = [*_formula(view), *_channels(view)]
+    sheet.details = [*_formula(view), *channels]
     table = Table(("", "of", "column", "estimate", "std. error"), (10, 16, 20, 16, 16), 3)
     for effect, group, term, column, estimate, error, _ in _rows(view):
         name, of, about = _named(effect, group, term)
-        name = about if effect == FIXED else name
+        if effect == FIXED:
+            name = about
+        elif name == "log_sd":
+            name, of = "log sd", about
         table.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
     sheet.tables.append(table)
     weight = view.weight()
@@ -331,7 +346,7 @@ def _sizes(view: FitView, facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _named(effect: str, group: str, term: str) -> tuple[str, str, str]:
     """Name of a parameter, its group, and its coefficient."""
     if effect != FIXED:
-        for kind in ("sd", "cor"):
+        for kind in ("sd", "cor", "log_sd"):
             if term.startswith(f"{kind}__"):
                 about = term.removeprefix(f"{kind}__")
                 if group == WITHIN[0]:  # levels of noise have names

@@ -37,7 +37,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.ledger import is_simulated
-from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_with
+from ebfed.report.view import (
+    GroupView,
+    LearnerView,
+    PopulationView,
+    RegressionView,
+    view_with,
+)
 
 __all__ = ["components_of", "glance", "p_values", "tidy", "variance_components", "with_intervals"]
 
@@ -61,8 +67,9 @@ def tidy(fit: Any) -> dict[str, NDArray]:
         ``std.error``, ``statistic``. Terms are ``mean`` and ``sd__mean``, and the population's own
         parameters. With covariates, terms are ``intercept`` and each covariate's name in place of
         ``mean``; ``sd__intercept``, and alpha and beta of a beta population, are then those at
-        average covariates. Populations symmetric around a mode have ``pi0``, the probability of the
-        mode itself, and the ``scale`` of their one slab.
+        average covariates; ``log_sd__x`` is the coefficient of x in the logarithm of the spread.
+        Populations symmetric around a mode have ``pi0``, the probability of the mode itself, and
+        the ``scale`` of their one slab.
 
         For regressions the same without ``response``. For learners ``term`` (a name of `shared_`),
         ``parameter`` (one of `terms_`, or a number where these are not those of a predictor) and
@@ -72,17 +79,18 @@ def tidy(fit: Any) -> dict[str, NDArray]:
 
 
 @tidy.register
-def _(view: LocationView) -> dict[str, NDArray]:
+def _(view: PopulationView) -> dict[str, NDArray]:
     prior, group, noise = view.prior, view.style.group, view.noise_variance
     errors = prior.mean_error()
-    first = "intercept" if view.covariate_names else "mean"
+    of_mean, of_spread = view.covariate_names
+    first = "intercept" if of_mean or of_spread else "mean"
     rows: list[tuple] = []
     for j, column in enumerate(view.terms):
-        if view.covariate_names:
+        if of_mean or of_spread:
             figures = zip(prior.coefficients_[:, j], prior.coefficient_errors_[:, j], strict=True)
             rows += [
                 (FIXED, "", term, column, *each)
-                for term, each in zip([first, *view.covariate_names], figures, strict=True)
+                for term, each in zip([first, *of_mean], figures, strict=True)
             ]
         else:
             rows.append((FIXED, "", first, column, prior.mean_[j], errors[j]))
@@ -90,6 +98,12 @@ def _(view: LocationView) -> dict[str, NDArray]:
             rows.append((SPREAD, level, f"sd__{first}", column, spreads[j], np.nan))
         spread = np.sqrt(prior.variance_[j])
         rows.append((SPREAD, group, f"sd__{first}", column, spread, np.nan))
+        if of_spread:
+            both = prior.spread_coefficients_[:, j], prior.spread_coefficient_errors_[:, j]
+            rows += [
+                (SPREAD, group, f"log_sd__{term}", column, *each)
+                for term, *each in zip([first, *of_spread], *both, strict=True)
+            ]
         if noise is not None:
             rows.append((SPREAD, *WITHIN, column, np.sqrt(noise[j]), np.nan))
         own = prior.parameters(j)
@@ -186,14 +200,14 @@ def with_intervals(view: GroupView, level: float) -> dict[str, NDArray]:
         quantile = np.where(z, ndtri(share), stdtrit(np.where(z, 1.0, df), share))
         reach = quantile * error
         ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
-    if isinstance(view, LocationView):
+    if isinstance(view, PopulationView):
         several = view.prior.averages_ and view.prior.plausible_ is not None
         open_ = (columns["effect"] == "fixed") & (several | ~np.isfinite(middle))
         if open_.any():
             column = np.cumsum(columns["effect"] == "fixed")[open_] - 1
             for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
                 values[open_] = plausible[column]
-        if view.covariate_names:
+        if any(view.covariate_names):
             _bound_coefficients(
                 view.prior, np.flatnonzero(columns["effect"] == "fixed"), ends, level
             )
@@ -209,7 +223,7 @@ def _bound_coefficients(prior: Any, rows: NDArray, ends: list[NDArray], level: f
         values[rows[held]] = plausible.T.ravel()[held]
 
 
-def _components(view: LocationView) -> list[tuple]:
+def _components(view: PopulationView) -> list[tuple]:
     """Weight, centre and (where it has one) spread of each component of a mixture."""
     rows: list[tuple] = []
     if view.components is None:
@@ -261,7 +275,7 @@ def _(view: GroupView) -> dict[str, NDArray]:
 
 
 @glance.register
-def _(view: LocationView) -> dict[str, NDArray]:
+def _(view: PopulationView) -> dict[str, NDArray]:
     try:
         value = view.log_likelihood()
     except ValueError:  # rows without noise have no density

@@ -2,8 +2,8 @@
 
 Of every fitted estimator, and every fitted formula, `view_of` returns one of three dataclasses: a
 `LocationView` of means or rates, a `RegressionView` of coefficients, or a `LearnerView` of
-predictors. Tables, plots and comparisons read these and public attributes, and
-nothing private.
+predictors; of a result of `posterior_from`, a `PopulationView`. Tables, plots and comparisons read
+these and public attributes, and nothing private.
 
 To write a new report or plot, start from `view_of`, which takes an estimator, a formula or a view:
 
@@ -47,6 +47,7 @@ __all__ = [
     "LearnerView",
     "LocationView",
     "Parameter",
+    "PopulationView",
     "RegressionView",
     "reliability",
     "view_of",
@@ -217,21 +218,39 @@ class GroupView(FitView):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LocationView(GroupView):
+class PopulationView(GroupView):
+    """What a fit shows that has a population of numbers, those of `posterior_from` among them.
+
+    Attributes
+    ----------
+    prior : Prior
+        The fitted population.
+    covariate_names : pair of lists of str
+        Names of the covariates of the mean, and of those of the spread.
+    noise_variance : ndarray of shape (d,) or None
+        Variance of a row within its group, where it is a parameter.
+    weight : callable
+        Weight of each group's own data in its estimate, shape (n_groups, d); None where estimates
+        are not linear.
+    """
+
+    prior: Prior
+    covariate_names: tuple[list[str], list[str]]
+    noise_variance: NDArray | None
+    weight: Callable[[], NDArray | None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LocationView(PopulationView):
     """What a fit of means or rates shows.
 
     Attributes
     ----------
     family : Family
         Family of the rows, with what the fit has learned about them.
-    prior : Prior
-        The fitted population.
     summary : Summary
         Summary of the rows of each group.
     covariates : ndarray of shape (n_groups, k)
-    covariate_names : list of k str
-    noise_variance : ndarray of shape (d,) or None
-        Variance of a row within its group, where it is a parameter.
     guess : Guess or None
         Public guess of the population.
     reports : bool ndarray of shape (n_groups,)
@@ -240,25 +259,18 @@ class LocationView(GroupView):
         Whether every client sends its summary as it is.
     channels : callable
         Channel of each class of clients, a list of `ChannelView`.
-    weight : callable
-        Weight of each group's own data in its estimate, shape (n_groups, d); None where estimates
-        are not linear.
     refit : callable or None
         Posterior means of the same fit to another `Summary` of these groups, with other arguments
         of the estimator by name; None where a fit is not repeated like that.
     """
 
     family: Family
-    prior: Prior
     summary: Summary
     covariates: NDArray
-    covariate_names: list[str]
-    noise_variance: NDArray | None
     guess: Guess | None
     reports: NDArray[np.bool_]
     all_exact: bool
     channels: Callable[[], list[ChannelView]]
-    weight: Callable[[], NDArray | None]
     refit: Callable[..., NDArray] | None = None
 
     @property

@@ -554,5 +554,3 @@ def test_posteriors_that_do_not_compare_are_refused(fits):
         eb.compare(eb.posterior_from([1.0, 2.0, 4.0], np.eye(3) + 0.2))
     with pytest.raises(ValueError, match="must be of the same rows; nobs"):
         eb.compare(one, eb.posterior_from(**estimates(0, 200)))
-    with pytest.raises(TypeError, match="has no table of parameters"):
-        eb.report.tidy(one)

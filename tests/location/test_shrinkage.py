@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import stats
 from scipy.optimize import minimize_scalar
 
 import ebfed as eb
@@ -486,3 +487,75 @@ def test_no_estimates_have_no_draws(prior):
         posterior = eb.posterior_from([], [], prior=prior)
     assert posterior.sample(3).shape == (3, 0, 1)
     assert len(posterior.to_frame()) == 0
+
+
+# --- tables of the population --------------------------------------------------------------------
+
+
+def drawn(n=300):
+    """Estimates whose mean and spread depend on their errors."""
+    rng = np.random.default_rng(7)
+    errors = np.exp(rng.normal(-0.7, 0.5, n))
+    truth = 0.6 * np.log(errors) + 0.5 * errors**0.8 * rng.normal(size=n)
+    return truth + errors * rng.normal(size=n), errors
+
+
+@pytest.mark.parametrize(
+    ("prior", "modelled", "terms"),
+    [
+        ("normal", {}, ["mean", "sd__mean"]),
+        ("point_laplace", {}, ["mean", "sd__mean", "pi0", "scale"]),
+        ("npmle", {}, ["mean", "sd__mean"]),
+        ("normal", {"mean": "~ log(se)"}, ["intercept", "log(se)", "sd__intercept"]),
+        (
+            "log_spline",
+            {"spread": "~ log(se)"},
+            ["intercept", "sd__intercept", "log_sd__intercept", "log_sd__log(se)", "df"],
+        ),
+        (
+            "normal",
+            {"mean": "~ log(se)", "spread": "~ log(se)"},
+            ["intercept", "log(se)", "sd__intercept", "log_sd__intercept", "log_sd__log(se)"],
+        ),
+    ],
+)
+def test_a_population_of_estimates_has_the_tables_of_a_fit(prior, modelled, terms):
+    values, errors = drawn()
+    found = eb.posterior_from(values, errors, prior, **modelled)
+    tidy, glance = found.tidy(), found.glance()
+    assert tidy["term"].tolist()[: len(terms)] == terms
+    by_term = tidy.set_index("term")
+    population = found.prior
+    if modelled:
+        np.testing.assert_array_equal(
+            tidy.loc[tidy["effect"] == "fixed", "estimate"], population.coefficients_[:, 0]
+        )
+    if "spread" in modelled:
+        of_spread = by_term.loc[["log_sd__intercept", "log_sd__log(se)"]]
+        np.testing.assert_array_equal(of_spread["estimate"], population.spread_coefficients_[:, 0])
+        np.testing.assert_array_equal(
+            of_spread["std.error"], population.spread_coefficient_errors_[:, 0]
+        )
+    if (prior, modelled) == ("normal", {}):
+        # restricted: the marginal likelihood over the error of the mean
+        variance = population.variance_[0] + errors**2
+        densities = stats.norm.logpdf(values, population.mean_[0], np.sqrt(variance))
+        expected = densities.sum() - 0.5 * np.log((1 / variance).sum() / (2 * np.pi))
+        assert glance["logLik"].item() == pytest.approx(expected, abs=1e-6)
+        assert by_term.loc["mean", "std.error"] == pytest.approx((1 / variance).sum() ** -0.5)
+    assert glance["nobs"].item() == len(values)
+    text = str(found.summary())
+    assert all(f"{x:.6g}" in text.split() for x in tidy["estimate"])
+    assert "Rows" not in text
+    assert "Estimates:" in text
+    assert ("REML" in text) == (glance["likelihood"].item() == "REML")
+
+
+def test_tables_are_of_independent_estimates():
+    values, errors = drawn(12)
+    for posterior in (
+        eb.posterior_from(values, np.diag(errors**2) + 0.01),
+        eb.GaussianEB().fit(values, groups=np.repeat(np.arange(4), 3)).posterior(),
+    ):
+        with pytest.raises(TypeError, match="posterior_from with independent errors"):
+            posterior.summary()

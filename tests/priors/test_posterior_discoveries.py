@@ -134,12 +134,28 @@ def test_selection_is_a_frame_with_labels():
     assert type(frame).__module__.startswith("polars")
 
 
-def test_frames_have_rates_when_asked():
-    posterior = eb.posterior_from(EFFECTS, [1.0] * 8, "point_laplace")
-    assert "lfdr" not in posterior.to_frame()
-    frame = posterior.to_frame(discoveries=True)
-    np.testing.assert_array_equal(frame["lfdr"], posterior.lfdr()[:, 0])
-    np.testing.assert_array_equal(frame["q_value"], posterior.q_value()[:, 0])
+@pytest.mark.parametrize(
+    ("prior", "rates"),
+    [
+        ("point_normal", ["lfsr", "lfdr"]),
+        ("point_laplace", ["lfsr", "lfdr"]),
+        ("laplace", []),  # whose mode is estimated
+        ("scale_mixture", ["lfsr"]),  # whose share of zeros its messages do not identify
+        (ScaleMixture(null_weight=10), ["lfsr", "lfdr"]),
+        ("normal", []),
+        ("npmle", []),
+        (PointNormal(mode=None), []),
+        (PointNormal(mode=3.0), []),
+    ],
+)
+def test_frames_have_rates_of_populations_around_zero(prior, rates):
+    posterior = eb.posterior_from(EFFECTS, [1.0] * 8, prior)
+    frame = posterior.to_frame()
+    assert [name for name in frame if name in ("lfsr", "lfdr")] == rates
+    if "lfsr" in rates:
+        np.testing.assert_array_equal(frame["lfsr"], posterior.local_false_sign_rate()[:, 0])
+    if "lfdr" in rates:
+        np.testing.assert_array_equal(frame["lfdr"], posterior.lfdr()[:, 0])
 
 
 @pytest.mark.parametrize("prior", ["normal", "laplace", "log_spline", "npmle", "scale_mixture"])
@@ -148,8 +164,6 @@ def test_populations_without_a_point_are_refused(prior):
     for use in (posterior.lfdr, posterior.q_value, posterior.select):
         with pytest.raises(TypeError, match="have one are 'point_normal', 'point_laplace'"):
             use()
-    with pytest.raises(TypeError, match="no point there"):
-        posterior.to_frame(discoveries=True)
 
 
 def test_other_nulls():

@@ -182,7 +182,7 @@ def poisson(equal):
         prior=prior,
         summary=summary,
         covariates=np.empty((m, 0)),
-        covariate_names=[],
+        covariate_names=([], []),
         noise_variance=None,
         guess=None,
         reports=np.ones(m, bool),

@@ -30,8 +30,9 @@ def load_fit(path: str | Path) -> Any:
 
     Returns
     -------
-    Estimator or FormulaFit
+    Estimator, FormulaFit or Prior
         Fitted. If the file has no groups, it estimates given rows only, as `published` copies do.
+        A population that a result of `posterior_from` saved is an argument `prior=`.
 
     Raises
     ------

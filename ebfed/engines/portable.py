@@ -25,6 +25,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ebfed import wire
+from ebfed.designs.design import Context, Design
 from ebfed.engines.protocol import Estimator
 from ebfed.engines.publishing import published
 from ebfed.privacy.ledger import is_private
@@ -32,9 +33,10 @@ from ebfed.streams import is_fixed
 from ebfed.tables.clients import Clients
 from ebfed.tables.replacing import replaced
 
-__all__ = ["FORMAT", "VERSION", "describe", "load", "make", "save"]
+__all__ = ["FORMAT", "VERSION", "describe", "load", "make", "save", "save_population"]
 
 FORMAT, VERSION = "ebfed.fit", 1
+POPULATION = "ebfed.population"  # of a file of a population alone
 # Parts of a file.
 PARTS = (
     *("format", "version", "estimator", "arguments", "population"),
@@ -104,11 +106,26 @@ def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
         "simulated": fit._simulated,
         "groups": file.groups(shown) if groups else None,
     }
-    # a line for each part, so that a person finds them
     try:
-        parts = [wire.write({name: _plain(part)})[1:-1] for name, part in content.items()]
+        _write(content, path)
     except TypeError as error:
         raise TypeError(f"{error} Make labels of such a type text, or pickle the fit.") from None
+
+
+def save_population(prior: Any, path: str | Path) -> None:
+    """Write a fitted population to a file, which `load` reads.
+
+    Raises
+    ------
+    TypeError
+        If it is of a class that is not ebfed's, or a formula uses a function of the caller.
+    """
+    _write({"format": POPULATION, "version": VERSION, "population": prior}, path)
+
+
+def _write(content: Mapping[str, Any], path: str | Path) -> None:
+    """Write a file with a line for each part, so that a person finds them."""
+    parts = [wire.write({name: _plain(part)})[1:-1] for name, part in content.items()]
     with replaced(path) as new:
         new.write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
 
@@ -170,6 +187,8 @@ def load(
     found = _read(path, text, wire.read)
     try:
         content = _rebuilt(found, classes)
+        if content["format"] == POPULATION:
+            return content["population"]
         if missing := [name for name in PARTS if name not in content]:
             raise ValueError(f"it has no {missing[0]!r}")
         fit, formula = _restored(content, classes), content["formula"]
@@ -186,7 +205,7 @@ def _read(path: str | Path, text: str, reader: Callable[[str], Any]) -> dict[str
         if reader is not json.loads:  # a newer version may write numbers in another way
             _read(path, text, json.loads)
         raise ValueError(f"{str(path)!r} is not a whole file of a fit: {error}.") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") not in (FORMAT, POPULATION):
         raise ValueError(f"{str(path)!r} is no file of a fit: its format is not {FORMAT!r}.")
     version = found.get("version")
     if type(version) is not int or version < 1:
@@ -299,6 +318,10 @@ def _plain(obj: Any) -> Any:
         return {"object": "labels", "arguments": {"shape": list(obj.shape), "values": values}}
     if (label := _plain_label(obj)) is not None:
         return label
+    if isinstance(obj, Design):
+        values = obj.context.as_data()
+        arguments = {"text": obj.text, "context": values, "data": _plain(obj.as_data())}
+        return {"object": "Design", "arguments": arguments}
     learned: dict[str, Any] = {}
     if isinstance(obj, BaseEstimator):
         arguments = obj.get_params(deep=False)
@@ -382,6 +405,9 @@ def _rebuilt(obj: Any, classes: Mapping[str, type]) -> Any:
         for i, value in enumerate(arguments["values"]):  # a tuple is one label
             labels[i] = value
         return labels.reshape(arguments["shape"])
+    if name == "Design":
+        context = Context(arguments["context"])
+        return Design.of_data(arguments["text"], context, arguments["data"])
     if (label := _label(name, arguments)) is not None:
         return label
     made = _class_of(name, classes)(**arguments)

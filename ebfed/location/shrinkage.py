@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from ebfed.engines import portable
 from ebfed.likelihoods import Gaussian, StudentT
 from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, predict_groups
 from ebfed.location.estimates import Estimates
@@ -307,6 +309,10 @@ class Shrunk(Face):
 
     def __init__(self, posterior: Posterior, given: Estimates):
         self.posterior, self.given = posterior, given
+
+    def save(self, path: str | Path) -> None:
+        """Write the population to a file."""
+        portable.save_population(self.posterior.prior, path)
 
     def __ebfed_view__(self) -> PopulationView:
         """Return what tables and comparisons read."""

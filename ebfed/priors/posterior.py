@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import ceil
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -115,6 +116,33 @@ class Posterior(ABC):
         AIC:            29.59                   BIC:                             28.81
         """
         return self._shown.summary()
+
+    def save(self, path: str | Path) -> None:
+        """Write the population of `posterior_from` to a JSON file.
+
+        `ebfed.load_fit` reads it, and returns a fitted `Prior`: an argument `prior=` for estimates
+        to come. No estimate is in the file, unless the population has it as a point of its own.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Raises
+        ------
+        TypeError
+            As `summary`; or a formula uses a function of the caller.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import ebfed as eb
+        >>> past = eb.posterior_from([0.1, -0.6, 0.4, 0.2, -0.9, 0.6, 0.5, -0.3], [0.3] * 8)
+        >>> path = tempfile.mkdtemp() + "/past.json"
+        >>> past.save(path)
+        >>> eb.posterior_from([2.0], [0.3], prior=eb.load_fit(path)).mean.round(2)
+        array([[1.5]])
+        """
+        self._shown.save(path)
 
     def tidy(self) -> Any:
         """Return the parameters of the population, one row for each; as `summary`."""

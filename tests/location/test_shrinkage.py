@@ -559,3 +559,47 @@ def test_tables_are_of_independent_estimates():
     ):
         with pytest.raises(TypeError, match="posterior_from with independent errors"):
             posterior.summary()
+
+
+@pytest.mark.parametrize(
+    ("prior", "modelled"),
+    [
+        ("normal", {}),
+        ("point_normal", {}),
+        ("laplace", {"spread": "~ log(se)"}),
+        ("scale_mixture", {}),
+        ("log_spline", {"mean": "~ log(se)"}),
+        ("npmle", {}),
+        ("normal", {"mean": "~ bs(log(se), df=4)", "spread": "~ log(se)"}),
+    ],
+)
+def test_a_population_from_a_file_is_that_of_the_fit(prior, modelled, tmp_path):
+    """Its estimates of others are equal to the last bit, intervals and formulas included."""
+    values, errors = drawn(120)
+    past = eb.posterior_from(values[:100], errors[:100], prior, **modelled)
+    past.save(tmp_path / "past.json")
+    population = eb.load_fit(tmp_path / "past.json")
+    assert population.is_fitted
+    new = values[100:], errors[100:].clip(errors[:100].min(), errors[:100].max())
+    expected = eb.posterior_from(*new, prior=past.prior)
+    found = eb.posterior_from(*new, prior=population)
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(found.interval(), expected.interval())
+    np.testing.assert_array_equal(found.prob_below(0.0), expected.prob_below(0.0))
+    assert str(found.summary()) == str(expected.summary())
+    assert eb.report.plot_population({"past": past, "file": population}) is not None
+
+
+def test_a_population_with_a_formula_of_columns_is_kept(tmp_path):
+    values, errors = drawn(80)
+    kinds = pd.DataFrame({"kind": np.where(np.arange(80) % 3, "a", "b")})
+    past = eb.posterior_from(values, errors, mean="~ kind", data=kinds)
+    past.save(tmp_path / "past.json")
+    population = eb.load_fit(tmp_path / "past.json")
+    new = {"estimates": [0.0, 1.0], "std_errors": [0.3, 0.3], "data": kinds[:2]}
+    expected = eb.posterior_from(**new, prior=past.prior)
+    np.testing.assert_array_equal(eb.posterior_from(**new, prior=population).mean, expected.mean)
+    text = (tmp_path / "past.json").read_text()
+    (tmp_path / "past.json").write_text(text.replace("priors.Normal", "priors.Other"))
+    with pytest.raises(ValueError, match="is not one that a fit is made of"):
+        eb.load_fit(tmp_path / "past.json")

@@ -18,7 +18,7 @@ from ebfed.report.plots.prior_curves import (
     spike_of,
     steps,
 )
-from ebfed.report.view import LocationView, Viewed, view_of
+from ebfed.report.view import LocationView, PopulationView, Viewed, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def plot_population(
 
     Parameters
     ----------
-    populations : fitted Prior or estimator, or mapping of name to such
+    populations : fitted Prior or estimator, result of posterior_from, or mapping of name to such
     column : int
         Place of the column of `X`, if several were fitted.
     support : tuple of float, optional
@@ -67,7 +67,7 @@ def plot_population(
     ax = open_axes(ax)
     if not isinstance(populations, Mapping):
         populations = {"": populations}
-    priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
+    priors = {name: _prior_of(each) for name, each in populations.items()}
     if unknown := [each for each in priors.values() if not isinstance(each, Prior)]:
         raise TypeError(
             f"populations must be fitted priors, or fits of means or rates; got {unknown[0]!r}."
@@ -114,6 +114,12 @@ def plot_population(
         ax.legend(handles=lines, edgecolor="none", framealpha=0.8, fontsize="small")
     ax.set_title(f"Fitted population{'s' if len(lines) > 1 else ''}", loc="left", fontsize="medium")
     return ax
+
+
+def _prior_of(fit: Any) -> Any:
+    """Return the population of a fit, or what is one."""
+    view = view_of(fit) if isinstance(fit, Viewed) else None
+    return view.prior if isinstance(view, PopulationView) else fit
 
 
 def _quantity(population: Any, column: int) -> str:

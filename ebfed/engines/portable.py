@@ -319,9 +319,8 @@ def _plain(obj: Any) -> Any:
     if (label := _plain_label(obj)) is not None:
         return label
     if isinstance(obj, Design):
-        values = obj.context.as_data()
-        arguments = {"text": obj.text, "context": values, "data": _plain(obj.as_data())}
-        return {"object": "Design", "arguments": arguments}
+        described = {"text": obj.text, "context": obj.context.as_data()}
+        return {"object": "Design", "arguments": described | {"data": _plain(obj.as_data())}}
     learned: dict[str, Any] = {}
     if isinstance(obj, BaseEstimator):
         arguments = obj.get_params(deep=False)

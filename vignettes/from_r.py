@@ -112,6 +112,8 @@ LME4 = [
     ('predict(g, type = "response")', "g.predict()"),
     ("summary(m)", "m.summary()"),
     ("VarCorr(m)", "m.VarCorr()"),
+    ("vcov(m)", "m.vcov()"),
+    ("sigma(m)", "m.sigma()"),
     ("lmerTest: anova(m)", 'm.tests(type="III")'),
     ("fixef(m)", "m.fixef()"),
     ("ranef(m)$Subject", "m.ranef()"),

@@ -788,6 +788,56 @@ class FormulaFit:
         view = self.__ebfed_view__()
         return frame(variance_components(view), view.style)
 
+    def vcov(self) -> Any:
+        """Return the covariance of the coefficients of the mean, given the spreads.
+
+        Returns
+        -------
+        DataFrame of shape (p, 1 + p)
+            ``term``, and a column for each coefficient, as ``vcov(fit)`` of lme4; NaN of one that
+            rows do not identify.
+
+        Raises
+        ------
+        TypeError
+            If the estimator is no `LinearEB`, `LogisticEB`, `GeneralizedEB` or `CrossedEB`.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> import statsmodels.api as sm
+        >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+        >>> eb.from_formula("invest ~ value + (1 | firm)", grunfeld).vcov().round(4)
+                term  intercept   value
+        0  intercept   796.1998 -0.1694
+        1      value    -0.1694  0.0002
+        """
+        from ebfed.regression.inferring import names_of_mean
+
+        self._check_has("inference", "covariance of coefficients")
+        own, names = self.estimator_, names_of_mean(self.estimator_)
+        covariance = own._of_all("mean_covariance")[np.ix_(own._of_mean, own._of_mean)]
+        known = own._estimable.coefficients[own._of_mean]
+        covariance = np.where(np.outer(known, known), covariance, np.nan)
+        columns = dict(zip(names, covariance.T, strict=True))
+        return frame({"term": np.array(names, object)} | columns, self.__ebfed_view__().style)
+
+    def sigma(self) -> float:
+        """Return the standard deviation of rows within their groups, as ``sigma(fit)`` of lme4.
+
+        Raises
+        ------
+        TypeError
+            If rows have none: counts and classes, or a noise for each of some levels.
+        """
+        from ebfed.report import glance
+
+        found = glance(self.__ebfed_view__()).get("sigma", [np.nan])[0]
+        if np.isnan(found):
+            rows = family_of(self.estimator_)
+            raise TypeError(f"there is no one standard deviation of rows; they are {rows} here.")
+        return float(found)
+
     def simulate(self, n: int = 1, *, conditional: bool = False, random_state: Any = 0) -> Any:
         """Draw responses of the rows of the fit from the fitted model.
 

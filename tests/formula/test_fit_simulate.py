@@ -24,6 +24,40 @@ def binary(seed=0, m=40, n=20):
     return rows
 
 
+@pytest.mark.parametrize("formula", [SLOPES, "Reaction ~ Days + (1 | Subject) + (1 | week)"])
+def test_covariances_of_coefficients_are_those_of_the_model_in_dense_matrices(formula):
+    rows = SLEEP.assign(week=(np.arange(len(SLEEP)) % 7).astype(str))
+    fit = eb.from_formula(formula, rows)
+    found, parts = fit.vcov(), fit.VarCorr()
+    X = np.column_stack([np.ones(len(rows)), rows["Days"]])
+    marginal = fit.sigma() ** 2 * np.eye(len(rows))
+    for group in parts["grp"].unique()[:-1]:
+        own = parts[parts["grp"] == group]
+        names = own.loc[own["var2"] == "", "var1"].tolist()
+        spread = np.zeros((len(names), len(names)))
+        for one, two, value in zip(own["var1"], own["var2"], own["vcov"], strict=True):
+            j, k = names.index(one), names.index(two or one)
+            spread[j, k] = spread[k, j] = value
+        same = rows[group].to_numpy()[:, None] == rows[group].to_numpy()
+        marginal += same * (X[:, : len(names)] @ spread @ X[:, : len(names)].T)
+    expected = np.linalg.inv(X.T @ np.linalg.solve(marginal, X))
+    np.testing.assert_allclose(found[["intercept", "Days"]], expected, rtol=1e-8)
+    errors = np.sqrt(np.diag(expected))
+    np.testing.assert_allclose(fit.tidy("fixed")["std.error"], errors, rtol=1e-8)
+
+
+def test_fits_without_noise_of_rows_or_coefficients_say_so():
+    rows = SLEEP.assign(slow=(SLEEP["Reaction"] > 300) * 1, twice=2 * SLEEP["Days"])
+    with pytest.raises(TypeError, match="no one standard deviation of rows; they are"):
+        eb.from_formula("slow ~ Days + (1 | Subject)", rows, family="poisson").sigma()
+    with pytest.raises(TypeError, match="has no covariance of coefficients; the mixed model"):
+        eb.from_formula("Reaction | Subject", rows).vcov()
+    with pytest.warns(eb.IdentificationWarning, match="collinear"):
+        fit = eb.from_formula("Reaction ~ Days + twice + (1 | Subject)", rows)
+    found = fit.vcov()
+    assert found.set_index("term").notna().to_numpy().sum() == 1  # of the intercept
+
+
 def test_variances_are_those_of_lme4():
     """As ``as.data.frame(VarCorr(fit))`` prints them (Bates et al. 2015, sleepstudy by REML)."""
     found = eb.from_formula(SLOPES, SLEEP).VarCorr()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ebfed.tables.dialect import Dialect
 
-__all__ = ["EXAMPLES", "fit", "show", "warnings_in_a_line"]
+__all__ = ["EXAMPLES", "fit", "show", "shrink", "warnings_in_a_line"]
 
 EXAMPLES = """\b
 Examples:
@@ -90,6 +90,10 @@ class PriorName(StrEnum):
     inverse_gamma = "inverse_gamma"
     dirichlet = "dirichlet"
     logit_normal = "logit-normal"
+    point_normal = "point_normal"
+    point_laplace = "point_laplace"
+    laplace = "laplace"
+    scale_mixture = "scale_mixture"
     log_spline = "log_spline"
     npmle = "npmle"
 
@@ -148,7 +152,8 @@ def fit(
         typer.Option(
             help="Population of groups; if not given, normal for gaussian, beta for binomial, "
             "gamma for counts and durations, dirichlet for categorical and inverse_gamma for "
-            "variance. log_spline: any smooth shape; npmle: any shape.",
+            "variance. point_normal, point_laplace: some are exactly zero; scale_mixture: one "
+            "mode at zero; log_spline: any smooth shape; npmle: any shape.",
         ),
     ] = None,
     out: Annotated[
@@ -161,7 +166,8 @@ def fit(
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the fit to this .json, for `ebfed predict`; no --formula."
+            metavar="FILE",
+            help="Write the fit to this .json, for `ebfed predict`; of --std-error the population.",
         ),
     ] = None,
     groups: Annotated[
@@ -213,8 +219,6 @@ def fit(
                         raise ValueError("a saved fit is a .json file")
                     if any(path.exists() and file.samefile(path) for file in files):
                         raise ValueError("this is a file of the data; write to another one")
-        if save is not None and std_error is not None:
-            raise ValueError("--save goes with rows of observations; --std-error has none")
         if not groups and save is None:
             raise ValueError("--no-groups goes with --save")
         if not 0 < level < 1:
@@ -251,10 +255,14 @@ def fit(
             raise ValueError(f"--group and --value both name the column {group!r}")
         elif std_error is not None:
             columns = (group, value, std_error)
-            posterior = _shrink(files, columns, prior, drop_missing, dialect)
+            name = "normal" if prior is None else prior.value
+            posterior = shrink(files, columns, name, drop_missing, dialect)
             shown = posterior.to_frame(level=level)
             show(shown, list(shown)[:1], out, level)
-            typer.echo(_population(posterior))
+            if save is not None:
+                posterior.save(save)
+                typer.echo(f"Wrote the population to {save}")
+            typer.echo(f"\n{posterior.summary()}")
             return
         elif family is FamilyName.duration:
             estimator = _fit_durations(
@@ -332,14 +340,14 @@ def _estimates(estimator: Any, level: float) -> tuple[pd.DataFrame, list[str]]:
     return pd.concat(frames, ignore_index=True), ["factor", "level"]
 
 
-def _shrink(
+def shrink(
     files: list[Path],
     columns: tuple[str, str, str],
-    prior: PriorName | None,
+    prior: Any,
     drop_missing: bool,
     dialect: Dialect,
 ) -> Any:
-    """Shrink a table of estimates with standard errors."""
+    """Shrink a table of estimates with standard errors to a population, fitted or to be fitted."""
     from ebfed.location import posterior_from
     from ebfed.tables.files import naming
 
@@ -348,9 +356,7 @@ def _shrink(
     with naming(*files):
         value, error = (rows[column].to_numpy() for column in columns[1:])
         with warnings_in_a_line():
-            name = PriorName.normal if prior is None else prior
-            posterior = posterior_from(value, error, prior=name.value, labels=rows[columns[0]])
-    return posterior
+            return posterior_from(value, error, prior, labels=rows[columns[0]])
 
 
 def _fit_durations(
@@ -403,15 +409,6 @@ def _read_columns(
             if rows[column].dtype.kind not in "biuf":
                 raise ValueError(f"column {column!r} is not numeric")
     return rows
-
-
-def _population(posterior: Any) -> str:
-    """Describe the population that estimates were shrunk to."""
-    prior = posterior.prior
-    mean, sd = float(prior.mean_[0]), float(prior.variance_[0]) ** 0.5
-    kind = type(prior).__name__
-    lines = [f"\nPopulation of groups: {kind}, mean {mean:.6g}, standard deviation {sd:.6g}."]
-    return "\n".join([*lines, *(f"Note: {note}" for note in posterior.notes)])
 
 
 def _fit_groups(

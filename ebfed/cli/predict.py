@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ebfed.cli.fit import show, warnings_in_a_line
+from ebfed.cli.fit import show, shrink, warnings_in_a_line
 from ebfed.cli.options import Decimal, Encoding, NaValues, Separator, errors_of_the_user
 
 __all__ = ["EXAMPLES", "predict"]
@@ -19,6 +19,8 @@ Examples:
       estimates of the groups of a table, from its rows and the population of a fit
   ebfed predict fit.json deaths.csv --exposure years --out rates.csv
       of counts with exposures, written to a table
+  ebfed predict past.json later.csv --group school --value effect --std-error se
+      estimates with standard errors, by the population that fit --std-error saved
 """
 
 
@@ -53,6 +55,10 @@ def predict(
     weight: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of weights of rows.")
     ] = None,
+    std_error: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of standard errors, of a saved population."),
+    ] = None,
     type: Annotated[
         Predicted,
         typer.Option(
@@ -80,6 +86,7 @@ def predict(
     from ebfed.designs.grammar import parse
     from ebfed.formula import FormulaFit
     from ebfed.loading import load_fit
+    from ebfed.priors import Prior
     from ebfed.report.view import LocationView, view_of
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
@@ -91,6 +98,16 @@ def predict(
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         fit = load_fit(file)
+        if isinstance(fit, Prior) != (std_error is not None):
+            raise ValueError("--std-error goes with a population that `fit --std-error` saved")
+        if std_error is not None:
+            if group is None or value is None:
+                raise ValueError("--std-error goes with --group and --value")
+            dialect = Dialect.checked(sep, encoding, decimal, na_values)
+            posterior = shrink(files, (group, value, std_error), fit, False, dialect)
+            shown = posterior.to_frame(level=level)
+            show(shown, list(shown)[:1], out, level)
+            return
         view = view_of(fit)
         label = view.style.group if group is None else group
         by_formula = isinstance(fit, FormulaFit)

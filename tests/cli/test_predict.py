@@ -117,12 +117,35 @@ def test_a_saved_formula_predicts_the_rows_of_a_table(file, rows, tmp_path):
     assert "without a formula" in refusal("predict", saved, file, "--exposure", "won")
 
 
+@pytest.mark.parametrize("prior", ["normal", "point_laplace", "scale_mixture"])
+def test_later_estimates_come_from_the_population_of_earlier_ones(prior, tmp_path):
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"school": [f"{j:03d}" for j in range(60)], "se": rng.uniform(1, 2, 60)})
+    table["effect"] = rng.normal(2, 1.5, 60) + table["se"] * rng.normal(size=60)
+    files = {name: tmp_path / f"{name}.csv" for name in ("first", "later", "out")}
+    table[:40].to_csv(files["first"], index=False)
+    table[40:].to_csv(files["later"], index=False)
+    columns = ("--group", "school", "--value", "effect", "--std-error", "se")
+    past = tmp_path / "past.json"
+    result = invoke("fit", files["first"], *columns, "--prior", prior, "--save", past)
+    assert result.exit_code == 0, result.output
+    fit = eb.posterior_from(table["effect"][:40], table["se"][:40], prior)
+    assert f"{fit.prior.mean_[0]:.6g}" in result.stdout.split()
+    result = invoke("predict", past, files["later"], *columns, "--out", files["out"])
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(files["out"], dtype={"school": str})
+    expected = eb.posterior_from(table["effect"][40:], table["se"][40:], prior=fit.prior)
+    np.testing.assert_allclose(found["estimate"], expected.mean[:, 0], rtol=1e-9)
+    assert found["school"].tolist() == table["school"][40:].tolist()
+    assert "--std-error goes with" in refusal("predict", past, files["later"], *columns[:4])
+
+
 def test_mistakes_end_with_one_line(saved, file, tmp_path):
     score = ("fit", file, "--group", "fips", "--value", "score")
     assert "a saved fit is a .json file" in refusal(*score, "--save", tmp_path / "fit.txt")
     assert "--no-groups goes with --save" in refusal(*score, "--no-groups")
-    errors = (*score, "--std-error", "won", "--save", tmp_path / "f.json")
-    assert "--save goes with rows" in refusal(*errors)
+    errors = ("--std-error", "won", "--group", "fips", "--value", "score")
+    assert "--std-error goes with a population" in refusal("predict", saved, file, *errors)
     assert "no column 'county'" in refusal("predict", saved, file, "--group", "county")
     assert "is not a whole file of a fit" in refusal("predict", file, file)
     assert "No such file" in refusal("predict", tmp_path / "none.json", file)

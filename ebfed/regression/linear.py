@@ -33,7 +33,7 @@ from ebfed.regression.dispersion import (
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import has_rows_of_all, mixed_fit
 from ebfed.regression.intervals import drawn
-from ebfed.regression.linear_population import LinearPopulation
+from ebfed.regression.linear_population import DESCENT, LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.mixed import LeftOut
 from ebfed.regression.nested import NestedModel, names_of_levels
@@ -411,7 +411,7 @@ class LinearEB(RegressorMixin, NestedModel):
             covariate_names=self.covariate_names_,
             criterion=self.criterion_ if restricted else None,
             n_parameters=result["n_parameters"],
-            fitted_by="gradient descent" if self.solver == "gradient" else NAMES[self.method],
+            fitted_by=DESCENT if self.solver == "gradient" else NAMES[self.method],
             above=above,
             fitted=None if self._is_server else self._weighed(getattr(self, "clients_", None)),
             noise_variances=self.noise_variances_,

@@ -14,7 +14,10 @@ from ebfed.regression.posteriors.parents import posterior_of_levels, with_relati
 from ebfed.report.view import Parameter
 from ebfed.tables.factors import Factors
 
-__all__ = ["LinearPopulation"]
+__all__ = ["DESCENT", "LinearPopulation"]
+
+# How the solver of Algorithm 4 is called.
+DESCENT = "gradient descent"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,11 @@ class LinearPopulation(NormalPopulation):
     @property
     def covariances(self) -> list[NDArray]:
         return [*(covariance for covariance, _ in self.above), self.covariance]
+
+    @property
+    def _errors(self) -> NDArray:
+        # gradient descent has no error of the mean
+        return super()._errors * (np.nan if self.fitted_by == DESCENT else 1.0)
 
     @property
     def likelihood_kind(self) -> str:  # type: ignore[override]

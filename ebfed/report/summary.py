@@ -213,7 +213,7 @@ def _(view: PopulationView) -> Text:
             name = about
         elif name == "log_sd":
             name, of = "log sd", about
-        table.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
+        table.rows.append((name, of, column, _estimate(estimate), _error(error)))
     sheet.tables.append(table)
     weight = view.weight()
     if weight is not None and len(weight):
@@ -295,7 +295,7 @@ def _tables_of(view: RegressionView) -> list[Table]:
     for row in zip(*columns.values(), strict=True):
         each = dict(zip(columns, row, strict=True))
         effect, group, term = each["effect"], each["group"], each["term"]
-        shown = f"{each['estimate']:.6g}", _error(each["std.error"])
+        shown = _estimate(each["estimate"]), _error(each["std.error"])
         if effect == FIXED and tested:
             df = [_figure(each["df"], int(each["df"] < 1000))] if by_t else []
             ends = (_narrow(each[f"conf.{end}"]) for end in ("low", "high"))
@@ -427,6 +427,10 @@ def _epsilon(epsilon: float, delta: float) -> str:
 def _short(name: str, width: int) -> str:
     """Cut the middle out of a long name: columns differ at their ends."""
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width - 1) // 2 :]}"
+
+
+def _estimate(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.6g}"
 
 
 def _figure(value: float, digits: int = 2) -> str:

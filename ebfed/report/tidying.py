@@ -137,9 +137,12 @@ def _(view: LearnerView) -> dict[str, NDArray]:
 
 def _with_statistic(titles: tuple[str, ...], rows: Iterable[tuple]) -> dict[str, NDArray]:
     columns = dict(zip(titles, map(np.asarray, zip(*rows, strict=True)), strict=True))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        columns["statistic"] = columns["estimate"] / columns["std.error"]
-    return columns
+    return columns | {"statistic": _statistic(columns["estimate"], columns["std.error"])}
+
+
+def _statistic(estimate: NDArray, error: NDArray) -> NDArray:
+    """Return estimates over their errors, where these are not zero."""
+    return estimate / np.where(error > 0, error, np.nan)
 
 
 def _tested(view: RegressionView) -> dict[str, NDArray]:
@@ -158,8 +161,7 @@ def _tested(view: RegressionView) -> dict[str, NDArray]:
     if view.degrees is not None:
         errors, df[fixed] = view.degrees()
         error[fixed] = np.where(np.isfinite(error[fixed]), errors, np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = columns["estimate"] / error
+    statistic = _statistic(columns["estimate"], error)
     found = {"std.error": error, "df": df, "statistic": statistic}
     return columns | found | {"p.value": p_values(statistic, df)}
 

@@ -308,6 +308,24 @@ def test_spreads_are_shown_with_variances_and_correlations():
     assert shown[2][1:] == [f"{variances[3]:.6g}", f"{sds[3]:.6g}"]
 
 
+@pytest.mark.filterwarnings("ignore:Gradient descent:sklearn.exceptions.ConvergenceWarning")
+def test_gradient_descent_claims_no_errors_of_the_mean():
+    fitted = eb.LinearEB("spherical", solver="gradient").fit(ROWS[["x"]], ROWS["y"], groups=GROUPS)
+    found = fitted.confint()
+    assert found["estimate"].notna().all()
+    assert found[["conf.low", "conf.high"]].isna().all(axis=None)
+    assert fitted.tidy("fixed")["std.error"].isna().all()
+    assert "97.5 %" not in str(fitted.summary())
+
+
+def test_coefficients_that_explain_all_rows_have_no_tests():
+    exact = ROWS.assign(y=1 + 2 * ROWS["x"])
+    found = eb.LinearEB(varying=["intercept"]).fit(exact[["x"]], exact["y"], groups=GROUPS)
+    assert found.tidy("fixed")["statistic"].isna().all()
+    assert found.tidy("fixed", conf_int=True)["p.value"].isna().all()
+    assert "inf" not in str(found.summary()).split()
+
+
 def test_p_values_are_those_of_student():
     from scipy import stats
 

@@ -20,7 +20,7 @@ from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.privacy.calibration import check_count
 from ebfed.report.plots.areas import plot_areas
-from ebfed.report.summary import Sheet, Text
+from ebfed.report.summary import Sheet, Table, Text, p_text
 from ebfed.tables.alignment import labels_of, of_groups
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import frame
@@ -394,13 +394,14 @@ class FayHerriot(Synthesis):
             ("Median cv", f"direct {np.median(direct):.1%}, estimates {np.median(model):.1%}"),
             ("Shrinkage", " … ".join(f"{x:.3f}" for x in np.quantile(self.shrinkage, [0, 0.5, 1]))),
         ]
-        sheet.titles = ("coefficient", "estimate", "std. error", "p-value", "lower", "upper")
-        sheet.widths, sheet.n_numbers = (20, 13, 12, 9, 12, 12), 5
+        titles = ("coefficient", "estimate", "std. error", "p-value", "lower", "upper")
+        table = Table(titles, (20, 13, 12, 9, 12, 12), 1)
+        sheet.tables.append(table)
         for name, x, error, p, lower, upper in zip(
             self.terms, self.coefficients, self._errors, self.p_values, *self._ends, strict=True
         ):
-            numbers_ = (f"{x:.5g}", f"{error:.4g}", f"{p:.4f}", f"{lower:.5g}", f"{upper:.5g}")
-            sheet.rows.append((name, *numbers_))
+            numbers_ = (f"{x:.5g}", f"{error:.4g}", p_text(p), f"{lower:.5g}", f"{upper:.5g}")
+            table.rows.append((name, *numbers_))
         if self.variance == 0:
             sheet.notes = [
                 "The variance between areas is estimated as zero: estimates are synthetic."

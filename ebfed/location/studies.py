@@ -13,7 +13,7 @@ from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.forest import plot_forest, plot_funnel
-from ebfed.report.summary import Sheet, Text
+from ebfed.report.summary import Sheet, Table, Text, p_text
 from ebfed.tables.alignment import index_of
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.rows import Rows
@@ -397,14 +397,15 @@ class MetaAnalysis(Synthesis):
             if np.isfinite(self.r2):
                 sheet.details += [("R^2", f"{self.r2:.2%} of tau^2 without covariates")]
         error_title = "std. error" + (" (log)" if exponentiate else "")
-        sheet.titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
-        sheet.widths, sheet.n_numbers = (20, 11, 17, 10, 10, 10), 5
+        titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
+        table = Table(titles, (20, 11, 17, 10, 10, 10), 1)
+        sheet.tables.append(table)
         ends = map(shown, self._ends)
         for name, x, error, p, lower, upper in zip(
             self.terms, shown(self.coefficients), self.std_errors, self.p_values, *ends, strict=True
         ):
-            numbers = (f"{x:.4f}", f"{error:.4f}", f"{p:.4f}", f"{lower:.4f}", f"{upper:.4f}")
-            sheet.rows.append((name, *numbers))
+            numbers = (f"{x:.4f}", f"{error:.4f}", p_text(p), f"{lower:.4f}", f"{upper:.4f}")
+            table.rows.append((name, *numbers))
         new = shown(self.prediction_interval)
         where = " with average covariates" if self.given.names else ""
         sheet.remarks = [f"Effect in a new study{where}: {_range(*new)}"]

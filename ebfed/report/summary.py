@@ -31,7 +31,7 @@ from ebfed.report.view import (
     view_with,
 )
 
-__all__ = ["Text", "summary_table"]
+__all__ = ["Sheet", "Table", "Text", "p_text", "summary_table"]
 
 WIDTH = 78
 LABEL = 16
@@ -299,7 +299,7 @@ def _tables_of(view: RegressionView) -> list[Table]:
         if effect == FIXED and tested:
             df = [_figure(each["df"], int(each["df"] < 1000))] if by_t else []
             ends = (_narrow(each[f"conf.{end}"]) for end in ("low", "high"))
-            tests = (*df, _figure(each["statistic"]), _p_value(each["p.value"]), *ends)
+            tests = (*df, _figure(each["statistic"]), p_text(each["p.value"]), *ends)
             mean.rows.append((term, *shown, *tests))
         elif effect != SPREAD or not term.startswith(("sd__", "cor__")):
             others.rows.append((*_named(effect, group, term), *shown))
@@ -437,7 +437,14 @@ def _figure(value: float, digits: int = 2) -> str:
     return "–" if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def _p_value(value: float) -> str:
+def p_text(value: float) -> str:
+    """Print a p-value in at most six characters.
+
+    Examples
+    --------
+    >>> [p_text(p) for p in (0.2, 0.00123, 3.2e-6, 1e-40)]
+    ['0.2000', '0.0012', '3e-06', '<1e-16']
+    """
     if value < 1e-16:
         return "<1e-16"
     return f"{value:.0e}" if value < 1e-4 else _figure(value, 4)

@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.arguments import check_choice
+from ebfed.arguments import check_choice, check_level
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.estimable import Estimable
@@ -64,6 +65,7 @@ from ebfed.regression.reading import (
 from ebfed.regression.row_predictions import RowPredictions
 from ebfed.regression.separation import endless_terms
 from ebfed.report.diagnostics import Diagnostics
+from ebfed.report.effects import GROUPS
 from ebfed.report.view import Parameter, RegressionView, reliability
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
@@ -513,12 +515,11 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         ValueError
             If there is no such factor.
         """
+        return self._frame_of(level, self._of_effects, named=False)
 
-        def effects(name: str) -> _OfLevels:
-            found = self._effects(name, given_mean=True)
-            return _OfLevels(found.terms, found.mean, found.sd)
-
-        return self._frame_of(level, effects, named=False)
+    def _of_effects(self, name: str) -> _OfLevels:
+        found = self._effects(name, given_mean=True)
+        return _OfLevels(found.terms, found.mean, found.sd)
 
     def coef(self, level: str | None = None) -> Any:
         """Return the coefficients of levels: those of all rows, and how each differs.
@@ -540,16 +541,46 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         ValueError
             If there is no such factor.
         """
+        return self._frame_of(level, self._of_coefficients, named=True)
 
-        def coefficients(name: str) -> _OfLevels:
-            found = self._effects(name)
-            place = self._order.index(self._names.index(name))
-            own = [[float(term == each) for each in self.terms_] for term in found.terms]
-            design = self._within(np.array(own))
-            errors = self._fit.errors_with(place, design)
-            return _OfLevels(found.terms, found.mean + self._fit.fixed(design), errors)
+    def _of_coefficients(self, name: str) -> _OfLevels:
+        found = self._effects(name)
+        place = self._order.index(self._names.index(name))
+        own = [[float(term == each) for each in self.terms_] for term in found.terms]
+        design = self._within(np.array(own))
+        errors = self._fit.errors_with(place, design)
+        return _OfLevels(found.terms, found.mean + self._fit.fixed(design), errors)
 
-        return self._frame_of(level, coefficients, named=True)
+    def tidy(
+        self,
+        effects: str | Sequence[str] | None = None,
+        *,
+        conf_int: bool = False,
+        conf_level: float = 0.95,
+    ) -> Any:
+        """Return what was learned, one row for each parameter, or for each level of all factors.
+
+        Parameters
+        ----------
+        effects, conf_int, conf_level
+            As of `LinearEB.tidy`. ``"ran_vals"`` are the effects of the levels of all factors, as
+            `ranef` has them, and ``"ran_coefs"`` their coefficients, as `coef`.
+
+        Returns
+        -------
+        DataFrame
+        """
+        if effects not in GROUPS:
+            return super().tidy(effects, conf_int=conf_int, conf_level=conf_level)
+        check_level(conf_level)
+        own = self._of_effects if effects == "ran_vals" else self._of_coefficients
+        columns = self._columns_of(None, own, named=True)
+        columns = {"effect": np.full(len(columns["term"]), effects)} | columns
+        if conf_int:
+            reach = ndtri((1 + conf_level) / 2) * columns["std.error"]
+            columns |= {"conf.low": columns["estimate"] - reach}
+            columns |= {"conf.high": columns["estimate"] + reach}
+        return frame(columns, self._style_.unlabelled())
 
     def reliability(self, level: str | None = None) -> Any:
         """Return the share of each effect's variance that the rows of its level explain.
@@ -575,7 +606,15 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         return frame({style.group: self.levels_[name]} | shares, style)
 
     def _frame_of(self, level: str | None, found: Callable[[str], _OfLevels], named: bool) -> Any:
-        """Put the numbers of one factor or of all into a frame.
+        """Put the numbers of one factor or of all into a frame."""
+        columns = self._columns_of(level, found, named)
+        one = None if level is None else self._styles[self._names.index(level)]
+        return frame(columns, self._style_.unlabelled() if one is None else one)
+
+    def _columns_of(
+        self, level: str | None, found: Callable[[str], _OfLevels], named: bool
+    ) -> dict[str, NDArray]:
+        """Return labels and numbers of one factor or of all, one after the other.
 
         `named` is whether to name the terms also where only the intercept differs.
         """
@@ -584,7 +623,6 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         parts = [found(name) for name in names]
         columns: dict[str, NDArray] = {}
         if level is None:
-            style = self._style_.unlabelled()
             sizes = [part.estimate.size for part in parts]
             columns["group"] = np.repeat(np.array(names, object), sizes)
             labels = [
@@ -600,7 +638,7 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
             columns["term"] = np.concatenate(terms)
         columns["estimate"] = np.concatenate([part.estimate.ravel() for part in parts])
         columns["std.error"] = np.concatenate([part.std_error.ravel() for part in parts])
-        return frame(columns, style)
+        return columns
 
     def to_sql(self, *args: Any, **options: Any) -> str:
         """Raise a ValueError: a row has effects of several factors, of which there is no SQL."""

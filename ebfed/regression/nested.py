@@ -105,6 +105,25 @@ class NestedModel(RegressionEstimator, MixedModel):
         style = style.avoiding(columns)
         return frame({style.group: own.ids} | columns, style)
 
+    def coef(self, level: str | None = None) -> Any:
+        """Return each group's own parameters: what is expected of it plus how it differs.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a level of groups; the lowest if None.
+
+        Returns
+        -------
+        DataFrame of shape (n_groups, 1 + d)
+        """
+        if level is None or level == self._style_.group:
+            return super().coef()
+        found, (_, style) = self.posterior(level=level), self._place_of_level(level)
+        columns = dict(zip(self.terms_, found.mean.T, strict=True))
+        style = style.avoiding(columns)
+        return frame({style.group: found.ids} | columns, style)
+
     def _means_of_parents(self) -> NDArray[np.float64]:
         """Posterior mean of all coefficients of the parent of each group, shape (n_groups, r)."""
         population: Any = self._population()

@@ -18,7 +18,7 @@ from ebfed.report.tidying import glance, tidy, with_intervals
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.frames import frame
 
-__all__ = ["Face", "GroupEffects", "intervals_of_mean"]
+__all__ = ["GROUPS", "Face", "GroupEffects", "intervals_of_mean"]
 
 POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 

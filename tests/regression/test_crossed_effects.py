@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import ebfed as eb
 
@@ -47,6 +48,21 @@ def test_coefficients_are_the_mean_and_the_effects():
     whole = [fit.posterior(level=name).sd[:, 0] for name in "ab"]
     most = np.concatenate(whole) + fit.tidy("fixed")["std.error"][0]
     assert (coef["std.error"] < most).all()
+
+
+@pytest.mark.parametrize(("effect", "method"), [("ran_vals", "ranef"), ("ran_coefs", "coef")])
+@pytest.mark.parametrize("formula", ["y ~ x + (1 | a) + (1 | b)", "y ~ x + (1 + x | a) + (1 | b)"])
+def test_tidy_has_the_levels_of_all_factors(effect, method, formula):
+    fit = fit_of(formula)[1]
+    found, expected = fit.tidy(effect, conf_int=True, conf_level=0.9), getattr(fit, method)()
+    assert found["effect"].eq(effect).all()
+    for name in expected.columns:
+        np.testing.assert_array_equal(found[name], expected[name])
+    half = (found["conf.high"] - found["conf.low"]) / 2
+    np.testing.assert_allclose(half, stats.norm.ppf(0.95) * found["std.error"])
+    assert "term" in found
+    with pytest.raises(ValueError, match="a level must lie between 0 and 1"):
+        fit.tidy(effect, conf_level=2)
 
 
 def test_one_slope_has_its_name():

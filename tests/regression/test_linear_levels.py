@@ -245,6 +245,9 @@ def test_frames_have_a_column_for_each_level(fitted):
     joined = joined.merge(fit.ranef(), on=GROUPS, suffixes=("", "_school"))
     whole = fit.mean_[0] + joined["intercept_lea"] + joined["intercept_school"]
     np.testing.assert_allclose(whole, joined["intercept"])
+    above, effects = fit.coef("lea").set_index("lea"), fit.ranef("lea").set_index("lea")
+    np.testing.assert_allclose(above["intercept"], fit.mean_[0] + effects["intercept"])
+    np.testing.assert_allclose(above["x"], fit.mean_[1])
     augmented = fit.augment(rows)
     assert augmented.columns[:2].tolist() == GROUPS
     np.testing.assert_allclose(augmented[".fitted"], fit.predict(rows))

@@ -119,7 +119,8 @@ class NestedModel(RegressionEstimator, MixedModel):
         """
         if level is None or level == self._style_.group:
             return super().coef()
-        found, (_, style) = self.posterior(level=level), self._place_of_level(level)
+        _, style = self._place_of_level(level)
+        found = self._posterior_of_level(self._asked_for(None, None, None), level)
         columns = dict(zip(self.terms_, found.mean.T, strict=True))
         style = style.avoiding(columns)
         return frame({style.group: found.ids} | columns, style)

@@ -465,7 +465,10 @@ def anova(*fits: Any, boundary: bool = True, refit: bool = True, **named: Any) -
     """
     views = view_by_name(fits, named)
     if len(views) < 2:
-        raise ValueError("a likelihood ratio needs two fits; got one.")
+        raise ValueError(
+            "a likelihood ratio needs two fits; got one. fit.tests(type='III') tests the terms of "
+            "one fit of a formula."
+        )
     for name, view in views.items():
         _check_normal(name, view)
     rows = sorted(criteria(views, keep_restricted=not refit), key=lambda row: row["npar"])

@@ -384,8 +384,8 @@ class MetaAnalysis(Synthesis):
         low, high = self.tau2_interval
         error = self.random_effects.variance_error
         sheet.details = [
-            ("tau^2", f"{self.tau2:.4f} (std. error {error:.4f}), {_range(low, high)}"),
-            ("tau", f"{np.sqrt(self.tau2):.4f}, {_range(np.sqrt(low), np.sqrt(high))}"),
+            ("tau^2", f"{self.tau2:.5g} (std. error {error:.4g}), {_range(low, high)}"),
+            ("tau", f"{np.sqrt(self.tau2):.5g}, {_range(np.sqrt(low), np.sqrt(high))}"),
             ("I^2", f"{self.i2:.2%}, {' to '.join(f'{end:.2%}' for end in self.i2_interval)}"),
             ("H^2", f"{self.h2:.2f}"),
             ("Q", f"{self.q:.4f} on {self.random_effects.degrees} df, {_p_value(self.q_p_value)}"),
@@ -398,13 +398,14 @@ class MetaAnalysis(Synthesis):
                 sheet.details += [("R^2", f"{self.r2:.2%} of tau^2 without covariates")]
         error_title = "std. error" + (" (log)" if exponentiate else "")
         titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
-        table = Table(titles, (20, 11, 17, 10, 10, 10), 1)
+        width = len(error_title) + 2
+        table = Table(titles, (32 - width, 13, width, 9, 12, 12), 1)
         sheet.tables.append(table)
         ends = map(shown, self._ends)
         for name, x, error, p, lower, upper in zip(
             self.terms, shown(self.coefficients), self.std_errors, self.p_values, *ends, strict=True
         ):
-            numbers = (f"{x:.4f}", f"{error:.4f}", p_text(p), f"{lower:.4f}", f"{upper:.4f}")
+            numbers = (f"{x:.5g}", f"{error:.4g}", p_text(p), f"{lower:.5g}", f"{upper:.5g}")
             table.rows.append((name, *numbers))
         new = shown(self.prediction_interval)
         where = " with average covariates" if self.given.names else ""
@@ -434,7 +435,7 @@ def _i2(fit: MetaAnalysis, tau2: float) -> float:
 
 
 def _range(low: float, high: float) -> str:
-    return f"{low:.4f} to {high:.4f}"
+    return f"{low:.5g} to {high:.5g}"
 
 
 def _p_value(p: float) -> str:

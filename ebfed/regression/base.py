@@ -235,6 +235,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             )
         return fit_with_block(self, *self._read_block(X, y, groups, False, None, **beside))
 
+    def _joined(self, block: Any) -> Any:
+        """Return the rows fitted before together with those of a block."""
+        return self.clients_.merge(block)
+
     # Estimates --------------------------------------------------------------------------------
 
     def _columns(self) -> Columns:

@@ -25,6 +25,7 @@ from ebfed.regression.posteriors.predictive import (
 )
 from ebfed.regression.posteriors.quadrature import Method
 from ebfed.regression.reading import (
+    counted_alike,
     known_of_rows,
     offset_of,
     responding_clients,
@@ -197,6 +198,9 @@ class GeneralizedEB(RowPredictions, RegressorMixin, ResponseRegression):  # type
         self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None, **beside: Any
     ) -> tuple[Clients, NDArray | None]:
         return responding_clients(self, X, y, groups, reset, **beside)
+
+    def _joined(self, block: Clients) -> Clients:
+        return counted_alike(super()._joined(block), self._family)
 
     @property
     def _has_offset(self) -> bool:

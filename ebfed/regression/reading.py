@@ -28,6 +28,7 @@ __all__ = [
     "IntervalKind",
     "as_read",
     "check_interval",
+    "counted_alike",
     "fit_with_block",
     "known_of_rows",
     "of_weights",
@@ -93,7 +94,7 @@ def fit_with_block(estimator: Any, block: Any, codes: NDArray | None) -> Any:
         if estimator.groups_.dtype.kind != "i":
             raise ValueError("groups must label the rows, as they did before.")
         block = replace(block, ids=block.ids + estimator.groups_[-1] + 1)
-    return estimator._fit(estimator.clients_.merge(block), {})
+    return estimator._fit(estimator._joined(block), {})
 
 
 def repeated(clients: Clients, weight: NDArray[np.float64]) -> Clients:
@@ -224,6 +225,19 @@ def responding_clients(
     if keep or read.weight.all():
         return whole, codes
     return whole.of_rows(read.weight > 0), codes  # a client without others has no rows
+
+
+def counted_alike(clients: Clients, family: ResponseFamily) -> Clients:
+    """Make weights of joined blocks multipliers in all rows, unless all are numbers of rows.
+
+    `responding_clients` decides by the rows of one block what its weights are.
+    """
+    if clients.weight is None:
+        return clients
+    rows = Responses.of(clients)
+    if family.counts_rows(rows):
+        return clients
+    return replace(clients, y=np.column_stack(rows.columns), weight=None)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def test_ratios():
     assert list(plain["term"]) == ["mean", "tau2"]
     text = found.summary(exponentiate=True)
     assert "0.4894" in text
-    assert "0.1546 to 1.5490" in text  # a new study
+    low, high = np.exp(found.prediction_interval)
+    assert f"in a new study: {low:.5g} to {high:.5g}" in text
 
 
 def test_the_summary_has_the_figures():
@@ -176,6 +177,22 @@ def test_the_summary_has_the_figures():
     for part in ("Knapp-Hartung", "75.63% of tau^2", "latitude", "30.7331 on 11 df", "68.39%"):
         assert part in text
     assert "<table>" in eb.meta_analysis(X, S)._repr_html_()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("exponentiate", [False, True])
+def test_the_summary_shows_figures_in_all_units(unit, exponentiate):
+    found = eb.meta_analysis(unit * X, unit * S)
+    text = found.summary(exponentiate=exponentiate and unit <= 1)
+    row = next(line for line in text.splitlines() if line.startswith("mean"))
+    shown = np.array(row.split()[1:], float)
+    of = np.exp if exponentiate and unit <= 1 else np.asarray
+    expected = of(found.estimate), found.std_error, found.p_values[0], *of(found.interval)
+    # half of the fourth significant digit, and of the fourth decimal of the p-value
+    assert np.delete(shown, 2) == pytest.approx(np.delete(expected, 2), rel=5e-4)
+    assert shown[2] == pytest.approx(expected[2], abs=5e-5)
+    assert f"{found.tau2:.5g} (std. error" in text
+    assert all(len(line) <= 78 for line in text.splitlines())
 
 
 def test_one_row_of_the_fit():

@@ -321,6 +321,24 @@ def test_blocks_of_rows_are_one_fit():
         parts.partial_fit(X, COUNTS, groups=GROUPS)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_of_whole_and_of_other_weights_are_one_fit(turned):
+    """Whole weights are numbers of rows only if those of all rows are."""
+    weight, won = np.full(N, 2.0), (COUNTS > 2).astype(int)
+    parts = np.array_split(np.arange(N), 3)
+    weight[parts[1]] = np.random.default_rng(9).uniform(0.5, 1.5, len(parts[1]))
+    whole = eb.GeneralizedEB("binomial").fit(X, won, groups=GROUPS, sample_weight=weight)
+    blocks = eb.GeneralizedEB("binomial")
+    for part in parts[::-1] if turned else parts:
+        blocks.partial_fit(X[part], won[part], groups=GROUPS[part], sample_weight=weight[part])
+    pd.testing.assert_frame_equal(blocks.glance(), whole.glance(), rtol=1e-9)
+    assert blocks.glance()["nobs"][0] == N
+    counted = eb.GeneralizedEB("binomial")
+    for part in (parts[0], parts[2]):
+        counted.partial_fit(X[part], won[part], groups=GROUPS[part], sample_weight=weight[part])
+    assert counted.glance()["nobs"][0] == 2 * (len(parts[0]) + len(parts[2]))
+
+
 def test_formulas():
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(
         y=COUNTS, g=GROUPS, e=EXPOSURE, n=5, won=np.minimum(COUNTS, 5).astype(int)

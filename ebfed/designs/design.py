@@ -183,7 +183,7 @@ class Design:
         kinds = {str(name): kind.value for name, (kind, _) in self._spec.encoder_state.items()}
         for found in table.columns:
             name, numeric = plain_name(found), table[found].dtype.kind in "iufb"
-            if not numeric and (missing := table[found].isna().to_numpy()).any():
+            if (missing := table[found].isna().to_numpy()).any():
                 raise ValueError(
                     f"column {name!r} has {int(missing.sum())} missing values, the first in row "
                     f"{int(np.argmax(missing))}; drop those rows."
@@ -279,7 +279,7 @@ class Design:
             row, j = np.argwhere(unknown)[0]
             raise ValueError(
                 f"term {names[j]!r} is not finite in {int(unknown[:, j].sum())} rows, the first "
-                f"{int(row)}."
+                f"{int(row)}; drop those rows."
             )
         return values[:, [name != CONSTANT for name in names]]
 

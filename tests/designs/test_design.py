@@ -249,6 +249,10 @@ def test_columns_of_later_rows_that_are_text_or_missing():
         design.of(table.assign(x="1"))
     with pytest.raises(ValueError, match="column 'kind' has 1 missing values, the first in row 1"):
         design.of(table.assign(kind=["a", None, "b"]))
+    for text in ("np.log(x) + kind", "poly(x, 2)", "bs(x, df=4)"):
+        design, _ = Design.learn(text, pd.concat([table] * 4, ignore_index=True), {"np": np})
+        with pytest.raises(ValueError, match="column 'x' has 1 missing values, the first in row 2"):
+            design.of(table.assign(x=[1.0, 2.0, np.nan]))
 
 
 BANDS = pd.cut(np.arange(6.0), [-1, 1, 3, 6])

@@ -369,8 +369,8 @@ def test_augment_keeps_the_frame(fitted):
     ("change", "message"),
     [
         ({"kind": "q"}, r"term 'C\(kind\)'"),
-        ({"x": np.nan}, "term 'x'"),
-        ({"x": None}, "term 'x'"),
+        ({"x": np.nan}, "column 'x' has 3 missing values, the first in row 0; drop those"),
+        ({"x": None}, "column 'x' has 3 missing values"),
         ({"x": np.inf}, "term 'x' is not finite"),
         ({"county": None}, "missing labels"),
     ],

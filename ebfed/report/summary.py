@@ -308,25 +308,26 @@ def _tables_of(view: RegressionView) -> list[Table]:
 
 def _between(columns: dict[str, NDArray]) -> Table:
     """Variances between groups and of rows, and correlations with the coefficients above."""
-    figures: dict[tuple[str, str], tuple[str, str]] = {}
-    correlations: dict[tuple[str, str], list[str]] = {}
+    figures: dict[str, dict[str, tuple[str, str]]] = {}
+    correlations: dict[tuple[str, str, str], str] = {}
     for group, one, two, variance, value in zip(*components_of(columns).values(), strict=True):
         if two:
-            correlations.setdefault((group, two), []).append(f"{value:6.2f}")
+            correlations[group, one, two] = f"{_figure(value):>6}"
         else:
-            figures[group, one] = f"{variance:.6g}", f"{value:.6g}"
-    width = 6 * min(max(map(len, correlations.values()), default=0), MOST_CORRELATIONS)
-    titles = ["spread", "coefficient", "variance", "std. dev.", f"{'  cor.':<{width}}"]
-    table = Table(titles, (14, WIDTH - 38 - width, 12, 12, width), 2)
-    last = None
-    for (group, term), both in figures.items():
-        own = "".join(correlations.get((group, term), []))[:width]
-        table.rows.append((group if group != last else "", term, *both, f"{own:<{width}}"))
-        last = group
+            figures.setdefault(group, {})[one] = f"{variance:.6g}", f"{value:.6g}"
+    titles, widths = ["spread", "coefficient", "variance", "std. dev."], [14, 40, 12, 12]
+    rows: list[Sequence[str]] = []
+    for group, own in figures.items():
+        for k, (term, both) in enumerate(own.items()):
+            above = [correlations.get((group, each, term), " " * 6) for each in [*own][:k]]
+            shown = "".join(above[:MOST_CORRELATIONS]).rstrip()
+            rows.append(["" if k else group, term, *both, shown])
+    width = max(len(row[-1]) for row in rows) if rows else 0
     if not width:
-        table.titles, table.widths = table.titles[:4], table.widths[:4]
-        table.rows = [row[:4] for row in table.rows]
-    return table
+        return Table(titles, widths, 2, [row[:-1] for row in rows])
+    rows = [[*row[:-1], f"{row[-1]:<{width}}"] for row in rows]
+    widths[1] -= width
+    return Table([*titles, f"{'  cor.':<{width}}"], [*widths, width], 2, rows)
 
 
 def _formula(view: FitView) -> list[tuple[str, str]]:

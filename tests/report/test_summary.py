@@ -308,6 +308,23 @@ def test_spreads_are_shown_with_variances_and_correlations():
     assert shown[2][1:] == [f"{variances[3]:.6g}", f"{sds[3]:.6g}"]
 
 
+def test_correlations_stand_below_the_coefficients_they_are_with():
+    """Terms apart are not correlated: their cells are empty, not those of others."""
+    rng = np.random.default_rng(3)
+    rows = ROWS.assign(z=rng.normal(size=len(ROWS)))
+    both = rng.normal(size=(60, 2))[rows["g"]]
+    rows["y"] = both[:, 0] * rows["x"] + (both[:, 0] + both[:, 1]) * rows["z"] + rows["y"]
+    fitted = eb.from_formula("y ~ x + z + (1 | g) + (0 + x + z | g)", rows)
+    parts = fitted.VarCorr()
+    value = parts.loc[parts["var2"] != "", "sdcor"].item()
+    lines = str(fitted.summary()).splitlines()
+    place = next(k for k, line in enumerate(lines) if line.startswith("spread"))
+    cells = [line[66:] for line in lines[place + 2 : place + 5]]
+    assert cells == ["", "", f"{'':6}{value:6.2f}"]
+    nothing = eb.from_formula("y ~ x + (1 + x | g)", rows.assign(y=rng.normal(size=len(rows))))
+    assert "nan" not in str(nothing.summary())
+
+
 @pytest.mark.filterwarnings("ignore:Gradient descent:sklearn.exceptions.ConvergenceWarning")
 def test_gradient_descent_claims_no_errors_of_the_mean():
     fitted = eb.LinearEB("spherical", solver="gradient").fit(ROWS[["x"]], ROWS["y"], groups=GROUPS)

@@ -294,8 +294,8 @@ print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy()
 # log rates, as in `glmer`, where it has columns or `prior="log-normal"`; else rates are gamma.
 # **Predictions** are those of `type = "response"` in R: means, probabilities, and counts at the
 # exposure that the offset says; `type="rate"` is at an exposure of 1, and `type="link"` is the
-# linear predictor, which `predict` of glmer gives if no type is named. **Two labels**: the second is
-# the event, in the order of the levels of a category, else in sorted order.
+# linear predictor, which `predict` of glmer gives if no type is named. **Two labels**: the second
+# is the event, in the order of the levels of a category, else in sorted order.
 # **Missing values** are an error, as with `na.fail`. `na_action="drop"` is `na.omit`, and the
 # summary counts the rows left out; `"exclude"` is `na.exclude`: `predict` and `augment` have these
 # rows too. **Subsets** are expressions of columns, `subset="Days > 1 & Subject != 308"`.

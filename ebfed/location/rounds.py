@@ -500,7 +500,8 @@ class LocationRounds(Rounds):
         for name in ("n_features", "columns", "covariate_names"):
             if np.any(given[name] != given[name][0]):
                 different = np.unique(given[name]).tolist()
-                raise ValueError(f"clients have different columns: {different}.")
+                hint = "; give all by categories=" if self.family.name == "categorical" else ""
+                raise ValueError(f"clients have different columns: {different}{hint}.")
         spread = any(
             channel.identifies_spread and np.any(facts["consent"] == index)
             for index, channel in enumerate(self.channels.values())

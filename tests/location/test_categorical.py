@@ -4,8 +4,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 import ebfed as eb
+from ebfed.engines.base import join
+from ebfed.streams import make_key
 
 RNG = np.random.default_rng(0)
 SHARES = RNG.dirichlet([6, 3, 1], 40)
@@ -191,3 +194,24 @@ def test_answers_of_one_category_give_no_warning_of_numpy():
         assert (fit.posterior().sd < 1e-9).all()
         assert fit.augment()[".fitted"].tolist() == ["m"] * 30
         assert "m" in str(fit.summary())
+
+
+def test_nodes_that_lack_a_category_are_told_of_the_argument():
+    """Without `categories`, each node has those of its own rows."""
+    nodes = {"north": ["a", "b", "a"], "south": ["a", "c", "b"]}
+
+    def facts(estimator):
+        found = []
+        for name, labels in nodes.items():
+            protocol = clone(estimator).protocol()
+            clients, memory = protocol.prepare(labels, groups=[name] * 3)
+            found.append(protocol.describe(clients, memory))
+        return join(found)
+
+    protocol = eb.CategoricalEB().protocol()
+    with pytest.raises(
+        ValueError, match=r"clients have different columns: .*give all by categories="
+    ):
+        protocol.start(facts(eb.CategoricalEB()), make_key(0))
+    told = eb.CategoricalEB(categories=["a", "b", "c"])
+    assert told.protocol().start(facts(told), make_key(0))["n_features"] == 3

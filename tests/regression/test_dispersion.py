@@ -113,7 +113,7 @@ def test_reports(by_sex, of_one_noise):
     assert terms[-2:] == ["sd__Observation.Female", "sd__Observation.Male"]
     assert not {"sigma", "icc"} & set(by_sex.glance())
     text = str(by_sex.summary())
-    assert re.search(r"sd +Residual +Female +[\d.]+", text)
+    assert re.search(r"Residual +Female +[\d.]+ +[\d.]+\n +Male +[\d.]+ +[\d.]+", text)
     table = eb.anova(of_one_noise, by_sex)
     assert table["npar"].tolist() == [5, 6]
     assert table["reference"].tolist() == ["", "chi2"]  # a ratio of variances may be any

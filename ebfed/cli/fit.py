@@ -150,10 +150,12 @@ def fit(
     prior: Annotated[
         PriorName | None,
         typer.Option(
-            help="Population of groups; if not given, normal for gaussian, beta for binomial, "
-            "gamma for counts and durations, dirichlet for categorical and inverse_gamma for "
-            "variance. point_normal, point_laplace: some are exactly zero; scale_mixture: one "
-            "mode at zero; log_spline: any smooth shape; npmle: any shape.",
+            metavar="NAME",
+            help="Population of groups: normal, beta, gamma, inverse_gamma, dirichlet or "
+            "logit-normal; point_normal or point_laplace: some are exactly zero; laplace, or "
+            "scale_mixture: one mode; log_spline: any smooth shape; npmle: any shape. If not "
+            "given, normal for gaussian, beta for binomial, gamma for counts and durations, "
+            "dirichlet for categorical and inverse_gamma for variance.",
         ),
     ] = None,
     out: Annotated[

@@ -20,7 +20,7 @@ from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.privacy.calibration import check_count
 from ebfed.report.plots.areas import plot_areas
-from ebfed.report.summary import Sheet, Table, Text, p_text
+from ebfed.report.summary import Grid, Sheet, Text, p_text
 from ebfed.tables.alignment import labels_of, of_groups
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import frame
@@ -395,7 +395,7 @@ class FayHerriot(Synthesis):
             ("Shrinkage", " … ".join(f"{x:.3f}" for x in np.quantile(self.shrinkage, [0, 0.5, 1]))),
         ]
         titles = ("coefficient", "estimate", "std. error", "p-value", "lower", "upper")
-        table = Table(titles, (20, 13, 12, 9, 12, 12), 1)
+        table = Grid(titles, (20, 13, 12, 9, 12, 12), 1)
         sheet.tables.append(table)
         for name, x, error, p, lower, upper in zip(
             self.terms, self.coefficients, self._errors, self.p_values, *self._ends, strict=True

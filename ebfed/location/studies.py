@@ -13,7 +13,7 @@ from ebfed.location.estimates import Estimates, covariates_like
 from ebfed.location.synthesis import Synthesis
 from ebfed.priors.regression import Design, RandomEffects, check_covariates
 from ebfed.report.plots.forest import plot_forest, plot_funnel
-from ebfed.report.summary import Sheet, Table, Text, p_text
+from ebfed.report.summary import Grid, Sheet, Text, p_text
 from ebfed.tables.alignment import index_of
 from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.rows import Rows
@@ -399,7 +399,7 @@ class MetaAnalysis(Synthesis):
         error_title = "std. error" + (" (log)" if exponentiate else "")
         titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
         width = len(error_title) + 2
-        table = Table(titles, (32 - width, 13, width, 9, 12, 12), 1)
+        table = Grid(titles, (32 - width, 13, width, 9, 12, 12), 1)
         sheet.tables.append(table)
         ends = map(shown, self._ends)
         for name, x, error, p, lower, upper in zip(

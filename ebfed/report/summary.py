@@ -31,7 +31,7 @@ from ebfed.report.view import (
     view_with,
 )
 
-__all__ = ["Sheet", "Table", "Text", "p_text", "summary_table"]
+__all__ = ["Grid", "Sheet", "Text", "p_text", "summary_table"]
 
 WIDTH = 78
 LABEL = 16
@@ -74,7 +74,7 @@ class Text(str):
 
 
 @dataclass
-class Table:
+class Grid:
     """A table of a summary.
 
     Attributes
@@ -129,7 +129,7 @@ class Sheet:
         Short facts, two in a line.
     details : list of (name, text)
         Longer facts, one in a line.
-    tables : list of Table
+    tables : list of Grid
     remarks : list of str
     notes : list of str
     """
@@ -137,7 +137,7 @@ class Sheet:
     title: str
     facts: list[tuple[str, str]] = field(default_factory=list)
     details: list[tuple[str, str]] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[Grid] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -206,7 +206,7 @@ def _(view: PopulationView) -> Text:
         *sizes,
     ]
     sheet.details = [*_formula(view), *channels]
-    table = Table(("", "of", "column", "estimate", "std. error"), (10, 16, 20, 16, 16), 3)
+    table = Grid(("", "of", "column", "estimate", "std. error"), (10, 16, 20, 16, 16), 3)
     for effect, group, term, column, estimate, error, _ in _rows(view):
         name, of, about = _named(effect, group, term)
         if effect == FIXED:
@@ -282,15 +282,15 @@ def _rows(view: FitView) -> Iterable[tuple]:
     return zip(*tidy(view).values(), strict=True)
 
 
-def _tables_of(view: RegressionView) -> list[Table]:
+def _tables_of(view: RegressionView) -> list[Grid]:
     """Spreads between groups, the mean with its tests, and other parameters."""
     columns = with_intervals(view, 0.95)
     fixed = columns["effect"] == FIXED
     by_t = np.isfinite(columns["df"]).any()
-    mean = Table(("mean", "estimate", "std. error", "z", "p", "2.5 %", "97.5 %"), OF_Z, 1)
+    mean = Grid(("mean", "estimate", "std. error", "z", "p", "2.5 %", "97.5 %"), OF_Z, 1)
     if by_t:
-        mean = Table((*mean.titles[:3], "df", "t", *mean.titles[4:]), OF_T, 1)
-    others = Table(("", "of", "coefficient", "estimate", "std. error"), (12, 14, 26, 13, 13), 3)
+        mean = Grid((*mean.titles[:3], "df", "t", *mean.titles[4:]), OF_T, 1)
+    others = Grid(("", "of", "coefficient", "estimate", "std. error"), (12, 14, 26, 13, 13), 3)
     tested = np.isfinite(columns["std.error"][fixed]).any()
     for row in zip(*columns.values(), strict=True):
         each = dict(zip(columns, row, strict=True))
@@ -306,7 +306,7 @@ def _tables_of(view: RegressionView) -> list[Table]:
     return [_between(columns), mean, others]
 
 
-def _between(columns: dict[str, NDArray]) -> Table:
+def _between(columns: dict[str, NDArray]) -> Grid:
     """Variances between groups and of rows, and correlations with the coefficients above."""
     figures: dict[str, dict[str, tuple[str, str]]] = {}
     correlations: dict[tuple[str, str, str], str] = {}
@@ -324,10 +324,10 @@ def _between(columns: dict[str, NDArray]) -> Table:
             rows.append(["" if k else group, term, *both, shown])
     width = max(len(row[-1]) for row in rows) if rows else 0
     if not width:
-        return Table(titles, widths, 2, [row[:-1] for row in rows])
+        return Grid(titles, widths, 2, [row[:-1] for row in rows])
     rows = [[*row[:-1], f"{row[-1]:<{width}}"] for row in rows]
     widths[1] -= width
-    return Table([*titles, f"{'  cor.':<{width}}"], [*widths, width], 2, rows)
+    return Grid([*titles, f"{'  cor.':<{width}}"], [*widths, width], 2, rows)
 
 
 def _formula(view: FitView) -> list[tuple[str, str]]:

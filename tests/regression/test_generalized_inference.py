@@ -107,7 +107,10 @@ def test_intervals_are_by_t_and_those_of_lme4_by_z():
     assert (wider["conf.high"] - wider["conf.low"] > found["conf.high"] - found["conf.low"]).all()
     with_ends = fit.tidy("fixed", conf_int=True)
     pd.testing.assert_series_equal(with_ends["conf.low"], wider["conf.low"])
-    np.testing.assert_array_equal(with_ends["std.error"], tidy["std.error"])
+    found = fit.tests()
+    for name in ("std.error", "df", "statistic", "p.value"):
+        np.testing.assert_array_equal(with_ends[name], found[name])
+    assert (with_ends["std.error"] > tidy["std.error"]).all()
     with pytest.raises(ValueError, match=r"is of method='wald'; method='profile'"):
         fit.confint(method="profile", ddf="asymptotic")
 

@@ -48,7 +48,8 @@ class Ordinal(ResponseFamily):
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
         """Return exponentials of all thresholds but the first."""
-        return np.exp(np.cumsum(np.exp(shapes)))
+        with np.errstate(over="ignore"):  # of thresholds that are nearly infinite
+            return np.exp(np.cumsum(np.exp(shapes)))
 
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """Return the terms without z, and their derivatives in the shapes."""

@@ -258,9 +258,7 @@ def fit(
         elif std_error is not None:
             columns = (group, value, std_error)
             name = "normal" if prior is None else prior.value
-            posterior = shrink(files, columns, name, drop_missing, dialect)
-            shown = posterior.to_frame(level=level)
-            show(shown, list(shown)[:1], out, level)
+            posterior = shrink(files, columns, name, drop_missing, dialect, out, level)
             if save is not None:
                 posterior.save(save)
                 typer.echo(f"Wrote the population to {save}")
@@ -348,8 +346,10 @@ def shrink(
     prior: Any,
     drop_missing: bool,
     dialect: Dialect,
+    out: Path | None,
+    level: float,
 ) -> Any:
-    """Shrink a table of estimates with standard errors to a population, fitted or to be fitted."""
+    """Shrink a table of estimates to a population, fitted or to be fitted, and show it."""
     from ebfed.location import posterior_from
     from ebfed.tables.files import naming
 
@@ -358,7 +358,10 @@ def shrink(
     with naming(*files):
         value, error = (rows[column].to_numpy() for column in columns[1:])
         with warnings_in_a_line():
-            return posterior_from(value, error, prior, labels=rows[columns[0]])
+            posterior = posterior_from(value, error, prior, labels=rows[columns[0]])
+    shown = posterior.to_frame(level=level)
+    show(shown, list(shown)[:1], out, level)
+    return posterior
 
 
 def _fit_durations(

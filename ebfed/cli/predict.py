@@ -97,16 +97,13 @@ def predict(
                 format_of(out)
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
-        fit = load_fit(file)
+        fit, dialect = load_fit(file), Dialect.checked(sep, encoding, decimal, na_values)
         if isinstance(fit, Prior) != (std_error is not None):
             raise ValueError("--std-error goes with a population that `fit --std-error` saved")
         if std_error is not None:
             if group is None or value is None:
                 raise ValueError("--std-error goes with --group and --value")
-            dialect = Dialect.checked(sep, encoding, decimal, na_values)
-            posterior = shrink(files, (group, value, std_error), fit, False, dialect)
-            shown = posterior.to_frame(level=level)
-            show(shown, list(shown)[:1], out, level)
+            shrink(files, (group, value, std_error), fit, False, dialect, out, level)
             return
         view = view_of(fit)
         label = view.style.group if group is None else group
@@ -114,7 +111,7 @@ def predict(
         # 'y | group', as the options --group and --value are written: columns may have other names
         of_groups = by_formula and "~" not in fit.formula and isinstance(view, LocationView)
         labels = parse(fit.formula).levels if by_formula and not of_groups else [label]
-        rows = read_rows(files, labels, Dialect.checked(sep, encoding, decimal, na_values))
+        rows = read_rows(files, labels, dialect)
         if by_formula and not of_groups:
             given = {"value": value, "exposure": exposure, "observed": observed, "weight": weight}
             for name, column in given.items():

@@ -481,7 +481,7 @@ class FormulaFit:
         several = len(getattr(self.estimator_, "classes_", ())) > 2
         several = several or family_of(self.estimator_) == "ordinal"
         if isinstance(view, GroupView) and not (view.has_density or several):
-            rates = [RATES[name] for name in RATES if name == view.population]
+            rates = [RATES[view.population]] if view.population in RATES else []
             view = replace(view, notes=[*view.notes, *rates])
         return replace(
             view, formula=self.formula + also, response=column_name(self._model.response)
@@ -794,8 +794,8 @@ class FormulaFit:
         Returns
         -------
         DataFrame of shape (p, 1 + p)
-            ``term``, and a column for each coefficient, as ``vcov(fit)`` of lme4; NaN of one that
-            rows do not identify.
+            ``term``, and a column for each coefficient, as ``vcov(fit)`` of lme4; NaN where
+            `tidy` has no standard error.
 
         Raises
         ------
@@ -812,15 +812,17 @@ class FormulaFit:
         0  intercept   796.1998 -0.1694
         1      value    -0.1694  0.0002
         """
-        from ebfed.regression.inferring import names_of_mean
+        from ebfed.report import tidy
 
         self._check_has("inference", "covariance of coefficients")
-        own, names = self.estimator_, names_of_mean(self.estimator_)
+        own, view = self.estimator_, self.__ebfed_view__()
+        found = tidy(view)
+        fixed = found["effect"] == "fixed"
+        names, known = found["term"][fixed], np.isfinite(found["std.error"][fixed])
         covariance = own._of_all("mean_covariance")[np.ix_(own._of_mean, own._of_mean)]
-        known = own._estimable.coefficients[own._of_mean]
         covariance = np.where(np.outer(known, known), covariance, np.nan)
-        columns = dict(zip(names, covariance.T, strict=True))
-        return frame({"term": np.array(names, object)} | columns, self.__ebfed_view__().style)
+        columns = dict(zip(names.tolist(), covariance.T, strict=True))
+        return frame({"term": names.astype(object)} | columns, view.style)
 
     def sigma(self) -> float:
         """Return the standard deviation of rows within their groups, as ``sigma(fit)`` of lme4.
@@ -828,7 +830,7 @@ class FormulaFit:
         Raises
         ------
         TypeError
-            If rows have none: counts and classes, or a noise for each of some levels.
+            If rows are counts or classes, or have a variance for each level of a column.
         """
         from ebfed.report import glance
 
@@ -979,8 +981,7 @@ class FormulaFit:
             found = self.predict_proba(None if data is None else rows)
             return found[:, 1] if found.shape[1] == 2 else found
         if not is_a(estimator, "GeneralizedEB", "CrossedEB"):
-            if type != "link":
-                wants_rate(type, False, "gaussian")
+            wants_rate(type, False, "gaussian", has_predictor=True)
             type = "response"
         found = estimator.predict(self._labelled(rows), **self._options(rows, type))
         return self._rows.padded(found, data)

@@ -419,8 +419,7 @@ def predicted_in_place(
         if is_a(estimator, "LocationEstimator"):
             return _estimates(data, type, scan, columns, response, estimator, classes)
         if is_a(estimator, "LinearEB"):
-            if type != "link":
-                wants_rate(type, False, "gaussian")
+            wants_rate(type, False, "gaussian", has_predictor=True)
             moved = offset_of(scan, response)
             return predicted_beside(estimator, data, model.group, columns, moved)
         if not is_a(estimator, "LogisticEB", "GeneralizedEB"):

@@ -122,11 +122,10 @@ def responses_beside(
     """
     population = estimator._population()
     family, shapes = population.family, population.shapes
-    link = type == "link"
-    if not link and wants_rate(type, family.link == "log", family.name):
+    if wants_rate(type, family.link == "log", family.name, has_predictor=True):
         offset = 0.0
     rows = predictors_beside(estimator, X, groups, columns, offset)
-    if link:
+    if type == "link":
         return rows.fitted({FITTED: rows.centre})
     if classes is None:
         return rows.fitted({FITTED: family.lazy_mean(rows, shapes)})

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.arguments import check_choice, check_level
+from ebfed.arguments import check_choice
 from ebfed.engines.supervised import check_size
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method
 from ebfed.inference.estimable import Estimable
@@ -65,7 +65,6 @@ from ebfed.regression.reading import (
 from ebfed.regression.row_predictions import RowPredictions
 from ebfed.regression.separation import endless_terms
 from ebfed.report.diagnostics import Diagnostics
-from ebfed.report.effects import GROUPS
 from ebfed.report.view import Parameter, RegressionView, reliability
 from ebfed.tables.features import validated
 from ebfed.tables.frames import Style, frame
@@ -551,33 +550,13 @@ class CrossedEB(RowPredictions, RegressorMixin, MixedModel, BaseEstimator):
         errors = self._fit.errors_with(place, design)
         return _OfLevels(found.terms, found.mean + self._fit.fixed(design), errors)
 
-    def tidy(
-        self,
-        effects: str | Sequence[str] | None = None,
-        *,
-        conf_int: bool = False,
-        conf_level: float = 0.95,
-    ) -> Any:
-        """Return what was learned, one row for each parameter, or for each level of all factors.
-
-        Parameters
-        ----------
-        effects, conf_int, conf_level
-            As of `LinearEB.tidy`. ``"ran_vals"`` are the effects of the levels of all factors, as
-            `ranef` has them, and ``"ran_coefs"`` their coefficients, as `coef`.
-
-        Returns
-        -------
-        DataFrame
-        """
-        if effects not in GROUPS:
-            return super().tidy(effects, conf_int=conf_int, conf_level=conf_level)
-        check_level(conf_level)
-        own = self._of_effects if effects == "ran_vals" else self._of_coefficients
+    def _tidy_groups(self, effect: str, conf_int: bool, level: float) -> Any:
+        """Return a row for each level and term of all factors, as `ranef` or `coef` has them."""
+        own = self._of_effects if effect == "ran_vals" else self._of_coefficients
         columns = self._columns_of(None, own, named=True)
-        columns = {"effect": np.full(len(columns["term"]), effects)} | columns
+        columns = {"effect": np.full(len(columns["term"]), effect)} | columns
         if conf_int:
-            reach = ndtri((1 + conf_level) / 2) * columns["std.error"]
+            reach = ndtri((1 + level) / 2) * columns["std.error"]
             columns |= {"conf.low": columns["estimate"] - reach}
             columns |= {"conf.high": columns["estimate"] + reach}
         return frame(columns, self._style_.unlabelled())

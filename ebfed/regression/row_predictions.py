@@ -97,8 +97,7 @@ class RowPredictions:
             a column ``.fitted``, computed when it is read. (For probabilities the largest variance
             of a linear predictor is read at once.)
         """
-        link = type == "link"
-        if not link and wants_rate(type, self._has_rates, self.family):
+        if wants_rate(type, self._has_rates, self.family, has_predictor=True):
             offset = 0.0
         if is_lazy(X):
             return self._beside(X, groups, offset, type)
@@ -106,7 +105,7 @@ class RowPredictions:
         if family is None:
             return self._predictors(X, groups, offset, None)[0]
         mean, variance = self._predictors(X, groups, offset, True)
-        return mean if link else family.mean(mean, variance, self._shapes)
+        return mean if type == "link" else family.mean(mean, variance, self._shapes)
 
     @available_if(has_ordered_classes)
     def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:

@@ -18,7 +18,7 @@ from ebfed.report.tidying import glance, tidy, with_intervals
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.frames import frame
 
-__all__ = ["GROUPS", "Face", "GroupEffects", "intervals_of_mean"]
+__all__ = ["Face", "GroupEffects", "intervals_of_mean"]
 
 POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
@@ -198,7 +198,7 @@ class GroupEffects(Face):
         check_level(conf_level)
         view = self.__ebfed_view__()
         if len(wanted) == 1 and wanted[0] in GROUPS:
-            return _tidy_groups(view, wanted[0], conf_int, conf_level)
+            return self._tidy_groups(wanted[0], conf_int, conf_level)
         if unknown := [name for name in wanted if name not in POPULATION]:
             raise ValueError(
                 f"effects must be of {POPULATION}, or one of {GROUPS} alone; got {unknown[0]!r}."
@@ -206,6 +206,26 @@ class GroupEffects(Face):
         columns = with_intervals(view, conf_level) if conf_int else tidy(view)
         chosen = np.isin(columns["effect"], wanted)
         return frame({name: values[chosen] for name, values in columns.items()}, view.style)
+
+    def _tidy_groups(self, effect: str, conf_int: bool, level: float) -> Any:
+        """Return a row for each group and parameter."""
+        view, own = self.__ebfed_view__(), effect == "ran_coefs"
+        ids = view.posterior().ids
+        posterior, expected = (view.posterior(), 0.0) if own else view.effects()
+        varies = np.ones_like(view.varies) if own else view.varies
+        n, k = len(posterior), varies.sum()
+        values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}
+        if conf_int:
+            lower, upper = posterior.interval(level)
+            values |= {"conf.low": lower - expected, "conf.high": upper - expected}
+        columns = {
+            "effect": np.full(n * k, effect),
+            "group": np.full(n * k, view.style.group),
+            "level": np.repeat(ids, k),
+            "term": np.tile(np.array(view.terms, object)[varies], n),
+        }
+        columns |= {name: each[:, varies].ravel() for name, each in values.items()}
+        return frame(columns, replace(view.style, group="level"))
 
     def fixef(self) -> Any:
         """Return the parameters of the population's mean: a frame ``term``, ``estimate``.
@@ -316,27 +336,6 @@ class GroupEffects(Face):
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
         column = names.index(term)
         return view.posterior().ranks(top=top, ascending=ascending, column=column, **options)
-
-
-def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> Any:
-    """Return a row for each group and parameter."""
-    own = effect == "ran_coefs"
-    ids = view.posterior().ids
-    posterior, expected = (view.posterior(), 0.0) if own else view.effects()
-    varies = np.ones_like(view.varies) if own else view.varies
-    n, k = len(posterior), varies.sum()
-    values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}
-    if conf_int:
-        lower, upper = posterior.interval(level)
-        values |= {"conf.low": lower - expected, "conf.high": upper - expected}
-    columns = {
-        "effect": np.full(n * k, effect),
-        "group": np.full(n * k, view.style.group),
-        "level": np.repeat(ids, k),
-        "term": np.tile(np.array(view.terms, object)[varies], n),
-    }
-    columns |= {name: each[:, varies].ravel() for name, each in values.items()}
-    return frame(columns, replace(view.style, group="level"))
 
 
 def _wide(view: GroupView, expected: NDArray | float, chosen: NDArray[np.bool_]) -> Any:

@@ -183,9 +183,9 @@ def p_values(statistic: NDArray, df: NDArray) -> NDArray:
 def with_intervals(view: GroupView, level: float) -> dict[str, NDArray]:
     """Return the columns of `tidy` with Wald's intervals, and tests of regressions.
 
-    Spreads have none. Intervals are on the scale of the link. At the ends of its support a rate has
-    no link, where a fit is at the boundary the curvature of its likelihood says little, and noisy
-    reports leave several populations plausible: there the interval is that of the plausible
+    Spreads have no interval; others are on the scale of the link. At the ends of its support a rate
+    has no link, where a fit is at the boundary the curvature of its likelihood says little, and
+    noisy reports leave several populations plausible: there the interval is that of the plausible
     populations.
     """
     from scipy.special import ndtri, stdtrit

@@ -97,17 +97,19 @@ def given_of_rows(given: Mapping[str, Any], known: tuple[str, ...], rows: str) -
     return {name: value for name, value in given.items() if value is not None}
 
 
-def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
+def wants_rate(type: Predicted, has_rates: bool, rows: str, *, has_predictor: bool = False) -> bool:
     """Tell whether rates are to be predicted, rather than responses.
 
     Parameters
     ----------
     type : {"response", "rate", "link"}
-        The argument of `predict`, where there is no linear predictor.
+        The argument of `predict`.
     has_rates : bool
         Whether rows have exposures.
     rows : str
         Kind of the rows, for errors.
+    has_predictor : bool
+        Whether rows have a linear predictor, which ``"link"`` asks for.
 
     Raises
     ------
@@ -120,7 +122,7 @@ def wants_rate(type: Predicted, has_rates: bool, rows: str) -> bool:
     True
     """
     check_choice("type", type, get_args(Predicted))
-    if type == "link":
+    if type == "link" and not has_predictor:
         raise ValueError(f"type='link' is the linear predictor of a mixed model; rows are {rows}.")
     if type == "rate" and not has_rates:
         raise ValueError(f"type='rate' is for rows that may have exposures; rows are {rows} here.")

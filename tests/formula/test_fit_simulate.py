@@ -46,6 +46,16 @@ def test_covariances_of_coefficients_are_those_of_the_model_in_dense_matrices(fo
     np.testing.assert_allclose(fit.tidy("fixed")["std.error"], errors, rtol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:Gradient descent:sklearn.exceptions.ConvergenceWarning")
+def test_gradient_descent_has_no_covariance_of_coefficients():
+    fit = eb.from_formula(
+        "Reaction ~ Days | Subject",
+        SLEEP.assign(Reaction=SLEEP["Reaction"] / 100),
+        eb.LinearEB("spherical", solver="gradient", learning_rate=1e-3),
+    )
+    assert fit.vcov()[["intercept", "Days"]].isna().all(axis=None)
+
+
 def test_fits_without_noise_of_rows_or_coefficients_say_so():
     rows = SLEEP.assign(slow=(SLEEP["Reaction"] > 300) * 1, twice=2 * SLEEP["Days"])
     with pytest.raises(TypeError, match="no one standard deviation of rows; they are"):
